@@ -1,0 +1,56 @@
+"""Where the states of buckets are kept: the protocol of a store, its kinds, and ``open_store``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..decision import Charge, Decision, Take
+from ..errors import ConfigurationError
+from .memory import MemoryStore
+from .redis import RedisStore
+
+__all__ = ["MemoryStore", "RedisStore", "Store", "open_store"]
+
+
+class Store(Protocol):
+    """Whatever keeps the states of buckets and decides takes over them, each all or nothing."""
+
+    in_process: bool
+    """Whether no verb ever waits, so that synchronous code may call it without an event loop."""
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        """One decision for each take, in their order; what one take books the next one sees."""
+        ...
+
+    async def peek(self, take: Take) -> Decision:
+        """What ``take`` would answer now; nothing is taken."""
+        ...
+
+    async def reset(self, charges: Sequence[Charge]) -> None:
+        """Forget the buckets of these charges, as if they had never been used."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of all connections; a store that is used again afterwards opens new ones."""
+        ...
+
+
+_REDIS_SCHEMES = ("redis", "rediss", "unix")
+
+
+def open_store(url: str, **options: Any) -> Store:
+    """The store that ``url`` names: ``memory://``, ``redis://``, ``rediss://`` (TLS) or ``unix://``.
+
+    ``options`` go to ``MemoryStore`` or ``RedisStore``. Nothing is connected yet.
+    Raises ``ConfigurationError`` for any other scheme.
+    """
+    scheme, found, _ = url.partition("://")
+    if found and scheme == "memory":
+        return MemoryStore(**options)
+    if found and scheme in _REDIS_SCHEMES:
+        return RedisStore(url, **options)
+    raise ConfigurationError(
+        f"no store is known by the URL {url!r}: "
+        '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0" or "unix:///run/redis.sock"'
+    )
