@@ -1,0 +1,43 @@
+"""Rate limits for both sides: ASGI middleware for requests that come in, pacing for calls that go out."""
+
+from .decision import Charge, Decision, QuotaState, Take
+from .errors import (
+    ConfigurationError,
+    PaceTimeout,
+    QuotaError,
+    RateLimitError,
+    StoreError,
+    StoreTimeout,
+    StoreUnavailable,
+)
+from .inbound import RateLimitMiddleware, Rule, client_ip, header
+from .limiter import Limiter, SyncLimiter
+from .quotas import Quota, TokenBucket, parse_quotas
+from .stores import MemoryStore, RedisStore, Store, open_store
+
+__all__ = [
+    "Charge",
+    "ConfigurationError",
+    "Decision",
+    "Limiter",
+    "MemoryStore",
+    "PaceTimeout",
+    "Quota",
+    "QuotaError",
+    "QuotaState",
+    "RateLimitError",
+    "RateLimitMiddleware",
+    "RedisStore",
+    "Rule",
+    "Store",
+    "StoreError",
+    "StoreTimeout",
+    "StoreUnavailable",
+    "SyncLimiter",
+    "Take",
+    "TokenBucket",
+    "client_ip",
+    "header",
+    "open_store",
+    "parse_quotas",
+]

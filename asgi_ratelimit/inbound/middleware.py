@@ -1,0 +1,129 @@
+"""The ASGI middleware: decide, then answer or delegate."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import NoReturn
+
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..decision import DEFAULT_NAME, Charge, Take, checked_cost
+from ..headers import render
+from ..limiter import as_key, as_store, checked_name
+from ..quotas import QuotaLike, as_quotas
+from ..stores import Store
+from .keys import KeyFunction, ScopeKey, client_ip
+from .responses import HeaderSender, refuse
+from .rules import Line, Rule, Rulebook
+
+_CLIENT_IP = client_ip()
+
+
+class RateLimitMiddleware:
+    """Limits the HTTP requests and WebSocket handshakes of an ASGI app.
+
+    ``quota`` applies to every request, under ``key``, at ``cost`` units each; ``rules`` add to it, replace it or
+    exempt from it by path and method; ``store`` is a store or its URL, by default this process's memory. A request
+    takes from all its quotas or from none. A refused one is answered with 429 and never reaches the app; every
+    other answer carries ``RateLimit`` and ``RateLimit-Policy``. The store is closed at lifespan shutdown.
+
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        quota: QuotaLike | None = None,
+        *,
+        key: KeyFunction = _CLIENT_IP,
+        rules: Iterable[Rule] = (),
+        store: Store | str | None = None,
+        name: str = DEFAULT_NAME,
+        cost: float = 1,
+    ) -> None:
+        self.app = app
+        own = None if quota is None else Line(checked_name(name), as_quotas(quota), key, checked_cost(cost))
+        self._rulebook = Rulebook(own, rules, name=checked_name(name), key=key, cost=checked_cost(cost))
+        self._store = as_store(store)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind in ("http", "websocket"):
+            charges = await self._charges(scope)
+            if charges:
+                await self._limit(Take(charges), scope, receive, send)
+                return
+        elif kind == "lifespan":
+            send = self._closing(send)
+        await self.app(scope, receive, send)
+
+    async def _limit(self, take: Take, scope: Scope, receive: Receive, send: Send) -> None:
+        decision = (await self._store.take((take,)))[0]
+        if not decision.allowed:
+            await refuse(decision, scope, send)
+            return
+        sender = HeaderSender(send, render(decision))
+        try:
+            await self.app(scope, receive, sender)
+        except Exception as error:
+            if not sender.started and self._is_outermost(scope):
+                await _server_error(error, scope, receive, sender)
+            raise
+
+    async def _charges(self, scope: Scope) -> tuple[Charge, ...]:
+        """The bill of a request: one charge for each bucket, and none where no rule applies or has a key."""
+        lines = self._rulebook.lines(scope)
+        if len(lines) == 1 and len(lines[0].quotas) == 1:
+            line = lines[0]
+            key = await _key(line, scope)
+            return () if key is None else (Charge(line.quotas[0], key, line.cost, line.name),)
+        return await self._many_charges(lines, scope)
+
+    async def _many_charges(self, lines: Sequence[Line], scope: Scope) -> tuple[Charge, ...]:
+        charges: dict[tuple[str, str, str], Charge] = {}
+        for line in lines:
+            key = await _key(line, scope)
+            if key is not None:
+                for quota in line.quotas:
+                    charge = Charge(quota, key, line.cost, line.name)
+                    charges.setdefault(charge.bucket, charge)
+        return tuple(charges.values())
+
+    def _closing(self, send: Send) -> Send:
+        async def closing_send(message: Message) -> None:
+            if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
+                await self._store.aclose()
+            await send(message)
+
+        return closing_send
+
+    def _is_outermost(self, scope: Scope) -> bool:
+        """Whether Starlette would answer an error of the app right outside of us, past the headers, and by default.
+
+        Its handlers for 500 and ``Exception`` are left to run there: they may have effects, and must not run twice.
+        """
+        stack = getattr(scope.get("app"), "middleware_stack", None)
+        if not isinstance(stack, ServerErrorMiddleware):
+            return False
+        return scope["type"] == "http" and stack.app is self and stack.handler is None
+
+
+async def _key(line: Line, scope: Scope) -> str | None:
+    if isinstance(line.key, ScopeKey):
+        return line.key.of(scope)
+    key = line.key(HTTPConnection(scope))
+    if inspect.isawaitable(key):
+        key = await key
+    return None if key is None else as_key(key)
+
+
+async def _server_error(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer as Starlette would, and raise the error again."""
+
+    async def failed(scope: Scope, receive: Receive, send: Send) -> NoReturn:
+        raise error
+
+    await ServerErrorMiddleware(failed, debug=scope["app"].debug)(scope, receive, send)

@@ -1,0 +1,134 @@
+"""Rules: which requests are charged to which quotas, under which key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from re import Pattern
+
+from starlette.routing import compile_path
+from starlette.types import Scope
+
+from ..decision import checked_cost
+from ..errors import ConfigurationError
+from ..limiter import checked_name
+from ..quotas import Quota, QuotaLike, as_quotas
+from .keys import KeyFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.
+
+    Every rule that matches applies, together with the middleware's own quota, all or nothing. With ``only`` the
+    request is charged to this rule alone; with ``quota=None`` to nothing at all; where several such rules match, the
+    first one decides. ``methods`` narrows a rule down to some HTTP methods (GET covers HEAD); ``key`` and ``cost``
+    are the middleware's own unless given. Rules of one ``name`` share their buckets, and a request is charged to
+    each bucket once; by default the buckets belong to the path and the methods.
+    """
+
+    path: str
+    quota: QuotaLike | None
+    _: KW_ONLY
+    methods: Collection[str] | None = None
+    key: KeyFunction | None = None
+    cost: float | None = None
+    name: str | None = None
+    only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a request is charged to where a rule, or the middleware's own quota, applies: one line of its bill."""
+
+    name: str
+    quotas: tuple[Quota, ...]
+    key: KeyFunction
+    cost: float
+
+
+class Rulebook:
+    """The middleware's own line and its rules, read once at start-up, and looked up for each request.
+
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, naming the rule.
+    """
+
+    def __init__(self, own: Line | None, rules: Iterable[Rule], *, name: str, key: KeyFunction, cost: float) -> None:
+        self._own = (own,) if own else ()
+        self._rules = [_Compiled(rule, name, key, cost) for rule in rules]
+        _require_agreement([*self._own, *(rule.line for rule in self._rules if rule.line)])
+
+    def lines(self, scope: Scope) -> Sequence[Line]:
+        """What a request with this scope is charged to, in order; nothing at all where it is exempt."""
+        if not self._rules:
+            return self._own
+        path, method = route_path(scope), scope.get("method")
+        matching = [rule for rule in self._rules if rule.matches(path, method)]
+        for rule in matching:
+            if rule.final:
+                return (rule.line,) if rule.line else ()
+        return (*self._own, *(rule.line for rule in matching if rule.line))
+
+
+class _Compiled:
+    """A rule, ready to be matched."""
+
+    __slots__ = ("final", "line", "methods", "pattern")
+
+    def __init__(self, rule: Rule, name: str, key: KeyFunction, cost: float) -> None:
+        self.pattern = _pattern(rule)
+        self.methods = _methods(rule)
+        self.final = rule.only or rule.quota is None
+        self.line = None if rule.quota is None else _line(rule, rule.quota, name, key, cost)
+
+    def matches(self, path: str, method: str | None) -> bool:
+        return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
+
+
+def route_path(scope: Scope) -> str:
+    """The path below the root path: what the routes of this app, mounted or not, are matched against."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    below = path.removeprefix(root)
+    return below if not below or below.startswith("/") else path
+
+
+def _pattern(rule: Rule) -> Pattern[str]:
+    if not isinstance(rule.path, str) or not rule.path.startswith("/"):
+        raise ConfigurationError(f'the path of a rule starts with "/", not {rule.path!r}: Rule("/users/{{id}}", ...)')
+    try:
+        return compile_path(rule.path)[0]
+    except (AssertionError, KeyError, ValueError) as error:
+        raise ConfigurationError(f'{rule.path!r} is no path: {error}: Rule("/users/{{id:int}}", ...)') from error
+
+
+def _methods(rule: Rule) -> frozenset[str] | None:
+    if rule.methods is None:
+        return None
+    if isinstance(rule.methods, str) or not rule.methods:
+        raise ConfigurationError(f'methods is a list of HTTP methods, not {rule.methods!r}: methods=["GET", "POST"]')
+    named = {method.upper() for method in rule.methods}
+    return frozenset(named | {"HEAD"} if "GET" in named else named)
+
+
+def _line(rule: Rule, quota: QuotaLike, name: str, key: KeyFunction, cost: float) -> Line:
+    own_name = " ".join([name, *sorted(map(str.upper, rule.methods or ())), rule.path])
+    return Line(
+        name=own_name if rule.name is None else checked_name(rule.name),
+        quotas=as_quotas(quota),
+        key=rule.key or key,
+        cost=cost if rule.cost is None else checked_cost(rule.cost),
+    )
+
+
+def _require_agreement(lines: Iterable[Line]) -> None:
+    """Lines of one name share buckets, so quotas of one name in them must be equal."""
+    known: dict[tuple[str, str], Quota] = {}
+    for line in lines:
+        for quota in line.quotas:
+            other = known.setdefault((line.name, quota.name), quota)
+            if other != quota:
+                raise ConfigurationError(
+                    f"two rules named {line.name!r} have different quotas named {quota.name!r}, {other!r} and "
+                    f'{quota!r}, and would share a bucket: give one another name, Rule(..., name="uploads")'
+                )
