@@ -1,0 +1,29 @@
+"""What all tests share: the event loop they run on, and one real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.redis_server import RedisServer
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Tests that are coroutines run on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """A Redis for the whole run; a test that stops or pauses one starts its own."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The URL of that Redis, with no keys and no scripts in it."""
+    redis_server.flush()
+    return redis_server.url
