@@ -1,0 +1,1 @@
+"""Small apps with limits, and the demo that talks to them."""

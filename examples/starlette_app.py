@@ -1,0 +1,62 @@
+"""A Starlette app with limits: ``uvicorn starlette_app:app`` in this folder.
+
+The buckets are where ``RATELIMIT_STORE`` says: ``memory://`` by default, or for example ``redis://localhost``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from asgi_ratelimit import RateLimitMiddleware, Rule, client_ip, header
+
+
+async def home(request: Request) -> PlainTextResponse:
+    """A page under the default limit."""
+    return PlainTextResponse("hello\n")
+
+
+async def login(request: Request) -> PlainTextResponse:
+    """What guessers of passwords would call: a tighter limit on top."""
+    return PlainTextResponse("welcome\n")
+
+
+async def health(request: Request) -> PlainTextResponse:
+    """What a load balancer calls: no limit."""
+    return PlainTextResponse("fine\n")
+
+
+async def report(request: Request) -> PlainTextResponse:
+    """A page of the mounted app: an own limit for each API key on top."""
+    return PlainTextResponse(f"report {request.path_params['number']}\n")
+
+
+RULES = [
+    Rule("/login", "3/minute", methods=["POST"]),
+    Rule("/api/{path:path}", "2 per 10 seconds", key=header("x-api-key")),
+    Rule("/health", None),
+]
+
+api = Starlette(routes=[Route("/reports/{number:int}", report)])
+app = Starlette(
+    routes=[
+        Route("/", home),
+        Route("/login", login, methods=["GET", "POST"]),
+        Route("/health", health),
+        Mount("/api", api),
+    ],
+    middleware=[
+        Middleware(
+            RateLimitMiddleware,
+            quota="1/second burst 5",
+            key=client_ip(),
+            rules=RULES,
+            store=os.environ.get("RATELIMIT_STORE", "memory://"),
+        ),
+    ],
+)
