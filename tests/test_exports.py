@@ -1,0 +1,53 @@
+"""What users may import, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+import asgi_ratelimit
+
+NAMES = [
+    "Charge",
+    "ConfigurationError",
+    "Decision",
+    "Limiter",
+    "MemoryStore",
+    "PaceTimeout",
+    "Quota",
+    "QuotaError",
+    "QuotaState",
+    "RateLimitError",
+    "RateLimitMiddleware",
+    "RedisStore",
+    "Rule",
+    "Store",
+    "StoreError",
+    "StoreTimeout",
+    "StoreUnavailable",
+    "SyncLimiter",
+    "Take",
+    "TokenBucket",
+    "client_ip",
+    "header",
+    "open_store",
+    "parse_quotas",
+]
+
+
+def test_the_exports_are_these() -> None:
+    """A name is added or taken away here as well, in order, and so on purpose."""
+    assert asgi_ratelimit.__all__ == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_export_is_there_and_documented(name: str) -> None:
+    """Everything public says what it is."""
+    assert getattr(asgi_ratelimit, name).__doc__
+
+
+def test_the_exceptions_are_one_tree() -> None:
+    """One ``except`` catches all that the package raises by itself."""
+    exports = [getattr(asgi_ratelimit, name) for name in NAMES]
+    errors = [export for export in exports if isinstance(export, type) and issubclass(export, Exception)]
+    assert len(errors) > 1
+    assert all(issubclass(error, asgi_ratelimit.RateLimitError) for error in errors)

@@ -1,0 +1,125 @@
+"""Public usage as users write it: checked by mypy in strict mode, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from fastapi import FastAPI
+from redis.asyncio import Redis
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from asgi_ratelimit import (
+    Charge,
+    Decision,
+    Limiter,
+    MemoryStore,
+    PaceTimeout,
+    Quota,
+    QuotaError,
+    QuotaState,
+    RateLimitError,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    Store,
+    SyncLimiter,
+    Take,
+    TokenBucket,
+    client_ip,
+    header,
+    open_store,
+    parse_quotas,
+)
+from asgi_ratelimit.testing import SteppedClock
+
+
+def quotas() -> None:
+    """Quotas are values, or written as text."""
+    quota: Quota = TokenBucket(100, 60.0, burst=20, burst_allowance_factor=0.5, name="reads")
+    assert_type(TokenBucket(10).burst, float)
+    assert_type(quota.name, str)
+    assert_type(parse_quotas("10/s; 1000/hour", default_burst=1), tuple[Quota, ...])
+    try:
+        TokenBucket(limit=0)
+    except QuotaError as error:
+        root: RateLimitError = error
+        value: ValueError = error
+        print(root, value)
+
+
+def stores() -> list[Store]:
+    """All stores are of one protocol."""
+    memory: Store = MemoryStore(max_keys=1_000, clock=SteppedClock(1_800_000_000))
+    redis: Store = RedisStore("redis://localhost", prefix="shop", timeout=0.1, on_error="deny", replicas=4)
+    of_a_client: Store = RedisStore(Redis(host="localhost"))
+    assert_type(open_store("redis://localhost", on_error="allow"), Store)
+    return [memory, redis, of_a_client]
+
+
+async def limiters() -> None:
+    """The verbs of a limiter."""
+    async with Limiter("10/s burst 20", store="memory://", name="api") as limiter:
+        assert_type(limiter, Limiter)
+        assert_type(await limiter.rate_limit("alice"), Decision)
+        assert_type(await limiter.rate_limit(b"alice", 2.5), Decision)
+        assert_type(await limiter.pace("alice", cost=3, max_delay=1.5), Decision)
+        assert_type(await limiter.peek("alice"), Decision)
+        assert_type(await limiter.reset("alice"), None)
+        charges = [Charge(quota, "alice") for quota in limiter.quotas]
+        assert_type(await limiter.take(charges, max_wait=2), Decision)
+
+
+def synchronous() -> None:
+    """The same verbs, without ``await``."""
+    with SyncLimiter(["10/s", TokenBucket(1000, 3600)], store=MemoryStore()) as limiter:
+        assert_type(limiter, SyncLimiter)
+        assert_type(limiter.rate_limit("alice", 2), Decision)
+        assert_type(limiter.pace("alice", max_delay=None), Decision)
+
+
+def decisions(decision: Decision, error: PaceTimeout) -> None:
+    """What a decision says."""
+    assert_type(decision.allowed, bool)
+    assert_type(decision.delay, float)
+    assert_type(decision.retry_after, float)
+    assert_type(decision.remaining, int)
+    assert_type(decision.states, tuple[QuotaState, ...])
+    assert_type(decision.take, Take | None)
+    assert_type(error.decision, Decision)
+    timeout: TimeoutError = error
+    print(timeout)
+
+
+def by_path(connection: HTTPConnection) -> str | None:
+    """A key of one's own."""
+    return connection.url.path
+
+
+async def by_user(connection: HTTPConnection) -> bytes | None:
+    """A key that takes a moment."""
+    return connection.headers.get("authorization", "").encode() or None
+
+
+RULES = [
+    Rule("/login", "3/minute", methods=["POST"], key=client_ip()),
+    Rule("/api/{path:path}", ("10/s", TokenBucket(1000, 3600)), key=by_user, cost=2.5, name="api", only=True),
+    Rule("/search", TokenBucket(2), key=by_path),
+    Rule("/health", None),
+]
+
+
+def apps(inner: ASGIApp) -> list[ASGIApp]:
+    """The middleware, in all the ways in which it is put around an app."""
+    starlette = Starlette(middleware=[Middleware(RateLimitMiddleware, "10/s", key=client_ip(["10.0.0.0/8"]))])
+    starlette.add_middleware(RateLimitMiddleware, quota="100/minute", rules=RULES, store=MemoryStore())
+    fastapi = FastAPI()
+    fastapi.add_middleware(RateLimitMiddleware, quota=None, key=header("x-api-key"), rules=RULES, cost=1)
+    return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
+
+
+async def calls(app: RateLimitMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
+    """The middleware is an ASGI app itself."""
+    await app(scope, receive, send)
