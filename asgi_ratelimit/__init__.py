@@ -12,13 +12,15 @@ from .errors import (
 )
 from .inbound import RateLimitMiddleware, Rule, client_ip, header
 from .limiter import Limiter, SyncLimiter
-from .quotas import Quota, TokenBucket, parse_quotas
+from .quota_text import explain, parse_quotas
+from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, RedisStore, Store, open_store
 
 __all__ = [
     "Charge",
     "ConfigurationError",
     "Decision",
+    "FixedWindow",
     "Limiter",
     "MemoryStore",
     "PaceTimeout",
@@ -28,6 +30,7 @@ __all__ = [
     "RateLimitError",
     "RateLimitMiddleware",
     "RedisStore",
+    "RollingWindow",
     "Rule",
     "Store",
     "StoreError",
@@ -37,6 +40,7 @@ __all__ = [
     "Take",
     "TokenBucket",
     "client_ip",
+    "explain",
     "header",
     "open_store",
     "parse_quotas",

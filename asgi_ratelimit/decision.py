@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import ConfigurationError
 from .quotas import MAX_UNITS, SECOND_US, Quota
@@ -50,21 +51,25 @@ class Charge:
 class Take:
     """The charges of one request, decided as one, by a caller who waits at most ``max_wait`` seconds.
 
-    0 is rate limiting, more is pacing, ``math.inf`` is to wait as long as it takes.
-    Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, or for
-    two on one bucket, which must be one charge of their sum.
+    0 is rate limiting, more is pacing, ``math.inf`` is to wait as long as it takes. With ``best_effort``, for rate
+    limiting only, as many whole units are granted as every charge can give, at least 1; all costs must be equal.
+    Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for
+    two on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
     """
 
     charges: tuple[Charge, ...]
     max_wait: float = 0.0
+    best_effort: bool = False
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
 
     def __post_init__(self) -> None:
-        if self.max_wait:
+        if self.max_wait != 0:
             self.max_wait_us = _patience_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
+        if self.best_effort:
+            self._require_one_cost()
 
     def _require_distinct_buckets(self) -> None:
         if not self.charges:
@@ -74,12 +79,20 @@ class Take:
             if buckets.count(bucket) > 1:
                 raise ConfigurationError(f"two charges of one take are on the bucket {bucket}: add their costs up")
 
+    def _require_one_cost(self) -> None:
+        if self.max_wait:
+            raise ConfigurationError("best_effort grants what is there now, so it cannot wait: leave max_wait at 0")
+        if len({charge.cost for charge in self.charges}) > 1:
+            raise ConfigurationError("best_effort needs one cost for all charges: cost=50")
+
 
 def _patience_us(max_wait: float) -> float:
-    if max_wait == math.inf:
-        return math.inf
-    if max_wait >= 0:  # false for NaN, too
-        return float(math.floor(max_wait * SECOND_US))
+    try:
+        scaled = max_wait * SECOND_US
+        if scaled >= 0:  # false for NaN, too
+            return float(math.floor(scaled)) if scaled < math.inf else math.inf
+    except TypeError:
+        pass
     raise ValueError(f"max_wait must be seconds from 0 up, not {max_wait!r}: max_wait=2.5")
 
 
@@ -111,6 +124,9 @@ class Decision:
       ``remaining`` units and ``reset_after`` seconds are that quota's;
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
+
+    ``before``, ``now_us``, ``id`` and ``settled`` are for giving back: the states as they were, the time of the
+    decision, what marks its settlement, drawn when there is one, and whether that is done.
     """
 
     allowed: bool
@@ -125,3 +141,31 @@ class Decision:
     degraded: bool = False
     shadow: bool = False
     take: Take | None = None
+    before: list[Any] | None = field(default=None, repr=False, compare=False)
+    now_us: float = field(default=0.0, repr=False, compare=False)
+    id: float = field(default=0.0, repr=False, compare=False)
+    settled: bool = field(default=False, repr=False, compare=False)
+
+
+@dataclass(slots=True)
+class SettledCharge:
+    """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.
+
+    ``since_us`` is the time at which it was booked, ``era`` that of the bucket's state, and ``place`` says where: a
+    level, or the number of a window or part.
+    """
+
+    charge: Charge
+    since_us: float
+    era: float
+    place: float
+    actual: float
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What a take really came to, marked by ``id`` so that it is settled once; ``degraded`` as its decision was."""
+
+    id: float
+    lines: tuple[SettledCharge, ...]
+    degraded: bool = False

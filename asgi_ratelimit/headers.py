@@ -39,9 +39,8 @@ def retry_after(decision: Decision) -> list[Header]:
 
 def policy(quota: Quota) -> tuple[int, int]:
     """A quota as ``q`` units in ``w`` whole seconds: never less than what may really pass, and at the true rate."""
-    if quota.burst > quota.limit:
-        units, seconds = quota.burst, quota.burst * quota.period_us / quota.limit / SECOND_US
-        return _integer(units), _integer(seconds)
+    if quota.most > quota.limit:
+        return _integer(quota.most), _integer(quota.most * quota.period_us / quota.limit / SECOND_US)
     window = max(1, math.ceil(quota.period_us / SECOND_US))
     return _integer(quota.limit * window * SECOND_US / quota.period_us), _integer(window)
 

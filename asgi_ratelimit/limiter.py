@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from random import getrandbits
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from . import _background
-from .decision import DEFAULT_NAME, Charge, Decision, Take
+from .algorithms import settlement_of
+from .decision import DEFAULT_NAME, Charge, Decision, Take, checked_cost
 from .errors import ConfigurationError
-from .quotas import QuotaLike, as_quotas
+from .quota_text import QuotaLike, as_quotas
+from .quotas import Quota
 from .stores import MemoryStore, Store, open_store
 
 T = TypeVar("T")
+
+Cost: TypeAlias = float | Mapping[str, float]
+"""Units of every quota, or of each one by its name."""
 
 
 class Limiter:
@@ -32,11 +38,15 @@ class Limiter:
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
 
-    async def rate_limit(self, key: str | bytes, cost: float = 1) -> Decision:
-        """Take ``cost`` units of every quota now, or, if one of them has too little, nothing at all."""
-        return await self._take(Take(self._charges(key, cost)))
+    async def rate_limit(self, key: str | bytes, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
+        """Take ``cost`` units of every quota now, or, if one of them has too little, nothing at all.
 
-    async def pace(self, key: str | bytes, cost: float = 1, *, max_delay: float | None = None) -> Decision:
+        ``cost`` may name the quotas, ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
+        ``best_effort`` as many whole units are ``granted`` as all quotas can give, at least 1.
+        """
+        return await self._take(Take(self._charges(key, cost), best_effort=best_effort))
+
+    async def pace(self, key: str | bytes, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
         """Book the earliest slot at which ``cost`` units conform; it does not sleep, ``delay`` says how long to.
 
         Where the slot is more than ``max_delay`` seconds away (``None``: never too far), nothing is booked and the
@@ -44,9 +54,34 @@ class Limiter:
         """
         return await self._take(Take(self._charges(key, cost), math.inf if max_delay is None else max_delay))
 
-    async def peek(self, key: str | bytes, cost: float = 1) -> Decision:
+    async def peek(self, key: str | bytes, cost: Cost = 1) -> Decision:
         """What ``rate_limit`` would answer now, and what is left; nothing is taken. May raise ``StoreError``."""
         return await self.store.peek(Take(self._charges(key, cost)))
+
+    async def refund(self, decision: Decision, cost: Cost | None = None) -> None:
+        """Give back ``cost`` units of each charge of a decision, or all of them, to where they were booked.
+
+        What has drained, or left its window, is full again by itself and cannot be given back. A decision is settled
+        once: a second refund, or settling after it, does nothing. Raises ``ValueError`` for more than was charged,
+        and may raise ``StoreError``; then the same call may be made again.
+        """
+        charged = _charged(decision)
+        given = charged if cost is None else _costs(decision, cost, [0.0] * len(charged))
+        if any(units > most for units, most in zip(given, charged)):
+            raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
+        await self._settle(decision, [most - units for units, most in zip(given, charged)])
+
+    async def settle(self, decision: Decision, actual: Cost) -> None:
+        """Make a decision's charges come to ``actual`` units, known only afterwards.
+
+        Less than charged is refunded. More is owed: it is charged although it does not fit, and is paid back before
+        anyone else goes. A decision is settled once. May raise ``StoreError``; then the call may be made again.
+        """
+        await self._settle(decision, _costs(decision, actual, _charged(decision)))
+
+    async def cancel(self, decision: Decision) -> None:
+        """Give back the slot that ``pace`` booked: the queue's end moves up, or the next caller that fits takes it."""
+        await self._settle(decision, [0.0] * len(decision.states))
 
     async def reset(self, key: str | bytes) -> None:
         """Forget all that ``key`` has used. May raise ``StoreError``."""
@@ -71,12 +106,55 @@ class Limiter:
     async def _take(self, take: Take) -> Decision:
         return (await self.store.take((take,)))[0]
 
-    def _charges(self, key: str | bytes, cost: float) -> tuple[Charge, ...]:
+    async def _settle(self, decision: Decision, actual: Sequence[float]) -> None:
+        if decision.settled:
+            return
+        decision.id = decision.id or float(getrandbits(53) + 1)
+        settlement = settlement_of(decision, actual)
+        if settlement is not None:
+            await self.store.settle(settlement)
+        decision.settled = True
+
+    def _charges(self, key: str | bytes, cost: Cost) -> tuple[Charge, ...]:
         text = as_key(key)
+        if isinstance(cost, Mapping):
+            named = self._by_name(cost)
+            return tuple([Charge(quota, text, units, self.name) for quota, units in named])
         return tuple([Charge(quota, text, cost, self.name) for quota in self.quotas])
+
+    def _by_name(self, costs: Mapping[str, float]) -> list[tuple[Quota, float]]:
+        unknown = set(costs) - {quota.name for quota in self.quotas}
+        if unknown or not costs:
+            names = ", ".join(repr(quota.name) for quota in self.quotas)
+            raise ValueError(f"cost names {sorted(unknown)!r}, where the quotas are {names}: cost={{...: 1}}")
+        return [(quota, costs[quota.name]) for quota in self.quotas if quota.name in costs]
 
     def _own(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)
+
+
+def _charged(decision: Decision) -> list[float]:
+    """The units that a decision charged, for each of its charges."""
+    take = decision.take
+    if take is None or take.best_effort or not decision.allowed:
+        return [decision.granted] * len(decision.states)
+    return [charge.cost for charge in take.charges]
+
+
+def _costs(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
+    """The units for each charge of a decision, from one number or one by each quota's name."""
+    if not isinstance(cost, Mapping):
+        return [_settled_cost(cost)] * len(decision.states)
+    names = [state.quota.name for state in decision.states]
+    unknown = set(cost) - set(names)
+    if unknown:
+        raise ValueError(f"cost names {sorted(unknown)!r}, where the quotas are {', '.join(map(repr, names))}")
+    return [_settled_cost(cost.get(name, units)) for name, units in zip(names, unnamed)]
+
+
+def _settled_cost(cost: float) -> float:
+    """A cost after the fact, which may be 0; ``ValueError`` for what is no number from 0 to 2**53."""
+    return cost if cost == 0 else checked_cost(cost)
 
 
 class SyncLimiter:
@@ -92,17 +170,29 @@ class SyncLimiter:
     def __repr__(self) -> str:
         return f"Sync{self._limiter!r}"
 
-    def rate_limit(self, key: str | bytes, cost: float = 1) -> Decision:
+    def rate_limit(self, key: str | bytes, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
         """See ``Limiter.rate_limit``."""
-        return self._do(self._limiter.rate_limit(key, cost))
+        return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort))
 
-    def pace(self, key: str | bytes, cost: float = 1, *, max_delay: float | None = None) -> Decision:
+    def pace(self, key: str | bytes, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
         """See ``Limiter.pace``: it does not sleep."""
         return self._do(self._limiter.pace(key, cost, max_delay=max_delay))
 
-    def peek(self, key: str | bytes, cost: float = 1) -> Decision:
+    def peek(self, key: str | bytes, cost: Cost = 1) -> Decision:
         """See ``Limiter.peek``."""
         return self._do(self._limiter.peek(key, cost))
+
+    def refund(self, decision: Decision, cost: Cost | None = None) -> None:
+        """See ``Limiter.refund``."""
+        self._do(self._limiter.refund(decision, cost))
+
+    def settle(self, decision: Decision, actual: Cost) -> None:
+        """See ``Limiter.settle``."""
+        self._do(self._limiter.settle(decision, actual))
+
+    def cancel(self, decision: Decision) -> None:
+        """See ``Limiter.cancel``."""
+        self._do(self._limiter.cancel(decision))
 
     def reset(self, key: str | bytes) -> None:
         """See ``Limiter.reset``."""

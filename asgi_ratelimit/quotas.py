@@ -1,4 +1,4 @@
-"""Quotas: rules of arithmetic, as values, and the text form that people write them in.
+"""Quotas: rules of arithmetic, as values.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -6,12 +6,10 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from .errors import ConfigurationError, QuotaError
+from .errors import QuotaError
 
 SECOND_US = 1_000_000.0
 MAX_UNITS = 2.0**53
@@ -20,8 +18,6 @@ MAX_PERIOD = 400 * 86_400.0
 """The longest period, in seconds."""
 MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds that an empty bucket may take to fill, so that microseconds stay exact."""
-
-EXAMPLES = '"100/minute", "10/s burst 20", "100 per 15 minutes"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +49,7 @@ class TokenBucket:
     slow: float = field(init=False, repr=False, compare=False)
     """The drain below the line, for each microsecond."""
     hashed: int = field(init=False, repr=False, compare=False)
+    """Of the numbers alone, because the hash of a text differs from process to process, and quotas are pickled."""
 
     if TYPE_CHECKING:  # None only asks for the default: once built, burst and name are never None
 
@@ -74,8 +71,8 @@ class TokenBucket:
         if self.burst < 1:
             raise QuotaError(f"burst must be at least 1, not {self.burst!r}: TokenBucket(10, burst=20)")
         _require_factor(self.burst_allowance_factor)
-        if self.burst * self.period / self.limit > MAX_REFILL:
-            raise QuotaError(f"{self!r} would take over a hundred years to fill: lower the burst or raise the limit")
+        if self.burst * self.period > MAX_REFILL * self.limit * self.burst_allowance_factor:
+            raise QuotaError(f"{self!r} would take over a hundred years to fill: lower the burst, or raise the limit")
         period_us = whole_us(self.period)
         _set(
             self,
@@ -85,7 +82,7 @@ class TokenBucket:
             line=(self.burst - 1) * period_us,
             slow=self.burst_allowance_factor * self.limit,
         )
-        _set(self, hashed=hash((self.name, self.limit, self.period, self.burst, self.burst_allowance_factor)))
+        _set(self, hashed=hash((1, self.limit, self.period, self.burst, self.burst_allowance_factor)))
 
     def __hash__(self) -> int:
         return self.hashed
@@ -96,7 +93,85 @@ class TokenBucket:
         return self.burst
 
 
-Quota: TypeAlias = TokenBucket
+@dataclass(frozen=True, slots=True)
+class FixedWindow:
+    """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
+
+    Around the border of two windows, up to twice the limit may pass at once.
+    Raises ``QuotaError`` for numbers that cannot be.
+    """
+
+    limit: float
+    period: float
+    name: str = cast("str", None)
+
+    period_us: float = field(init=False, repr=False, compare=False)
+    hashed: int = field(init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:  # None only asks for the default: once built, name is never None
+
+        def __init__(self, limit: float, period: float, name: str | None = None) -> None: ...
+
+    def __post_init__(self) -> None:
+        _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
+        _set(self, name=_checked_name(self.name, self.period), period_us=_window_us(self.period))
+        _set(self, hashed=hash((2, self.limit, self.period)))
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    @property
+    def most(self) -> float:
+        """The most units that one take can ever be granted at once."""
+        return self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class RollingWindow:
+    """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
+
+    A unit counts until the whole of its part has left the window, so it may count for ``period / buckets`` seconds
+    too long, and never too short. Raises ``QuotaError`` for numbers that cannot be.
+    """
+
+    limit: float
+    period: float
+    buckets: int = 60
+    name: str = cast("str", None)
+
+    period_us: float = field(init=False, repr=False, compare=False)
+    part_us: float = field(init=False, repr=False, compare=False)
+    hashed: int = field(init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:  # None only asks for the default: once built, name is never None
+
+        def __init__(self, limit: float, period: float, buckets: int = 60, name: str | None = None) -> None: ...
+
+    def __post_init__(self) -> None:
+        _require_window(self.limit, self.period, "RollingWindow(1000, 3600)")
+        period_us = _window_us(self.period)
+        _require_parts(self.buckets, period_us)
+        _set(
+            self,
+            name=_checked_name(self.name, self.period),
+            period_us=period_us,
+            part_us=period_us / self.buckets,
+        )
+        _set(self, hashed=hash((3, self.limit, self.period, self.buckets)))
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    @property
+    def most(self) -> float:
+        """The most units that one take can ever be granted at once."""
+        return self.limit
+
+
+Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
+
+MAX_PARTS = 1000
+"""The most parts of a rolling window."""
 
 
 def whole_us(seconds: float) -> float:
@@ -125,6 +200,38 @@ def _require_period(value: object) -> None:
         raise QuotaError(f"period must be seconds from 0.000001 to 400 days, not {value!r}: TokenBucket(100, 60)")
 
 
+def _require_window(limit: object, period: object, example: str) -> None:
+    _require_units("limit", limit, example)
+    if limit < 1:  # type: ignore[operator]  # it is a number by now
+        raise QuotaError(f"the limit of a window must be at least 1, not {limit!r}: {example}")
+    _require_period(period)
+
+
+def _window_us(period: float) -> float:
+    """The period of a window, whose borders must fall on whole microseconds."""
+    exact = period * SECOND_US
+    if abs(exact - round(exact)) < 1e-3:
+        return float(round(exact))
+    raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: FixedWindow(1000, 3600)")
+
+
+def _require_parts(buckets: object, period_us: float) -> None:
+    if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets <= MAX_PARTS:
+        raise QuotaError(
+            f"buckets must be a whole number from 1 to {MAX_PARTS}, not {buckets!r}: RollingWindow(1000, 3600, 60)"
+        )
+    if period_us % buckets:
+        raise QuotaError(
+            f"{buckets} buckets do not divide a period of {period_us:.0f} microseconds into whole ones, "
+            f"{fitting_parts(period_us, buckets)} do: RollingWindow(1000, 3600, 60)"
+        )
+
+
+def fitting_parts(period_us: float, most: int = 60) -> int:
+    """The largest number of parts, up to ``most``, that divides a period into whole microseconds."""
+    return next(parts for parts in range(most, 0, -1) if period_us % parts == 0)
+
+
 def _require_factor(value: object) -> None:
     if not _is_number(value) or not 0 < value <= 1:  # type: ignore[operator]
         raise QuotaError(
@@ -141,7 +248,7 @@ def _checked_name(name: object, period: float) -> str:
     raise QuotaError(f'name must be 1 to 64 printable ASCII characters, not {name!r}: TokenBucket(10, name="reads")')
 
 
-_UNITS = {
+UNITS = {
     "s": 1.0,
     "sec": 1.0,
     "second": 1.0,
@@ -159,114 +266,17 @@ _UNITS = {
     "week": 604_800.0,
     "weeks": 604_800.0,
 }
-_NAMED_UNITS = ("week", "day", "hour", "minute", "second")
+"""Seconds in each unit of time, under all names that it may be written by."""
+_LARGEST_FIRST = ("week", "day", "hour", "minute", "second")
 
 
 def period_name(period: float) -> str:
     """The default name of a quota: ``per-minute`` for 60 seconds, ``per-15-minutes`` for 900."""
-    unit = next((u for u in _NAMED_UNITS if period % _UNITS[u] == 0), "second")
-    count = period / _UNITS[unit]
+    count, unit = in_units(period)
     return f"per-{unit}" if count == 1 else f"per-{count:.10g}-{unit}s"
 
 
-_WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
-
-
-def parse_quotas(text: str, *, default_burst: float | None = None) -> tuple[Quota, ...]:
-    """The quotas that a text such as ``"10/s burst 20; 1000/hour"`` stands for, in its order.
-
-    ``default_burst`` is the burst in units of a token bucket whose text names none (``None``: its limit).
-    Raises ``QuotaError``, which quotes the text, points at the wrong part and shows right ones.
-    """
-    if not isinstance(text, str):
-        raise QuotaError(f"a quota is written as text, not {text!r}: {EXAMPLES}")
-    quotas, start = [], 0
-    for part in text.split(";"):
-        quotas.append(_Parser(text, start, start + len(part)).quota(default_burst))
-        start += len(part) + 1
-    return tuple(quotas)
-
-
-class _Parser:
-    """Reads one quota from ``text[start:end]``, word by word."""
-
-    def __init__(self, text: str, start: int, end: int) -> None:
-        self.text = text
-        self.words = [(m.group(), m.start()) for m in _WORD.finditer(text, start, end)]
-        self.end = (text[start:end].rstrip() and end) or start
-        self.at = 0
-
-    def quota(self, default_burst: float | None) -> Quota:
-        limit = self.number("a limit such as 100")
-        self.separator()
-        period = self.period()
-        burst = default_burst
-        if self.peek() == "burst":
-            self.at += 1
-            burst = self.number("a burst such as 20")
-        if self.peek():
-            raise self.error("is not understood here")
-        try:
-            return TokenBucket(limit, period, burst)
-        except QuotaError as error:
-            raise QuotaError(f"{self.text!r}: {error}") from error
-
-    def peek(self) -> str:
-        return self.words[self.at][0].lower() if self.at < len(self.words) else ""
-
-    def number(self, wanted: str) -> float:
-        word = self.peek()
-        if not word[:1].isdigit():
-            raise self.error(f"stands where {wanted} belongs", missing=wanted)
-        self.at += 1
-        return float(word) if "." in word else int(word)
-
-    def separator(self) -> None:
-        if self.peek() not in ("/", "per"):
-            raise self.error('stands where "/" or "per" belongs', missing='"/" or "per" and a period')
-        self.at += 1
-
-    def period(self) -> float:
-        count = self.number("a count") if self.peek()[:1].isdigit() else 1
-        if self.peek() not in _UNITS:
-            raise self.error("is not a unit of time", missing="a unit of time")
-        self.at += 1
-        return count * _UNITS[self.words[self.at - 1][0].lower()]
-
-    def error(self, problem: str, *, missing: str = "") -> QuotaError:
-        found = self.at < len(self.words)
-        word, column = self.words[self.at] if found else ("", self.end)
-        said = f"{word!r} {problem}" if found else f"{missing} is missing at its end"
-        pointer = " " * column + "^" * max(1, len(word))
-        return QuotaError(f"{self.text!r}: {said}\n    {self.text}\n    {pointer}\nRight ones are {EXAMPLES}.")
-
-
-QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
-"""What every ``quota`` argument takes: a text, a quota, or several of them."""
-
-
-def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:
-    """The quotas of a ``quota`` argument, each with a name of its own.
-
-    Raises ``QuotaError`` for what is no quota, ``ConfigurationError`` for two of one name.
-    """
-    quotas = tuple(_flatten(quota, default_burst))
-    if not quotas:
-        raise QuotaError(f"at least one quota is needed, not {quota!r}: {EXAMPLES}")
-    names = [each.name for each in quotas]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigurationError(
-                f"two quotas are named {name!r}: give one a name, for example TokenBucket(10, 1.0, name='burst')"
-            )
-    return quotas
-
-
-def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
-    if isinstance(quota, TokenBucket):
-        return [quota]
-    if isinstance(quota, str):
-        return parse_quotas(quota, default_burst=default_burst)
-    if isinstance(quota, Iterable):
-        return [each for item in quota for each in _flatten(item, default_burst)]
-    raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
+def in_units(period: float) -> tuple[float, str]:
+    """A period in the largest unit that it is a whole number of, else in seconds."""
+    unit = next((unit for unit in _LARGEST_FIRST if period % UNITS[unit] == 0), "second")
+    return period / UNITS[unit], unit

@@ -19,7 +19,7 @@ FOLDER = ROOT / PACKAGE
 LAYERS = (
     {"errors", "clock", "_background"},
     {"quotas"},
-    {"decision"},
+    {"decision", "quota_text"},
     {"algorithms", "headers", "hooks"},
     {"stores"},
     {"limiter"},

@@ -255,9 +255,8 @@ async def test_one_name_with_quotas_of_other_names_is_fine() -> None:
         ([Rule("/a", "10/minute", name="both"), Rule("/b", "10/minute burst 5", name="both")], None),
         ([Rule("/a", "10/minute; 20/hour", name="both"), Rule("/b", "10/minute; 30/hour", name="both")], None),
         ([Rule("/a", "20/minute", name="default")], "10/minute"),
-        ([Rule("/a", "10/minute"), Rule("/a", "20/minute")], None),
     ],
-    ids=["limits", "bursts", "one of two", "the own quota", "the same path"],
+    ids=["limits", "bursts", "one of two", "the own quota"],
 )
 async def test_one_bucket_cannot_have_two_quotas(rules: list[Rule], own: str | None) -> None:
     """Rules that would share a bucket with different quotas are told at start-up, with both quotas and a way out."""

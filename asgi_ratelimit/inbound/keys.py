@@ -53,7 +53,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     """
 
     def __init__(self, trusted_proxies: Iterable[str] = (), ipv6_prefix: int = 64) -> None:
-        if not 1 <= ipv6_prefix <= 128:
+        if not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
             raise ConfigurationError(
                 f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
             )
@@ -101,12 +101,12 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
     """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key."""
 
     def __init__(self, name: str) -> None:
-        if not name:
-            raise ConfigurationError(f'the name of a header must not be empty, not {name!r}: header("x-api-key")')
-        self._name = name.lower().encode("latin-1")
+        if not (isinstance(name, str) and name.isascii() and name):
+            raise ConfigurationError(f'the name of a header is ASCII and not empty, not {name!r}: header("x-api-key")')
+        self._name = name.lower().encode()
 
     def __repr__(self) -> str:
-        return f"header({self._name.decode('latin-1')!r})"
+        return f"header({self._name.decode()!r})"
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -114,7 +114,6 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
         return _hashed(b",".join(values)) if values else None
 
 
-@lru_cache(maxsize=65_536)
 def _hashed(secret: bytes) -> str:
     return hashlib.blake2b(secret, digest_size=16, key=b"asgi_ratelimit").hexdigest()
 
@@ -124,9 +123,15 @@ def _networks(trusted_proxies: Iterable[str]) -> Iterator[Network]:
         trusted_proxies = [trusted_proxies]
     for text in trusted_proxies:
         try:
-            yield ip_network(text)
+            yield _unmapped(ip_network(text))
         except ValueError as error:
             raise ConfigurationError(f'{error}: client_ip(trusted_proxies=["10.0.0.0/8", "::1"])') from error
+
+
+def _unmapped(network: Network) -> Network:
+    """A network of IPv4-mapped addresses as that of the IPv4 addresses."""
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    return network if mapped is None or network.prefixlen < 96 else ip_network((mapped, network.prefixlen - 96))
 
 
 @lru_cache(maxsize=65_536)

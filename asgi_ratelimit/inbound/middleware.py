@@ -6,14 +6,17 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+from starlette.exceptions import HTTPException
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import DEFAULT_NAME, Charge, Take, checked_cost
 from ..headers import render
 from ..limiter import as_key, as_store, checked_name
-from ..quotas import QuotaLike, as_quotas
+from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
 from .keys import KeyFunction, ScopeKey, client_ip
 from .responses import HeaderSender, refuse
@@ -69,7 +72,7 @@ class RateLimitMiddleware:
         try:
             await self.app(scope, receive, sender)
         except Exception as error:
-            if not sender.started and self._is_outermost(scope):
+            if not sender.started and _is_unexpected(error) and self._answers_errors(scope):
                 await _server_error(error, scope, receive, sender)
             raise
 
@@ -84,8 +87,10 @@ class RateLimitMiddleware:
 
     async def _many_charges(self, lines: Sequence[Line], scope: Scope) -> tuple[Charge, ...]:
         charges: dict[tuple[str, str, str], Charge] = {}
+        keys: dict[int, str | None] = {}
         for line in lines:
-            key = await _key(line, scope)
+            function = id(line.key)
+            key = keys[function] = keys[function] if function in keys else await _key(line, scope)
             if key is not None:
                 for quota in line.quotas:
                     charge = Charge(quota, key, line.cost, line.name)
@@ -100,15 +105,31 @@ class RateLimitMiddleware:
 
         return closing_send
 
-    def _is_outermost(self, scope: Scope) -> bool:
-        """Whether Starlette would answer an error of the app right outside of us, past the headers, and by default.
+    def _answers_errors(self, scope: Scope) -> bool:
+        """Whether Starlette would answer an error of the app outside of us, past our headers, and by default.
 
         Its handlers for 500 and ``Exception`` are left to run there: they may have effects, and must not run twice.
+        So is everything where other middleware outside of us, which may catch the error, is not the framework's own.
         """
-        stack = getattr(scope.get("app"), "middleware_stack", None)
-        if not isinstance(stack, ServerErrorMiddleware):
+        layer = getattr(scope.get("app"), "middleware_stack", None)
+        if not isinstance(layer, ServerErrorMiddleware) or layer.handler is not None or scope["type"] != "http":
             return False
-        return scope["type"] == "http" and stack.app is self and stack.handler is None
+        while _lets_errors_through(layer):
+            layer = getattr(layer, "app", None)
+        return layer is self
+
+
+def _is_unexpected(error: Exception) -> bool:
+    """Whether it is an error of the app, and not one by which the framework steers itself."""
+    return not isinstance(error, HTTPException) and not _is_of_framework(error)
+
+
+def _is_of_framework(thing: object) -> bool:
+    return type(thing).__module__.partition(".")[0] in ("starlette", "fastapi")
+
+
+def _lets_errors_through(layer: object) -> bool:
+    return _is_of_framework(layer) and not isinstance(layer, (BaseHTTPMiddleware, ExceptionMiddleware))
 
 
 async def _key(line: Line, scope: Scope) -> str | None:

@@ -29,7 +29,7 @@ async def refuse(decision: Decision, scope: Scope, send: Send) -> None:
 async def _answer(decision: Decision, send: Send, kind: str) -> None:
     violated = tuple([state.quota.name for state in decision.states if not state.allowed])
     status, body, headers = _problem(violated)
-    headers = [*headers, *retry_after(decision), *render(decision)]
+    headers = [*headers, *retry_after(decision), *(render(decision) if violated else ())]
     await send({"type": f"{kind}.start", "status": status, "headers": headers})
     await send({"type": f"{kind}.body", "body": body})
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from re import Pattern
+from itertools import chain, count
 
 from starlette.routing import compile_path
 from starlette.types import Scope
@@ -12,7 +13,8 @@ from starlette.types import Scope
 from ..decision import checked_cost
 from ..errors import ConfigurationError
 from ..limiter import checked_name
-from ..quotas import Quota, QuotaLike, as_quotas
+from ..quota_text import QuotaLike, as_quotas
+from ..quotas import Quota
 from .keys import KeyFunction
 
 
@@ -55,14 +57,19 @@ class Rulebook:
 
     def __init__(self, own: Line | None, rules: Iterable[Rule], *, name: str, key: KeyFunction, cost: float) -> None:
         self._own = (own,) if own else ()
-        self._rules = [_Compiled(rule, name, key, cost) for rule in rules]
+        self._rules = []
+        names = {name}
+        for rule in rules:
+            own_name = _own_name(rule, name, names)
+            names.add(own_name)
+            self._rules.append(_compiled(rule, own_name, key, cost))
         _require_agreement([*self._own, *(rule.line for rule in self._rules if rule.line)])
 
     def lines(self, scope: Scope) -> Sequence[Line]:
         """What a request with this scope is charged to, in order; nothing at all where it is exempt."""
         if not self._rules:
             return self._own
-        path, method = route_path(scope), scope.get("method")
+        path, method = route_path(scope), scope.get("method", "").upper()
         matching = [rule for rule in self._rules if rule.matches(path, method)]
         for rule in matching:
             if rule.final:
@@ -70,18 +77,16 @@ class Rulebook:
         return (*self._own, *(rule.line for rule in matching if rule.line))
 
 
+@dataclass(frozen=True, slots=True)
 class _Compiled:
     """A rule, ready to be matched."""
 
-    __slots__ = ("final", "line", "methods", "pattern")
+    pattern: re.Pattern[str]
+    methods: frozenset[str] | None
+    final: bool
+    line: Line | None
 
-    def __init__(self, rule: Rule, name: str, key: KeyFunction, cost: float) -> None:
-        self.pattern = _pattern(rule)
-        self.methods = _methods(rule)
-        self.final = rule.only or rule.quota is None
-        self.line = None if rule.quota is None else _line(rule, rule.quota, name, key, cost)
-
-    def matches(self, path: str, method: str | None) -> bool:
+    def matches(self, path: str, method: str) -> bool:
         return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
 
 
@@ -93,11 +98,11 @@ def route_path(scope: Scope) -> str:
     return below if not below or below.startswith("/") else path
 
 
-def _pattern(rule: Rule) -> Pattern[str]:
+def _pattern(rule: Rule) -> re.Pattern[str]:
     if not isinstance(rule.path, str) or not rule.path.startswith("/"):
         raise ConfigurationError(f'the path of a rule starts with "/", not {rule.path!r}: Rule("/users/{{id}}", ...)')
     try:
-        return compile_path(rule.path)[0]
+        return re.compile(compile_path(rule.path)[0].pattern, re.DOTALL)  # no character may lead past a rule
     except (AssertionError, KeyError, ValueError) as error:
         raise ConfigurationError(f'{rule.path!r} is no path: {error}: Rule("/users/{{id:int}}", ...)') from error
 
@@ -111,14 +116,25 @@ def _methods(rule: Rule) -> frozenset[str] | None:
     return frozenset(named | {"HEAD"} if "GET" in named else named)
 
 
+def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
+    """The name that is given to a rule, or else one made of its methods and path, that no other rule has by accident."""
+    if rule.name is not None:
+        return checked_name(rule.name)
+    made = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])
+    return next(each for each in chain([made], (f"{made} {n}" for n in count(2))) if each not in taken)
+
+
+def _compiled(rule: Rule, name: str, key: KeyFunction, cost: float) -> _Compiled:
+    try:
+        line = None if rule.quota is None else _line(rule, rule.quota, name, key, cost)
+        return _Compiled(_pattern(rule), _methods(rule), rule.only or rule.quota is None, line)
+    except ValueError as error:
+        error.add_note(f"in {rule!r}")
+        raise
+
+
 def _line(rule: Rule, quota: QuotaLike, name: str, key: KeyFunction, cost: float) -> Line:
-    own_name = " ".join([name, *sorted(map(str.upper, rule.methods or ())), rule.path])
-    return Line(
-        name=own_name if rule.name is None else checked_name(rule.name),
-        quotas=as_quotas(quota),
-        key=rule.key or key,
-        cost=cost if rule.cost is None else checked_cost(rule.cost),
-    )
+    return Line(name, as_quotas(quota), rule.key or key, cost if rule.cost is None else checked_cost(rule.cost))
 
 
 def _require_agreement(lines: Iterable[Line]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..decision import Charge, Decision, Take
+from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
 from .memory import MemoryStore
 from .redis import RedisStore
@@ -25,6 +25,10 @@ class Store(Protocol):
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
+        ...
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
         ...
 
     async def reset(self, charges: Sequence[Charge]) -> None:

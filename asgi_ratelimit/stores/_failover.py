@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 from ..algorithms import foresee
 from ..clock import Clock
-from ..decision import Charge, Decision, Take
+from ..decision import Decision, Settlement, Take
 from ..errors import ConfigurationError, StoreError
-from ..quotas import Quota
+from ..quotas import Quota, TokenBucket
 from .memory import MemoryStore
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
@@ -56,24 +56,28 @@ class Failover:
             return [replace(decision, degraded=True) for decision in await self._local.take(shares)]
         return [self._verdict(take) for take in takes]
 
+    async def settle(self, settlement: Settlement) -> None:
+        """Settle what was decided here."""
+        await self._local.settle(settlement)
+
     def _share(self, take: Take) -> Take:
         if self._replicas == 1:
             return take
-        return Take(tuple(replace(c, quota=_divided(c.quota, self._replicas)) for c in take.charges), take.max_wait)
+        charges = tuple(replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in take.charges)
+        return replace(take, charges=charges)
 
     def _verdict(self, take: Take) -> Decision:
         now = float(self._clock.now_us())
         decision = foresee(take, [None] * len(take.charges), now)
         if self._on_error == "allow":
-            return replace(decision, allowed=True, granted=_granted(take), delay=0.0, retry_after=0.0, degraded=True)
-        return replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR, degraded=True)
-
-
-def _granted(take: Take) -> float:
-    charge: Charge = take.charges[0]
-    return charge.cost
+            decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
+        elif decision.allowed:
+            decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
+        return replace(decision, degraded=True, before=None)
 
 
 def _divided(quota: Quota, replicas: int) -> Quota:
-    """One replica's share of a quota."""
-    return replace(quota, limit=quota.limit / replicas, burst=max(1.0, quota.burst / replicas))
+    """One replica's share of a quota, a window's at least 1 unit."""
+    if isinstance(quota, TokenBucket):
+        return replace(quota, limit=quota.limit / replicas, burst=max(1.0, quota.burst / replicas))
+    return replace(quota, limit=max(1.0, quota.limit / replicas))

@@ -41,12 +41,18 @@ def escaped(text: str) -> bytes:
     return _UNSAFE_IN_NAME.sub(_percent, as_bytes(text))
 
 
-@lru_cache(maxsize=65_536)
 def redis_key(prefix: bytes, name: str | None, quota: str, key: str) -> bytes:
     """``prefix:name:quota:{key}``: each part escaped, the key in the hash tag that decides its slot on a cluster.
 
     A key over 128 bytes shows as ``{%#...}`` with a hash, an empty one as ``{%}``: no escaped text is equal to these.
     """
+    if len(key) > LONGEST:  # not for the cache, where invented keys would pile up
+        return _redis_key.__wrapped__(prefix, name, quota, key)
+    return _redis_key(prefix, name, quota, key)
+
+
+@lru_cache(maxsize=16_384)
+def _redis_key(prefix: bytes, name: str | None, quota: str, key: str) -> bytes:
     data = as_bytes(key)
     tag = b"%#" + digest(data).encode() if len(data) > LONGEST else _UNSAFE.sub(_percent, data) or b"%"
     return b"%b:%b:%b:{%b}" % (prefix, escaped(name or DEFAULT_NAME), escaped(quota), tag)

@@ -7,9 +7,9 @@ from heapq import heappop, heappush, heapreplace
 from threading import Lock
 from typing import TypeAlias
 
-from ..algorithms import State, decide, foresee, reset_us
+from ..algorithms import State, decide, foresee, reset_us, settle
 from ..clock import Clock, SystemClock
-from ..decision import DEFAULT_NAME, Charge, Decision, Take
+from ..decision import DEFAULT_NAME, Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import Quota
 from ._keys import short_key
@@ -53,6 +53,16 @@ class MemoryStore:
             states = [self._state(charge.quota, _bucket(charge)) for charge in take.charges]
             return foresee(take, states, float(self._clock.now_us()))
 
+    async def settle(self, settlement: Settlement) -> None:
+        """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
+        with self._lock:
+            now = float(self._clock.now_us())
+            charges = [line.charge for line in settlement.lines]
+            states = [self._state(charge.quota, _bucket(charge)) for charge in charges]
+            for charge, state in zip(charges, settle(settlement, states, now)):
+                if state is not None:
+                    self._put(_bucket(charge), charge.quota, state, now)
+
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
@@ -69,15 +79,17 @@ class MemoryStore:
             buckets = [_bucket(charge) for charge in take.charges]
             states = [self._state(charge.quota, bucket) for charge, bucket in zip(take.charges, buckets)]
             decision, written = decide(take, states, now)
-            if written is not None:
-                for charge, bucket, state in zip(take.charges, buckets, written):
+            for charge, bucket, state in zip(take.charges, buckets, written):
+                if state is not None:
                     self._put(bucket, charge.quota, state, now)
             return decision
 
     def _state(self, quota: Quota, bucket: Bucket) -> State | None:
-        """What is known of a bucket; under another period it counts as never used."""
+        """What is known of a bucket; under another kind of quota or period it counts as never used."""
         kept, state = self._buckets.get(bucket, (quota, None))
-        return state if kept is quota or kept.period_us == quota.period_us else None
+        if kept is quota or (type(kept) is type(quota) and kept.period_us == quota.period_us):
+            return state
+        return None
 
     def _put(self, bucket: Bucket, quota: Quota, state: State, now: float) -> None:
         if bucket not in self._buckets:

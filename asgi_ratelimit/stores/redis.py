@@ -16,9 +16,8 @@ from redis.exceptions import AuthenticationError, NoScriptError, RedisError, Res
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from ..algorithms import foresee
 from ..clock import Clock, SystemClock
-from ..decision import Charge, Decision, Take
+from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from . import _wire
 from ._failover import Failover, OnError
@@ -84,7 +83,8 @@ class RedisStore:
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order, in one call to Redis; ``on_error`` decides if that fails."""
         try:
-            decisions = _wire.decode(takes, await self._run(takes))
+            charges = [charge for take in takes for charge in take.charges]
+            decisions = _wire.decode(takes, await self._run(charges, _wire.encode(takes)))
         except StoreError as error:
             return await self._failover.take(takes, error)
         self._failover.succeeded()
@@ -92,7 +92,18 @@ class RedisStore:
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken. Raises ``StoreError`` if Redis does not answer."""
-        return _wire.decode_look(take, await self._run([take], look_only=True), foresee)
+        packed = _wire.encode([take], look_only=True)
+        return _wire.decode_look(take, await self._run(take.charges, packed))
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Give back what a take had too much, or charge what it had too little; a second time does nothing.
+
+        Raises ``StoreError`` if Redis does not answer.
+        """
+        if settlement.degraded:
+            await self._failover.settle(settlement)
+        else:
+            await self._run([line.charge for line in settlement.lines], _wire.encode_settlement(settlement))
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
@@ -116,11 +127,11 @@ class RedisStore:
     def _key(self, charge: Charge) -> bytes:
         return redis_key(self._prefix, charge.name, charge.quota.name, charge.key)
 
-    async def _run(self, takes: Sequence[Take], *, look_only: bool = False) -> _wire.Reply:
-        keys = [self._key(charge) for take in takes for charge in take.charges]
+    async def _run(self, charges: Sequence[Charge], packed: tuple[bytes, bytes]) -> _wire.Reply:
+        keys = [self._key(charge) for charge in charges]
         now = b"%d" % self._clock.now_us() if self._clock else b""
-        arguments = (*_wire.encode(takes, look_only=look_only), now, self._least_ttl_ms)
-        return cast("_wire.Reply", await self._call(self._evaluate(len(keys), *keys, *arguments)))
+        reply = await self._call(self._evaluate(len(keys), *keys, *packed, now, self._least_ttl_ms))
+        return cast("_wire.Reply", reply)
 
     async def _evaluate(self, keys: int, *arguments: bytes | int) -> Any:
         """By its hash, as a rule; Redis forgets scripts at a restart, and then is sent the whole."""

@@ -1,0 +1,106 @@
+"""The fixed window: at most ``limit`` units in each window, and windows aligned to the epoch.
+
+The core is ``(window, count)``: the last window that anything was booked in, which may lie ahead, and its units.
+Windows between now and that one count as full, but for their holes ``(window, units)``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..quotas import FixedWindow
+from ._state import State, era_of, units_in, with_units
+
+
+def index(quota: FixedWindow, now: float) -> float:
+    """The number of the window that ``now`` lies in."""
+    return float(math.floor(now / quota.period_us))
+
+
+def fresh(now: float) -> State:
+    """The state of a bucket that was never used."""
+    return ((0.0, 0.0), now, era_of(now), (), ())
+
+
+def healed(quota: FixedWindow, state: State, now: float) -> State:
+    """The state as if it had been last changed now: all windows are moved back by whole ones."""
+    (window, count), last, _, holes, ids = state
+    back = index(quota, last) - index(quota, now)
+    return ((window - back, count), now, era_of(now), tuple([(at - back, units) for at, units in holes]), ids)
+
+
+def wait(quota: FixedWindow, state: State, now: float, cost: float, soonest: float = 0.0) -> float:
+    """The least whole number w of microseconds from ``soonest`` on, such that ``cost`` conforms at ``now + w``."""
+    if cost > quota.limit:
+        return math.inf
+    (window, count), _, _, holes, _ = state
+    first = index(quota, now + soonest)
+    found: float = max(first, window)
+    if found == window and count + cost > quota.limit:
+        found += 1.0
+    for at, units in holes:
+        if first <= at < found and units >= cost:
+            found = at
+    return max(soonest, found * quota.period_us - now)
+
+
+def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
+    """The state after taking ``cost`` at ``now + wait_us``."""
+    (window, count), last, era, holes, ids = state
+    taken = index(quota, now + wait_us)
+    since = now if now > last else last
+    if taken < window:
+        return ((window, count), since, era, with_units(holes, taken, -cost, index(quota, now)), ids)
+    return ((taken, count + cost if taken == window else cost), since, era, holes, ids)
+
+
+def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> float:
+    """The window that ``book`` counts this cost in."""
+    return index(quota, now + wait_us)
+
+
+def give_back(
+    quota: FixedWindow, state: State, now: float, since: float, at: float, cost: float, units: float
+) -> State:
+    """The state without the last ``units`` of a ``cost`` that was booked in the window ``at``, unless that is over."""
+    (window, count), last, era, holes, ids = state
+    current, base = index(quota, now), max(now, last)
+    if at < current or at > window:
+        return state
+    if at < window:
+        return ((window, count), base, era, with_units(holes, at, units, current), ids)
+    count = max(count - units, 0.0)
+    while count == 0.0 and window > current:
+        window -= 1.0
+        count = quota.limit - units_in(holes, window)
+        holes = tuple([hole for hole in holes if hole[0] < window])
+    return ((window, count), base, era, holes, ids)
+
+
+def owe(quota: FixedWindow, state: State, now: float, units: float) -> State:
+    """The state with ``units`` more at the end, filling as many windows as that takes."""
+    (window, count), last, era, holes, ids = state
+    current = index(quota, now)
+    if window < current:
+        window, count = current, 0.0
+    over = units - max(quota.limit - count, 0.0)
+    if over <= 0.0:
+        return ((window, count + units), max(now, last), era, holes, ids)
+    more = float(math.ceil(over / quota.limit))
+    return ((window + more, over - (more - 1.0) * quota.limit), max(now, last), era, holes, ids)
+
+
+def reset_us(quota: FixedWindow, state: State, now: float) -> float:
+    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
+    (window, _), last, _, _, _ = state
+    over: float = max((window + 1.0) * quota.period_us, last)
+    return over - now if window >= index(quota, now) else 0.0
+
+
+def left(quota: FixedWindow, state: State, now: float) -> float:
+    """The most whole units that could be taken at once."""
+    (window, count), _, _, holes, _ = state
+    current = index(quota, now)
+    if current < window:
+        return float(math.floor(units_in(holes, current)))
+    return float(math.floor(max(quota.limit - count, 0.0) if current == window else quota.limit))

@@ -1,0 +1,259 @@
+"""What a request asks of all its buckets at once: decide, foresee, settle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from ..decision import Charge, Decision, QuotaState, SettledCharge, Settlement, Take
+from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from . import fixed_window, rolling_window, token_bucket
+from ._state import State
+
+MAX_IDS = 8
+"""How many settlements a bucket remembers."""
+
+
+class Algorithm(Protocol):
+    """The functions that the module of each kind of quota has; see there."""
+
+    def fresh(self, now: float) -> State: ...
+    def healed(self, quota: Quota, state: State, now: float) -> State: ...
+    def wait(self, quota: Quota, state: State, now: float, cost: float, soonest: float = 0.0) -> float: ...
+    def book(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> State: ...
+    def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> float: ...
+    def give_back(
+        self, quota: Quota, state: State, now: float, since: float, at: float, cost: float, units: float
+    ) -> State: ...
+    def owe(self, quota: Quota, state: State, now: float, units: float) -> State: ...
+    def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
+    def left(self, quota: Quota, state: State, now: float) -> float: ...
+
+
+_ALGORITHMS: dict[type, Algorithm] = {
+    TokenBucket: token_bucket,  # type: ignore[dict-item]  # each module knows its own kind of quota only
+    FixedWindow: fixed_window,  # type: ignore[dict-item]
+    RollingWindow: rolling_window,  # type: ignore[dict-item]
+}
+
+States: TypeAlias = Sequence[State | None]
+
+
+def known(quota: Quota, state: State | None, now: float) -> State:
+    """The state to reckon with: where the clock fell back by more than a period, it was last changed now.
+
+    A smaller step back is left alone and drains nothing, so that it neither gives units nor locks anyone out.
+    """
+    if state is None:
+        return _ALGORITHMS[type(quota)].fresh(now)
+    if now < state[1] - quota.period_us:
+        return _ALGORITHMS[type(quota)].healed(quota, state, now)
+    return state
+
+
+def reset_us(quota: Quota, state: State, now: float) -> float:
+    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
+    return _ALGORITHMS[type(quota)].reset_us(quota, state, now)
+
+
+def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
+    """What it takes to settle a decision at the ``actual`` cost of each charge; ``None`` where nothing was booked."""
+    if decision.take is None or decision.before is None or not decision.allowed:
+        return None
+    now, delay_us = decision.now_us, float(round(decision.delay * SECOND_US))
+    lines = []
+    for charge, state, used in zip(decision.take.charges, decision.before, actual):
+        if decision.take.best_effort:
+            charge = replace(charge, cost=decision.granted)
+        at = _ALGORITHMS[type(charge.quota)].place(charge.quota, state, now, charge.cost, delay_us)
+        lines.append(SettledCharge(charge, max(now, state[1]), state[2], at, used))
+    return Settlement(decision.id, tuple(lines), decision.degraded)
+
+
+def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
+    """The decision of a take over the states of its charges, and their new states, ``None`` where nothing is written.
+
+    All charges are asked for their wait and the longest decides: within the take's ``max_wait`` all book at that
+    moment, else none does. A refusal writes nothing, but for a state that a clock set back by more than a period had
+    left in the future: it is brought back once, lest it lock its key out.
+    """
+    before = [known(charge.quota, state, now) for charge, state in zip(take.charges, states)]
+    charges = _partial(take, before, now) if take.best_effort else take.charges
+    waits, longest = _ask(take, charges, before, now)
+    if longest > take.max_wait_us or longest == math.inf:
+        return _refusal(take, before, waits, longest, now), _moved(states, before)
+    after = [
+        _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, charge.cost, longest)
+        for charge, state in zip(charges, before)
+    ]
+    return _grant(take, charges, before, after, longest, now), after
+
+
+def foresee(take: Take, states: States, now: float) -> Decision:
+    """What ``decide`` would say, over the states as they are: nothing is taken, and nothing written."""
+    before = [known(charge.quota, state, now) for charge, state in zip(take.charges, states)]
+    charges = _partial(take, before, now) if take.best_effort else take.charges
+    waits, longest = _ask(take, charges, before, now)
+    if longest > take.max_wait_us or longest == math.inf:
+        return _refusal(take, before, waits, longest, now)
+    return _grant(take, charges, before, before, longest, now)
+
+
+def settle(settlement: Settlement, states: States, now: float) -> list[State | None]:
+    """The new states of a settlement's buckets, ``None`` where nothing is written.
+
+    What was too much goes back to where it was booked, what was too little is owed. Nothing is done twice, nor for
+    a bucket that was made anew since.
+    """
+    return [_settled(settlement.id, line, state, now) for line, state in zip(settlement.lines, states)]
+
+
+def _settled(identity: float, line: SettledCharge, stored: State | None, now: float) -> State | None:
+    quota, units = line.charge.quota, line.charge.cost - line.actual
+    algorithm = _ALGORITHMS[type(quota)]
+    if units == 0.0 or (stored is None and units > 0.0):
+        return None
+    state = known(quota, stored, now)
+    if identity in state[4]:
+        return None
+    if units < 0.0:
+        state = algorithm.owe(quota, state, now, -units)
+    elif state[2] == line.era and line.since_us <= state[1]:
+        state = algorithm.give_back(quota, state, now, line.since_us, line.place, line.charge.cost, units)
+    else:
+        return None
+    core, last, era, holes, ids = state
+    return (core, last, era, holes, (*ids, identity)[-MAX_IDS:])
+
+
+def _ask(take: Take, charges: Sequence[Charge], before: list[State], now: float) -> tuple[list[float], float]:
+    """Each charge's own wait, and the least wait at which all of them conform."""
+    waits, longest, holes = [], 0.0, False
+    for charge, state in zip(charges, before):
+        quota = charge.quota
+        if charge.cost > quota.most and not take.max_wait_us:
+            own = math.inf  # when pacing, a token bucket lets such a cost wait until it is empty
+        else:
+            own = _ALGORITHMS[type(quota)].wait(quota, state, now, charge.cost)
+        waits.append(own)
+        if own > longest:
+            longest = own
+        if state[3]:
+            holes = True
+    if holes and len(waits) > 1 and longest < math.inf:
+        longest = _agreed(charges, before, now, longest)
+    return waits, longest
+
+
+def _agreed(charges: Sequence[Charge], before: list[State], now: float, longest: float) -> float:
+    """The least wait from ``longest`` on that suits all: a hole is open for a while only."""
+    soonest = -1.0
+    while soonest < longest:
+        soonest = longest
+        for charge, state in zip(charges, before):
+            longest = _ALGORITHMS[type(charge.quota)].wait(charge.quota, state, now, charge.cost, longest)
+    return longest
+
+
+def _partial(take: Take, before: list[State], now: float) -> tuple[Charge, ...]:
+    """The charges at the most whole units that all can give, and at 1 where that is nothing."""
+    cost = take.charges[0].cost
+    least = min(cost, 1.0)
+    granted = min([cost, *(_left(charge.quota, state, now) for charge, state in zip(take.charges, before))])
+    while granted > least and _ask(take, _at(take.charges, granted), before, now)[1] > 0.0:
+        granted -= 1.0
+    return _at(take.charges, max(granted, least))
+
+
+def _at(charges: Sequence[Charge], cost: float) -> tuple[Charge, ...]:
+    return tuple([replace(charge, cost=cost) for charge in charges])
+
+
+def _left(quota: Quota, state: State, now: float) -> float:
+    return _ALGORITHMS[type(quota)].left(quota, state, now)
+
+
+def _moved(states: States, before: list[State]) -> States:
+    """Those states that had to be brought back from the future."""
+    return [state if stored is not None and stored is not state else None for stored, state in zip(states, before)]
+
+
+def _grant(
+    take: Take, charges: Sequence[Charge], before: list[State], after: list[State], delay_us: float, now: float
+) -> Decision:
+    told = tuple([_quota_state(charge.quota, state, now, 0.0) for charge, state in zip(charges, after)])
+    least = told[0] if len(told) == 1 else min(told, key=_remaining)
+    return Decision(  # by position, which is a good deal faster: this is the path of every request
+        True,
+        charges[0].cost,
+        delay_us / SECOND_US,
+        0.0,
+        least.remaining,
+        least.reset_after,
+        (now + delay_us) / SECOND_US,
+        least.quota,
+        told,
+        False,
+        False,
+        take,
+        before,
+        now,
+    )
+
+
+def _refusal(take: Take, before: list[State], waits: list[float], longest: float, now: float) -> Decision:
+    told = tuple(
+        [
+            _quota_state(charge.quota, state, now, _past(own, take.max_wait_us))
+            for charge, state, own in zip(take.charges, before, waits)
+        ]
+    )
+    worst = told[0] if len(told) == 1 else max(told, key=_retry_after)
+    retry_after = _past(longest, take.max_wait_us) / SECOND_US
+    return Decision(
+        False,
+        0,
+        0.0,
+        retry_after,
+        worst.remaining,
+        worst.reset_after,
+        now / SECOND_US + retry_after,
+        worst.quota,
+        told,
+        False,
+        False,
+        take,
+        before,
+        now,
+    )
+
+
+def _past(wait_us: float, max_wait_us: float) -> float:
+    """How much longer a wait is than allowed."""
+    if wait_us == math.inf:
+        return wait_us
+    return wait_us - max_wait_us if wait_us > max_wait_us else 0.0
+
+
+def _remaining(state: QuotaState) -> int:
+    return state.remaining
+
+
+def _retry_after(state: QuotaState) -> float:
+    return state.retry_after
+
+
+def _quota_state(quota: Quota, state: State, now: float, retry_us: float) -> QuotaState:
+    algorithm = _ALGORITHMS[type(quota)]
+    left = algorithm.left(quota, state, now)
+    more_us = algorithm.wait(quota, state, now, left + 1.0) if left + 1.0 <= quota.most else 0.0
+    return QuotaState(
+        quota,
+        retry_us == 0.0,
+        int(left),
+        retry_us / SECOND_US,
+        algorithm.reset_us(quota, state, now) / SECOND_US,
+        more_us / SECOND_US,
+    )

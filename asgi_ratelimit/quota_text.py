@@ -1,0 +1,171 @@
+"""Quotas as text: the form that people write them in, and what they promise in plain words.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias, cast
+
+from .errors import ConfigurationError, QuotaError
+from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, whole_us
+
+EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
+
+_WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
+
+
+def parse_quotas(text: str, *, default_burst: float | None = None) -> tuple[Quota, ...]:
+    """The quotas that a text such as ``"10/s burst 20; 1000/hour"`` stands for, in its order.
+
+    ``default_burst`` is the burst in units of a token bucket whose text names none (``None``: its limit).
+    Raises ``QuotaError``, which quotes the text, points at the wrong part and shows right ones.
+    """
+    if not isinstance(text, str):
+        raise QuotaError(f"a quota is written as text, not {text!r}: {EXAMPLES}")
+    quotas, start = [], 0
+    for part in text.split(";"):
+        quotas.append(_Parser(text, start, start + len(part)).quota(default_burst))
+        start += len(part) + 1
+    return tuple(quotas)
+
+
+def _is_digit(character: str) -> bool:
+    return "0" <= character <= "9"
+
+
+class _Parser:
+    """Reads one quota from ``text[start:end]``, word by word."""
+
+    def __init__(self, text: str, start: int, end: int) -> None:
+        self.text = text
+        self.words = [(m.group(), m.start()) for m in _WORD.finditer(text, start, end)]
+        self.end = (text[start:end].rstrip() and end) or start
+        self.at = 0
+
+    def quota(self, default_burst: float | None) -> Quota:
+        limit = self.number("a limit such as 100")
+        self.separator()
+        period = self.period()
+        build = self.kind(limit, period, default_burst)
+        if self.peek():
+            raise self.error("is not understood here")
+        try:
+            return build()
+        except QuotaError as error:
+            raise QuotaError(f"{self.text!r}: {error}") from error
+
+    def kind(self, limit: float, period: float, default_burst: float | None) -> Callable[[], Quota]:
+        if self.accept("fixed"):
+            return partial(FixedWindow, limit, period)
+        if self.accept("rolling"):
+            return partial(RollingWindow, limit, period, self.parts(period))
+        burst = self.number("a burst such as 20") if self.accept("burst") else default_burst
+        return partial(TokenBucket, limit, period, burst)
+
+    def accept(self, word: str) -> bool:
+        if self.peek() != word:
+            return False
+        self.at += 1
+        return True
+
+    def parts(self, period: float) -> int:
+        if _is_digit(self.peek()[:1]):
+            return cast("int", self.number("a number of parts"))
+        return fitting_parts(whole_us(period))
+
+    def peek(self) -> str:
+        return self.words[self.at][0].lower() if self.at < len(self.words) else ""
+
+    def number(self, wanted: str) -> float:
+        word = self.peek()
+        if not _is_digit(word[:1]):
+            raise self.error(f"stands where {wanted} belongs", missing=wanted)
+        self.at += 1
+        return float(word) if "." in word or len(word) > 16 else int(word)
+
+    def separator(self) -> None:
+        if self.peek() not in ("/", "per"):
+            raise self.error('stands where "/" or "per" belongs', missing='"/" or "per" and a period')
+        self.at += 1
+
+    def period(self) -> float:
+        count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
+        if self.peek() not in UNITS:
+            raise self.error("is not a unit of time", missing="a unit of time")
+        self.at += 1
+        return count * UNITS[self.words[self.at - 1][0].lower()]
+
+    def error(self, problem: str, *, missing: str = "") -> QuotaError:
+        found = self.at < len(self.words)
+        word, column = self.words[self.at] if found else ("", self.end)
+        said = f"{word!r} {problem}" if found else f"{missing} is missing at its end"
+        pointer = " " * column + "^" * max(1, len(word))
+        return QuotaError(f"{self.text!r}: {said}\n    {self.text}\n    {pointer}\nRight ones are {EXAMPLES}.")
+
+
+QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
+"""What every ``quota`` argument takes: a text, a quota, or several of them."""
+
+
+def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:
+    """The quotas of a ``quota`` argument, each with a name of its own.
+
+    Raises ``QuotaError`` for what is no quota, ``ConfigurationError`` for two of one name.
+    """
+    quotas = tuple(_flatten(quota, default_burst))
+    if not quotas:
+        raise QuotaError(f"at least one quota is needed, not {quota!r}: {EXAMPLES}")
+    names = [each.name for each in quotas]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(
+                f"two quotas are named {name!r}: give one a name, for example TokenBucket(10, 1.0, name='burst')"
+            )
+    return quotas
+
+
+def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
+    if isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)):
+        return [quota]
+    if isinstance(quota, str):
+        return parse_quotas(quota, default_burst=default_burst)
+    if isinstance(quota, Iterable):
+        return [each for item in quota for each in _flatten(item, default_burst)]
+    raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
+
+
+def explain(quota: QuotaLike) -> str:
+    """One plain sentence for each quota: what it promises, and the most that may pass in one period."""
+    return "\n".join(_explained(each) for each in as_quotas(quota))
+
+
+def _explained(quota: Quota) -> str:
+    limit, period = _count(quota.limit), _span(quota.period)
+    if isinstance(quota, FixedWindow):
+        return (
+            f"At most {limit} in each window of {period}, and windows start at whole multiples of that since 1970; "
+            f"around a border up to {_count(2 * quota.limit)} may pass within {period}."
+        )
+    if isinstance(quota, RollingWindow):
+        return (
+            f"At most {limit} in any {period}, without exception; "
+            f"a unit may count for up to {_span(quota.period / quota.buckets)} too long."
+        )
+    slowly = "" if quota.burst_allowance_factor == 1 else f" (the burst at {quota.burst_allowance_factor:g} times that)"
+    return (
+        f"At most {_count(quota.burst)} at once, earned back at {limit} per {period}{slowly}; "
+        f"in any {period} up to {_count(quota.burst + quota.limit)} may pass."
+    )
+
+
+def _count(units: float) -> str:
+    return f"{units:.10g}"
+
+
+def _span(period: float) -> str:
+    count, unit = in_units(period)
+    return f"{count:.10g} {unit}" + ("s" if count != 1 else "")
