@@ -20,3 +20,8 @@ class SystemClock:
     def now_us(self) -> int:
         """The time now, in microseconds since the Unix epoch."""
         return time.time_ns() // 1000
+
+
+def monotonic_us() -> float:
+    """Microseconds on a clock that never jumps and starts anywhere: for the time between two moments."""
+    return time.monotonic_ns() / 1000

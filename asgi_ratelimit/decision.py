@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from ._keys import DEFAULT_NAME, short_key
 from .errors import ConfigurationError
 from .quotas import MAX_UNITS, SECOND_US, Quota
 
-DEFAULT_NAME = "default"
+Bucket: TypeAlias = tuple[str, str, str]
+"""What tells a bucket from all others: the limiter, the quota, and the key, long ones hashed."""
+
+OnError: TypeAlias = Literal["local", "allow", "deny"]
+"""Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
+
+
+def checked_on_error(on_error: OnError) -> OnError:
+    """``on_error`` if it is one of its three words; ``ConfigurationError`` otherwise."""
+    if on_error in ("local", "allow", "deny"):
+        return on_error
+    raise ConfigurationError(f'on_error must be "local", "allow" or "deny", not {on_error!r}')
 
 
 def checked_cost(cost: float) -> float:
@@ -37,14 +49,11 @@ class Charge:
     key: str
     cost: float = 1
     name: str | None = None
+    bucket: Bucket = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checked_cost(self.cost)
-
-    @property
-    def bucket(self) -> tuple[str, str, str]:
-        """What tells this charge's bucket from all others: limiter, quota, key."""
-        return (self.name or DEFAULT_NAME, self.quota.name, self.key)
+        self.bucket = (self.name or DEFAULT_NAME, self.quota.name, short_key(self.key))
 
 
 @dataclass(slots=True)
@@ -53,6 +62,7 @@ class Take:
 
     0 is rate limiting, more is pacing, ``math.inf`` is to wait as long as it takes. With ``best_effort``, for rate
     limiting only, as many whole units are granted as every charge can give, at least 1; all costs must be equal.
+    ``on_error`` says what to do without the store: ``None`` leaves that to the store.
     Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for
     two on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
     """
@@ -60,6 +70,7 @@ class Take:
     charges: tuple[Charge, ...]
     max_wait: float = 0.0
     best_effort: bool = False
+    on_error: OnError | None = None
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
 
@@ -125,8 +136,8 @@ class Decision:
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
 
-    ``before``, ``now_us``, ``id`` and ``settled`` are for giving back: the states as they were, the time of the
-    decision, what marks its settlement, drawn when there is one, and whether that is done.
+    ``before``, ``now_us`` and ``settled`` are for giving back: the states as they were, the time of the decision, and
+    whether it has been settled.
     """
 
     allowed: bool
@@ -143,7 +154,6 @@ class Decision:
     take: Take | None = None
     before: list[Any] | None = field(default=None, repr=False, compare=False)
     now_us: float = field(default=0.0, repr=False, compare=False)
-    id: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
 
 
@@ -152,7 +162,8 @@ class SettledCharge:
     """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.
 
     ``since_us`` is the time at which it was booked, ``era`` that of the bucket's state, and ``place`` says where: a
-    level, or the number of a window or part.
+    level, or the number of a window or part. ``before`` and ``after`` are the bucket's states around the booking, if
+    all of it is given back: where nothing has happened since, the bucket is as it was before.
     """
 
     charge: Charge
@@ -160,6 +171,8 @@ class SettledCharge:
     era: float
     place: float
     actual: float
+    before: Any = None
+    after: Any = None
 
 
 @dataclass(slots=True)
@@ -169,3 +182,8 @@ class Settlement:
     id: float
     lines: tuple[SettledCharge, ...]
     degraded: bool = False
+
+    @property
+    def charges(self) -> list[Charge]:
+        """What was charged, of each bucket."""
+        return [line.charge for line in self.lines]

@@ -7,7 +7,6 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 from .decision import Decision, QuotaState
 from .quotas import SECOND_US, Quota
@@ -17,16 +16,19 @@ Header = tuple[bytes, bytes]
 LARGEST = 999_999_999_999_999
 """The largest integer of a structured field."""
 
+MAX_DESCRIBED = 4096
+"""How many quotas' policies are kept ready, at the most."""
+
 
 def render(decision: Decision) -> list[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of a decision."""
     states = decision.states
     if len(states) == 1:
-        policy, name = _described(states[0].quota)
-        return [(b"ratelimit-policy", policy), (b"ratelimit", _standing(name, states[0]))]
-    described = [_described(state.quota) for state in states]
-    policies = b", ".join([policy for policy, _ in described])
-    standings = b", ".join([_standing(name, state) for (_, name), state in zip(described, states)])
+        described, form = _described(states[0].quota)
+        return [(b"ratelimit-policy", described), (b"ratelimit", _standing(form, states[0]))]
+    all_described = [_described(state.quota) for state in states]
+    policies = b", ".join([described for described, _ in all_described])
+    standings = b", ".join([_standing(form, state) for (_, form), state in zip(all_described, states)])
     return [(b"ratelimit-policy", policies), (b"ratelimit", standings)]
 
 
@@ -50,15 +52,30 @@ def quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-@lru_cache(maxsize=4096)
-def _described(quota: Quota) -> tuple[bytes, str]:
-    """A quota's policy, and its quoted name."""
+_described_before: dict[int, tuple[Quota, tuple[bytes, bytes]]] = {}
+"""By the identity of the quota, which costs less than its hash; the quota is kept, so that no other takes it over."""
+
+
+def _described(quota: Quota) -> tuple[bytes, bytes]:
+    """A quota's policy, and a form to fill in with what is left of it and when there is more."""
+    before = _described_before.get(id(quota))
+    if before is not None:
+        return before[1]
+    if len(_described_before) >= MAX_DESCRIBED:
+        _described_before.clear()
+    described = _describe(quota)
+    _described_before[id(quota)] = (quota, described)
+    return described
+
+
+def _describe(quota: Quota) -> tuple[bytes, bytes]:
     name, (units, window) = quoted(quota.name), policy(quota)
-    return f"{name};q={units};w={window}".encode(), name
+    return f"{name};q={units};w={window}".encode(), name.replace("%", "%%").encode() + b";r=%d;t=%d"
 
 
-def _standing(name: str, state: QuotaState) -> bytes:
-    return f"{name};r={min(state.remaining, LARGEST)};t={math.ceil(state.more_after)}".encode()
+def _standing(form: bytes, state: QuotaState) -> bytes:
+    left = state.remaining
+    return form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
 
 
 def _integer(number: float) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from random import getrandbits
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from . import _background
+from ._keys import DEFAULT_NAME
 from .algorithms import settlement_of
-from .decision import DEFAULT_NAME, Charge, Decision, Take, checked_cost
+from .decision import Charge, Decision, Take, checked_cost
 from .errors import ConfigurationError
 from .quota_text import QuotaLike, as_quotas
 from .quotas import Quota
@@ -109,7 +109,6 @@ class Limiter:
     async def _settle(self, decision: Decision, actual: Sequence[float]) -> None:
         if decision.settled:
             return
-        decision.id = decision.id or float(getrandbits(53) + 1)
         settlement = settlement_of(decision, actual)
         if settlement is not None:
             await self.store.settle(settlement)

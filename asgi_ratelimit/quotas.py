@@ -92,6 +92,11 @@ class TokenBucket:
         """The most units that one take can ever be granted at once."""
         return self.burst
 
+    @property
+    def cut(self) -> tuple[object, ...]:
+        """What two quotas must have in common for one to go on from the other's state."""
+        return (TokenBucket, self.period_us)
+
 
 @dataclass(frozen=True, slots=True)
 class FixedWindow:
@@ -124,6 +129,11 @@ class FixedWindow:
     def most(self) -> float:
         """The most units that one take can ever be granted at once."""
         return self.limit
+
+    @property
+    def cut(self) -> tuple[object, ...]:
+        """What two quotas must have in common for one to go on from the other's state."""
+        return (FixedWindow, self.period_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +176,11 @@ class RollingWindow:
     def most(self) -> float:
         """The most units that one take can ever be granted at once."""
         return self.limit
+
+    @property
+    def cut(self) -> tuple[object, ...]:
+        """What two quotas must have in common for one to go on from the other's state."""
+        return (RollingWindow, self.period_us, self.buckets)
 
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow

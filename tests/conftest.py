@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.testing import SteppedClock
 from tests.redis_server import RedisServer
 
 
@@ -27,3 +29,19 @@ def redis_url(redis_server: RedisServer) -> str:
     """The URL of that Redis, with no keys and no scripts in it."""
     redis_server.flush()
     return redis_server.url
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    """A clock that is stepped by hand."""
+    return SteppedClock()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def store(request: pytest.FixtureRequest, clock: SteppedClock) -> AsyncIterator[Store]:
+    """Each kind of store in turn, empty, on that clock."""
+    made: Store = MemoryStore(clock=clock)
+    if request.param == "redis":
+        made = RedisStore(request.getfixturevalue("redis_url"), clock=clock, timeout=30, on_error="deny")
+    yield made
+    await made.aclose()

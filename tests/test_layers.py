@@ -17,7 +17,7 @@ PACKAGE = "asgi_ratelimit"
 FOLDER = ROOT / PACKAGE
 
 LAYERS = (
-    {"errors", "clock", "_background"},
+    {"errors", "clock", "_background", "_keys"},
     {"quotas"},
     {"decision", "quota_text"},
     {"algorithms", "headers", "hooks"},

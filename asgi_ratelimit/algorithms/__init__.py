@@ -15,6 +15,6 @@ a bucket that was never used:
 """
 
 from ._state import MAX_HOLES, NEVER_US, State
-from .takes import decide, foresee, reset_us, settle, settlement_of
+from .takes import decide, foresee, reset_us, settle, settlement_of, share
 
-__all__ = ["MAX_HOLES", "NEVER_US", "State", "decide", "foresee", "reset_us", "settle", "settlement_of"]
+__all__ = ["MAX_HOLES", "NEVER_US", "State", "decide", "foresee", "reset_us", "settle", "settlement_of", "share"]

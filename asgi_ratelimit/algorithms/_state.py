@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-Holes: TypeAlias = tuple[tuple[float, float], ...]
+Hole: TypeAlias = tuple[float, float]
+Holes: TypeAlias = tuple[Hole, ...]
 Ids: TypeAlias = tuple[float, ...]
 State: TypeAlias = tuple[Any, float, float, Holes, Ids]
 

@@ -104,3 +104,16 @@ def left(quota: FixedWindow, state: State, now: float) -> float:
     if current < window:
         return float(math.floor(units_in(holes, current)))
     return float(math.floor(max(quota.limit - count, 0.0) if current == window else quota.limit))
+
+
+def outlook(quota: FixedWindow, state: State, now: float) -> tuple[float, float, float]:
+    """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
+    units = left(quota, state, now)
+    more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
+    return units, more_us, reset_us(quota, state, now)
+
+
+def share(state: State, replicas: float) -> State:
+    """One replica's part of what was used."""
+    (window, count), last, era, _, _ = state
+    return ((window, count / replicas), last, era, (), ())

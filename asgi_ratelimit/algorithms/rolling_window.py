@@ -127,3 +127,16 @@ def left(quota: RollingWindow, state: State, now: float) -> float:
     if state[0] and current < state[0][-1][0]:
         return float(math.floor(units_in(state[3], current)))
     return float(math.floor(max(quota.limit - used(quota, state, current), 0.0)))
+
+
+def outlook(quota: RollingWindow, state: State, now: float) -> tuple[float, float, float]:
+    """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
+    units = left(quota, state, now)
+    more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
+    return units, more_us, reset_us(quota, state, now)
+
+
+def share(state: State, replicas: float) -> State:
+    """One replica's part of what was used."""
+    parts, last, era, _, _ = state
+    return (tuple([(part, count / replicas) for part, count in parts]), last, era, (), ())

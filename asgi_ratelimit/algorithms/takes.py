@@ -30,6 +30,8 @@ class Algorithm(Protocol):
     def owe(self, quota: Quota, state: State, now: float, units: float) -> State: ...
     def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
     def left(self, quota: Quota, state: State, now: float) -> float: ...
+    def outlook(self, quota: Quota, state: State, now: float) -> tuple[float, float, float]: ...
+    def share(self, state: State, replicas: float) -> State: ...
 
 
 _ALGORITHMS: dict[type, Algorithm] = {
@@ -58,6 +60,11 @@ def reset_us(quota: Quota, state: State, now: float) -> float:
     return _ALGORITHMS[type(quota)].reset_us(quota, state, now)
 
 
+def share(quota: Quota, state: State, replicas: float) -> State:
+    """One replica's part of what was used of a quota; what was given back of it is forgotten."""
+    return _ALGORITHMS[type(quota)].share(state, replicas)
+
+
 def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
     """What it takes to settle a decision at the ``actual`` cost of each charge; ``None`` where nothing was booked."""
     if decision.take is None or decision.before is None or not decision.allowed:
@@ -65,11 +72,21 @@ def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | N
     now, delay_us = decision.now_us, float(round(decision.delay * SECOND_US))
     lines = []
     for charge, state, used in zip(decision.take.charges, decision.before, actual):
-        if decision.take.best_effort:
-            charge = replace(charge, cost=decision.granted)
-        at = _ALGORITHMS[type(charge.quota)].place(charge.quota, state, now, charge.cost, delay_us)
-        lines.append(SettledCharge(charge, max(now, state[1]), state[2], at, used))
-    return Settlement(decision.id, tuple(lines), decision.degraded)
+        booked = replace(charge, cost=decision.granted) if decision.take.best_effort else charge
+        at = _ALGORITHMS[type(charge.quota)].place(charge.quota, state, now, booked.cost, delay_us)
+        line = SettledCharge(booked, max(now, state[1]), state[2], at, used)
+        if used == 0:
+            line.before = state
+            line.after = _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, booked.cost, delay_us)
+        lines.append(line)
+    return Settlement(_identity(decision), tuple(lines), decision.degraded)
+
+
+def _identity(decision: Decision) -> float:
+    """A number that marks a decision and its copies: what it found, and when, no other decision has found alike."""
+    found = [part for state in decision.before or () for part in state[1:]]
+    cores = [state[0] for state in decision.before or ()]
+    return float(hash((decision.now_us, decision.delay, tuple(cores), tuple(found))) % 2**53)
 
 
 def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
@@ -79,6 +96,8 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
     moment, else none does. A refusal writes nothing, but for a state that a clock set back by more than a period had
     left in the future: it is brought back once, lest it lock its key out.
     """
+    if len(take.charges) == 1 and not take.best_effort:
+        return _decide_one(take, states[0], now)
     before = [known(charge.quota, state, now) for charge, state in zip(take.charges, states)]
     charges = _partial(take, before, now) if take.best_effort else take.charges
     waits, longest = _ask(take, charges, before, now)
@@ -88,7 +107,33 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
         _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, charge.cost, longest)
         for charge, state in zip(charges, before)
     ]
-    return _grant(take, charges, before, after, longest, now), after
+    return _grant(take, charges[0].cost, before, after, longest, now), after
+
+
+def _decide_one(take: Take, stored: State | None, now: float) -> tuple[Decision, States]:
+    """``decide`` for the one charge that nearly every take has, without loops."""
+    charge = take.charges[0]
+    quota = charge.quota
+    state = known(quota, stored, now) if stored is None or now < stored[1] else stored
+    if type(quota) is TokenBucket:
+        booked = token_bucket.book_at_once(quota, state, now, charge.cost)
+        if booked is not None:  # by position, which is a good deal faster: this is the path of nearly every request
+            left, units, more_us, reset_us = booked
+            reset, at = reset_us / SECOND_US, now / SECOND_US
+            told = (QuotaState(quota, True, units, 0.0, reset, more_us / SECOND_US),)
+            before = [state]
+            return Decision(
+                True, charge.cost, 0.0, 0.0, units, reset, at, quota, told, False, False, take, before, now
+            ), (left,)
+    algorithm = _ALGORITHMS[type(quota)]
+    if charge.cost > quota.most and not take.max_wait_us:
+        wait_us = math.inf
+    else:
+        wait_us = algorithm.wait(quota, state, now, charge.cost)
+    if wait_us > take.max_wait_us or wait_us == math.inf:
+        return _refusal(take, [state], [wait_us], wait_us, now), _moved([stored], [state])
+    after = [algorithm.book(quota, state, now, charge.cost, wait_us)]
+    return _grant(take, charge.cost, [state], after, wait_us, now), after
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:
@@ -98,7 +143,7 @@ def foresee(take: Take, states: States, now: float) -> Decision:
     waits, longest = _ask(take, charges, before, now)
     if longest > take.max_wait_us or longest == math.inf:
         return _refusal(take, before, waits, longest, now)
-    return _grant(take, charges, before, before, longest, now)
+    return _grant(take, charges[0].cost, before, before, longest, now)
 
 
 def settle(settlement: Settlement, states: States, now: float) -> list[State | None]:
@@ -118,7 +163,9 @@ def _settled(identity: float, line: SettledCharge, stored: State | None, now: fl
     state = known(quota, stored, now)
     if identity in state[4]:
         return None
-    if units < 0.0:
+    if line.after is not None and line.before is not None and state[:4] == line.after[:4]:
+        state = (*line.before[:4], state[4])  # nothing has happened since: it is as if it had never been booked
+    elif units < 0.0:
         state = algorithm.owe(quota, state, now, -units)
     elif state[2] == line.era and line.since_us <= state[1]:
         state = algorithm.give_back(quota, state, now, line.since_us, line.place, line.charge.cost, units)
@@ -181,25 +228,23 @@ def _moved(states: States, before: list[State]) -> States:
 
 
 def _grant(
-    take: Take, charges: Sequence[Charge], before: list[State], after: list[State], delay_us: float, now: float
+    take: Take, granted: float, before: list[State], after: list[State], delay_us: float, now: float
 ) -> Decision:
-    told = tuple([_quota_state(charge.quota, state, now, 0.0) for charge, state in zip(charges, after)])
-    least = told[0] if len(told) == 1 else min(told, key=_remaining)
-    return Decision(  # by position, which is a good deal faster: this is the path of every request
-        True,
-        charges[0].cost,
-        delay_us / SECOND_US,
-        0.0,
-        least.remaining,
-        least.reset_after,
-        (now + delay_us) / SECOND_US,
-        least.quota,
-        told,
-        False,
-        False,
-        take,
-        before,
-        now,
+    told = tuple([_quota_state(charge.quota, state, now, 0.0) for charge, state in zip(take.charges, after)])
+    least = min(told, key=_remaining)
+    return Decision(
+        allowed=True,
+        granted=granted,
+        delay=delay_us / SECOND_US,
+        retry_after=0.0,
+        remaining=least.remaining,
+        reset_after=least.reset_after,
+        ready_at=(now + delay_us) / SECOND_US,
+        quota=least.quota,
+        states=told,
+        take=take,
+        before=before,
+        now_us=now,
     )
 
 
@@ -210,23 +255,21 @@ def _refusal(take: Take, before: list[State], waits: list[float], longest: float
             for charge, state, own in zip(take.charges, before, waits)
         ]
     )
-    worst = told[0] if len(told) == 1 else max(told, key=_retry_after)
+    worst = max(told, key=_retry_after)
     retry_after = _past(longest, take.max_wait_us) / SECOND_US
     return Decision(
-        False,
-        0,
-        0.0,
-        retry_after,
-        worst.remaining,
-        worst.reset_after,
-        now / SECOND_US + retry_after,
-        worst.quota,
-        told,
-        False,
-        False,
-        take,
-        before,
-        now,
+        allowed=False,
+        granted=0,
+        delay=0.0,
+        retry_after=retry_after,
+        remaining=worst.remaining,
+        reset_after=worst.reset_after,
+        ready_at=now / SECOND_US + retry_after,
+        quota=worst.quota,
+        states=told,
+        take=take,
+        before=before,
+        now_us=now,
     )
 
 
@@ -246,14 +289,5 @@ def _retry_after(state: QuotaState) -> float:
 
 
 def _quota_state(quota: Quota, state: State, now: float, retry_us: float) -> QuotaState:
-    algorithm = _ALGORITHMS[type(quota)]
-    left = algorithm.left(quota, state, now)
-    more_us = algorithm.wait(quota, state, now, left + 1.0) if left + 1.0 <= quota.most else 0.0
-    return QuotaState(
-        quota,
-        retry_us == 0.0,
-        int(left),
-        retry_us / SECOND_US,
-        algorithm.reset_us(quota, state, now) / SECOND_US,
-        more_us / SECOND_US,
-    )
+    left, more_us, reset = _ALGORITHMS[type(quota)].outlook(quota, state, now)
+    return QuotaState(quota, retry_us == 0.0, int(left), retry_us / SECOND_US, reset / SECOND_US, more_us / SECOND_US)

@@ -6,7 +6,7 @@ and the drain is ``limit`` for each microsecond: no rounding of intervals is nee
 Think of the level as a tape that runs towards 0 as time goes by, at the full rate. Every unit that was admitted lies
 on its own piece of the tape, not before its time, and ends at most ``cap`` behind it. So the units of any interval of
 length T lie on ``T * limit + cap`` of tape, and are at most ``T * limit / period + burst``: that is the promise. A
-unit that is given back leaves a hole ``(start, end)``, in levels as of ``last``, and whoever fits into it on the same
+unit that is given back leaves a hole ``(start, size)``, in levels as of ``last``, and whoever fits into it on the same
 terms may have it. A hole at the end of the tape is cut off.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import TokenBucket
-from ._state import MAX_HOLES, NEVER_US, Holes, State, era_of
+from ._state import MAX_HOLES, NEVER_US, Hole, Holes, State, era_of
 
 
 def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
@@ -63,9 +63,8 @@ def wait(quota: TokenBucket, state: State, now: float, cost: float, soonest: flo
     found = soonest
     if drained(quota, level, now + soonest - last) > target:
         found = _end_wait(quota, level, now - last, target, soonest)
-    if holes:
-        for hole in _now(quota, state, now)[1]:
-            found = min(found, _fit(quota, hole, max(last - now, 0.0), cost, soonest)[0])
+    for hole in holes:
+        found = min(found, _hole_wait(quota, hole, now - last, cost, soonest))
     return found
 
 
@@ -80,29 +79,35 @@ def _end_wait(quota: TokenBucket, level: float, elapsed: float, target: float, s
     return found
 
 
-def _now(quota: TokenBucket, state: State, now: float) -> tuple[float, Holes]:
-    """The level and the holes as of now, or of ``last`` where that lies ahead; the holes run at the full rate."""
-    level, last, _, holes, _ = state
-    if not holes:
-        return drained(quota, level, now - last), holes
-    run = max(now - last, 0.0) * quota.limit
-    return drained(quota, level, now - last), tuple([(max(p - run, 0.0), q - run) for p, q in holes if q > run])
+def _hole_wait(quota: TokenBucket, hole: Hole, elapsed: float, cost: float, soonest: float) -> float:
+    """The least w from ``soonest`` on such that ``cost`` conforms inside a hole, ``elapsed + w`` after ``last``."""
+    earliest = max(elapsed + soonest, 0.0)
+    found = max(earliest, float(math.ceil((hole[0] + cost * quota.period_us - quota.cap) / quota.limit)))
+    if not _fits(quota, hole, found, cost):
+        found += 1.0  # whatever was rounded
+        if not _fits(quota, hole, found, cost):
+            return math.inf
+    while found > earliest and _fits(quota, hole, found - 1.0, cost):
+        found -= 1.0
+    return found - elapsed
 
 
-def _fit(
-    quota: TokenBucket, hole: tuple[float, float], ahead: float, cost: float, soonest: float
-) -> tuple[float, float]:
-    """When ``cost`` conforms inside a hole, from ``soonest`` on, and where on the tape it then lies.
-
-    ``ahead`` is how far the tape's 0 lies ahead of now: above 0 only where the clock fell back.
-    """
-    start, end = hole
+def _fits(quota: TokenBucket, hole: Hole, elapsed: float, cost: float) -> bool:
+    """Whether ``cost`` conforms inside a hole, ``elapsed`` microseconds after ``last``."""
+    start, size = _run(quota, hole, elapsed)
     scaled = cost * quota.period_us
-    at = max(soonest, ahead + float(math.ceil((start + scaled - quota.cap) / quota.limit)))
-    reached = (at - ahead) * quota.limit
-    start = max(start, reached)
-    fits = start + scaled <= end and start + scaled - quota.cap <= reached
-    return (at if fits else math.inf), start
+    return elapsed >= 0.0 and scaled <= size and start + scaled <= quota.cap
+
+
+def _run(quota: TokenBucket, hole: Hole, elapsed: float) -> Hole:
+    """A hole after ``elapsed`` microseconds, at the full rate; what has run out of it is gone."""
+    start, size = hole
+    start -= max(elapsed, 0.0) * quota.limit
+    return (start, size) if start >= 0.0 else (0.0, size + start)
+
+
+def _holes_after(quota: TokenBucket, holes: Holes, elapsed: float) -> Holes:
+    return tuple([hole for hole in [_run(quota, hole, elapsed) for hole in holes] if hole[1] > 0.0])
 
 
 def book(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State:
@@ -113,29 +118,60 @@ def book(quota: TokenBucket, state: State, now: float, cost: float, wait_us: flo
     level, last, era, holes, ids = state
     since = now if now > last else last
     slot = now + wait_us
-    if holes:
-        level_now, holes = _now(quota, state, now)
-        for hole in holes:
-            at, start = _fit(quota, hole, since - now, cost, wait_us)
-            if at == wait_us:
-                return (level_now, since, era, _filled(holes, hole, start, cost * quota.period_us), ids)
+    at = _place_in_holes(quota, state, now, cost, wait_us) if holes else None
+    holes = _holes_after(quota, holes, since - last)
+    if at is not None:
+        return (drained(quota, level, since - last), since, era, _filled(holes, at, cost * quota.period_us), ids)
     level = drained(quota, level, slot - last) + cost * quota.period_us
     return (level + (slot - since) * quota.limit if slot > since else level, since, era, holes, ids)
 
 
-def _filled(holes: Holes, hole: tuple[float, float], start: float, scaled: float) -> Holes:
-    pieces = [(hole[0], start), (start + scaled, hole[1])]
-    rest = [*(other for other in holes if other != hole), *(piece for piece in pieces if piece[0] < piece[1])]
-    return tuple(sorted(rest)[:MAX_HOLES])
+def _place_in_holes(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float | None:
+    """Where ``cost`` lies in the first hole that it fits into at its slot: the level below it, as of the booking."""
+    _, last, _, holes, _ = state
+    slot = now + wait_us
+    for hole in holes:
+        if _fits(quota, hole, slot - last, cost):
+            return _run(quota, hole, slot - last)[0] + (slot - max(now, last)) * quota.limit
+    return None
+
+
+def _filled(holes: Holes, at: float, scaled: float) -> Holes:
+    """The holes without a piece of the tape, which lies in one of them."""
+    left = []
+    for start, size in holes:
+        if start <= at < start + size:
+            pieces = ((start, at - start), (at + scaled, start + size - (at + scaled)))
+            left.extend([piece for piece in pieces if piece[1] > 0.0])
+        else:
+            left.append((start, size))
+    return tuple(left[:MAX_HOLES])
+
+
+def book_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> tuple[State, int, float, float] | None:
+    """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
+
+    This is ``wait``, ``book`` and ``outlook`` for what nearly all requests meet: room at the end of the tape.
+    """
+    level, last, era, holes, ids = state
+    if holes or last > now or quota.slow != quota.limit:
+        return None
+    level -= (now - last) * quota.limit
+    scaled = cost * quota.period_us
+    level = level + scaled if level > 0.0 else scaled
+    if level > quota.cap:
+        return None
+    units = int((quota.cap - level) / quota.period_us)
+    enough = quota.cap - (units + 1) * quota.period_us
+    more_us = -((enough - level) / quota.limit // 1.0) if 0.0 <= enough < level else 0.0  # rounded up, as below
+    return (level, now, era, holes, ids), units, more_us, -(-level / quota.limit // 1.0)
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
     """Where on the tape ``book`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
-    since = max(now, state[1])
-    for hole in _now(quota, state, now)[1]:
-        at, start = _fit(quota, hole, since - now, cost, wait_us)
-        if at == wait_us:
-            return start
+    at = _place_in_holes(quota, state, now, cost, wait_us)
+    if at is not None:
+        return at
     level: float = book(quota, state, now, cost, wait_us)[0]
     return level - cost * quota.period_us
 
@@ -147,39 +183,38 @@ def give_back(
 
     What of its tape has run out cannot be given back: it is full again by now. The rest is a hole, or cut off.
     """
-    _, last, era, _, ids = state
-    level, holes = _now(quota, state, now)
+    level, last, era, holes, ids = state
     base = now if now > last else last
-    run = (base - since) * quota.limit
-    end = at + cost * quota.period_us - run
-    start = max(at + (cost - units) * quota.period_us - run, 0.0)
-    if start >= min(end, level):
+    level, holes = drained(quota, level, base - last), _holes_after(quota, holes, base - last)
+    start, size = _run(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
+    if size <= 0.0 or start >= level:
         return (level, base, era, holes, ids)
-    if end < level:
-        return (level, base, era, _with_hole(holes, start, end), ids)
+    if start + size < level:
+        return (level, base, era, _with_hole(holes, start, size), ids)
     level = start
-    while holes and holes[-1][1] >= level:
+    while holes and holes[-1][0] + holes[-1][1] >= level:
         level = min(level, holes[-1][0])
         holes = holes[:-1]
     return (level, base, era, holes, ids)
 
 
-def _with_hole(holes: Holes, start: float, end: float) -> Holes:
+def _with_hole(holes: Holes, start: float, size: float) -> Holes:
     """The holes and one more, joined with those that it touches; what is too many is not remembered."""
-    apart = []
+    end, apart = start + size, []
     for hole in holes:
-        if hole[1] < start or hole[0] > end:
+        if hole[0] + hole[1] < start or hole[0] > end:
             apart.append(hole)
         else:
-            start, end = min(start, hole[0]), max(end, hole[1])
-    return tuple(sorted([*apart, (start, end)])[:MAX_HOLES])
+            start, size = min(start, hole[0]), size + hole[1]
+    return tuple(sorted([*apart, (start, size)])[:MAX_HOLES])
 
 
 def owe(quota: TokenBucket, state: State, now: float, units: float) -> State:
     """The state with ``units`` more at the end of the tape, whether they conform or not."""
-    _, last, era, _, ids = state
-    level, holes = _now(quota, state, now)
-    return (level + units * quota.period_us, max(now, last), era, holes, ids)
+    level, last, era, holes, ids = state
+    base = max(now, last)
+    level = drained(quota, level, base - last) + units * quota.period_us
+    return (level, base, era, _holes_after(quota, holes, base - last), ids)
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
@@ -189,10 +224,27 @@ def reset_us(quota: TokenBucket, state: State, now: float) -> float:
 
 
 def left(quota: TokenBucket, state: State, now: float) -> float:
-    """The most whole units that could be taken at once."""
-    level, last, _, holes, _ = state
-    most = math.floor((quota.cap - drained(quota, level, now - last)) / quota.period_us)
-    if holes:
-        widest = max((min(end, quota.cap) - start for start, end in _now(quota, state, now)[1]), default=0.0)
-        most = max(most, math.floor(widest / quota.period_us))
-    return float(most) if most > 0 else 0.0
+    """The whole units that could be taken now, one by one."""
+    units = _left_at_end(quota, state, now)
+    for start, size in _holes_after(quota, state[3], now - state[1]):
+        units += math.floor(max(min(size, quota.cap - start), 0.0) / quota.period_us)
+    return units
+
+
+def _left_at_end(quota: TokenBucket, state: State, now: float) -> float:
+    level, last, _, _, _ = state
+    return max(float(math.floor((quota.cap - drained(quota, level, now - last)) / quota.period_us)), 0.0)
+
+
+def outlook(quota: TokenBucket, state: State, now: float) -> tuple[float, float, float]:
+    """The whole units that could be taken now, and the microseconds until there is one more, and until all are."""
+    level, last, _, _, _ = state
+    enough = quota.cap - (_left_at_end(quota, state, now) + 1.0) * quota.period_us
+    more_us = max(last - now, 0.0) + drain_time(quota, drained(quota, level, now - last), enough)
+    return left(quota, state, now), more_us if enough >= 0.0 else 0.0, reset_us(quota, state, now)
+
+
+def share(state: State, replicas: float) -> State:
+    """One replica's part of what was used."""
+    level, last, era, _, _ = state
+    return (level / replicas, last, era, (), ())

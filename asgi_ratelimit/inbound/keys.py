@@ -9,7 +9,7 @@ import hashlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
@@ -59,6 +59,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             )
         self._trusted = tuple(_networks(trusted_proxies))
         self._prefix = ipv6_prefix
+        self._key = lru_cache(maxsize=65_536)(partial(_address_key, ipv6_prefix=ipv6_prefix))
         self._warned = False
 
     def __repr__(self) -> str:
@@ -72,8 +73,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return None
         peer: str = client[0]
         if not self._trusted:
-            return _address_key(peer, self._prefix)
-        return _address_key(self._forwarded(peer, scope), self._prefix)
+            return self._key(peer)
+        return self._key(self._forwarded(peer, scope))
 
     def _forwarded(self, peer: str, scope: Scope) -> str:
         """The first address from the right that is not a trusted proxy's."""
@@ -134,7 +135,6 @@ def _unmapped(network: Network) -> Network:
     return network if mapped is None or network.prefixlen < 96 else ip_network((mapped, network.prefixlen - 96))
 
 
-@lru_cache(maxsize=65_536)
 def _address_key(text: str, ipv6_prefix: int) -> str:
     """A text that is no address comes from the server itself (a test client's name), and stands for itself."""
     address = _address(text)

@@ -13,12 +13,13 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..decision import DEFAULT_NAME, Charge, Take, checked_cost
+from .._keys import DEFAULT_NAME
+from ..decision import Bucket, Charge, Take, checked_cost
 from ..headers import render
 from ..limiter import as_key, as_store, checked_name
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
-from .keys import KeyFunction, ScopeKey, client_ip
+from .keys import KeyFunction, client_ip
 from .responses import HeaderSender, refuse
 from .rules import Line, Rule, Rulebook
 
@@ -53,18 +54,14 @@ class RateLimitMiddleware:
         self._store = as_store(store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = scope["type"]
-        if kind in ("http", "websocket"):
-            charges = await self._charges(scope)
-            if charges:
-                await self._limit(Take(charges), scope, receive, send)
-                return
-        elif kind == "lifespan":
-            send = self._closing(send)
-        await self.app(scope, receive, send)
-
-    async def _limit(self, take: Take, scope: Scope, receive: Receive, send: Send) -> None:
-        decision = (await self._store.take((take,)))[0]
+        if scope["type"] not in ("http", "websocket"):
+            await self.app(scope, receive, self._closing(send) if scope["type"] == "lifespan" else send)
+            return
+        take = self._quick_take(scope) or await self._take(scope)
+        if take is None:
+            await self.app(scope, receive, send)
+            return
+        (decision,) = await self._store.take((take,))
         if not decision.allowed:
             await refuse(decision, scope, send)
             return
@@ -76,24 +73,28 @@ class RateLimitMiddleware:
                 await _server_error(error, scope, receive, sender)
             raise
 
-    async def _charges(self, scope: Scope) -> tuple[Charge, ...]:
-        """The bill of a request: one charge for each bucket, and none where no rule applies or has a key."""
+    def _quick_take(self, scope: Scope) -> Take | None:
+        """The bill of a request that one line alone applies to, and that has a key without asking anybody."""
         lines = self._rulebook.lines(scope)
-        if len(lines) == 1 and len(lines[0].quotas) == 1:
-            line = lines[0]
-            key = await _key(line, scope)
-            return () if key is None else (Charge(line.quotas[0], key, line.cost, line.name),)
-        return await self._many_charges(lines, scope)
+        if len(lines) == 1 and lines[0].scope_key is not None:
+            key = lines[0].scope_key(scope)
+            return None if key is None else lines[0].take(key)
+        return None
 
-    async def _many_charges(self, lines: Sequence[Line], scope: Scope) -> tuple[Charge, ...]:
-        charges: dict[tuple[str, str, str], Charge] = {}
+    async def _take(self, scope: Scope) -> Take | None:
+        """The bill of a request, or ``None`` where no rule applies, or none has a key."""
+        charges = await self._charges(self._rulebook.lines(scope), scope)
+        return Take(charges) if charges else None
+
+    async def _charges(self, lines: Sequence[Line], scope: Scope) -> tuple[Charge, ...]:
+        """One charge for each bucket; a key function is called once for each request."""
+        charges: dict[Bucket, Charge] = {}
         keys: dict[int, str | None] = {}
         for line in lines:
             function = id(line.key)
             key = keys[function] = keys[function] if function in keys else await _key(line, scope)
             if key is not None:
-                for quota in line.quotas:
-                    charge = Charge(quota, key, line.cost, line.name)
+                for charge in line.charges(key):
                     charges.setdefault(charge.bucket, charge)
         return tuple(charges.values())
 
@@ -133,8 +134,8 @@ def _lets_errors_through(layer: object) -> bool:
 
 
 async def _key(line: Line, scope: Scope) -> str | None:
-    if isinstance(line.key, ScopeKey):
-        return line.key.of(scope)
+    if line.scope_key is not None:
+        return line.scope_key(scope)
     key = line.key(HTTPConnection(scope))
     if inspect.isawaitable(key):
         key = await key

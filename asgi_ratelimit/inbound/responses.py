@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable
 from functools import lru_cache
 
 from starlette.types import Message, Scope, Send
@@ -61,6 +62,9 @@ _REDUCED_CAPACITY: dict[str, object] = {
 }
 
 
+_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
+
+
 class HeaderSender:
     """A ``send`` that adds headers to the start of the answer, and passes everything else through as it is."""
 
@@ -71,8 +75,8 @@ class HeaderSender:
         self._headers = headers
         self.started = False
 
-    async def __call__(self, message: Message) -> None:
-        if message["type"] in ("http.response.start", "websocket.accept", "websocket.http.response.start"):
+    def __call__(self, message: Message) -> Awaitable[None]:
+        if message["type"] in _STARTS:
             self.started = True
             message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
-        await self._send(message)
+        return self._send(message)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from itertools import chain, count
 
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from ..decision import checked_cost
+from ..decision import Charge, Take, checked_cost
 from ..errors import ConfigurationError
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
-from .keys import KeyFunction
+from .keys import KeyFunction, ScopeKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,24 @@ class Rule:
     only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Line:
     """What a request is charged to where a rule, or the middleware's own quota, applies: one line of its bill."""
 
-    name: str
-    quotas: tuple[Quota, ...]
-    key: KeyFunction
-    cost: float
+    def __init__(self, name: str, quotas: tuple[Quota, ...], key: KeyFunction, cost: float) -> None:
+        self.name = name
+        self.quotas = quotas
+        self.key = key
+        self.cost = cost
+        self.scope_key = key.of if isinstance(key, ScopeKey) else None
+        self.take = lru_cache(maxsize=16_384)(self._take)
+        """The take of this line alone, for a key; the same one each time for a key that comes again soon."""
+
+    def charges(self, key: str) -> tuple[Charge, ...]:
+        """One charge for each quota."""
+        return tuple([Charge(quota, key, self.cost, self.name) for quota in self.quotas])
+
+    def _take(self, key: str) -> Take:
+        return Take(self.charges(key))
 
 
 class Rulebook:
@@ -117,7 +128,7 @@ def _methods(rule: Rule) -> frozenset[str] | None:
 
 
 def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
-    """The name that is given to a rule, or else one made of its methods and path, that no other rule has by accident."""
+    """The name that a rule was given, or else one of its methods and path that no other rule has by accident."""
     if rule.name is not None:
         return checked_name(rule.name)
     made = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])

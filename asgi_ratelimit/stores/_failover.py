@@ -1,23 +1,23 @@
-"""Who decides while Redis cannot: a local limiter, everybody may, or nobody may."""
+"""Who decides while the store cannot: a limiter in this process, everybody may, or nobody may."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, TypeAlias
 
-from ..algorithms import foresee
+from ..algorithms import State, foresee, share
 from ..clock import Clock
-from ..decision import Decision, Settlement, Take
+from ..decision import Bucket, Charge, Decision, OnError, Settlement, Take, checked_on_error
 from ..errors import ConfigurationError, StoreError
 from ..quotas import Quota, TokenBucket
 from .memory import MemoryStore
 
-OnError: TypeAlias = Literal["local", "allow", "deny"]
-
 DENIED_FOR = 1.0
 """Seconds after which a caller that was denied for want of a store may try again."""
+
+MAX_FOLLOWED = 10_000
+"""How many buckets are followed while the store is well, at the most; those unused for longest are left out."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -25,55 +25,71 @@ logger = logging.getLogger("asgi_ratelimit")
 class Failover:
     """Decisions for the time that the store is out, each ``degraded``, with one log line for each transition.
 
-    ``"local"`` limits in this process with the quotas divided by ``replicas``, the number of processes that share
-    the store; ``"allow"`` lets all through; ``"deny"`` refuses all. Raises ``ConfigurationError`` for other words.
+    ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share
+    the store. It takes over warm: it goes on from what the store last said of each bucket. ``"allow"`` lets all
+    through; ``"deny"`` refuses all. Raises ``ConfigurationError`` for other words.
     """
 
     def __init__(self, on_error: OnError, replicas: int, clock: Clock) -> None:
-        if on_error not in ("local", "allow", "deny"):
-            raise ConfigurationError(f'on_error must be "local", "allow" or "deny", not {on_error!r}')
-        if replicas < 1:
-            raise ConfigurationError(f"replicas must be at least 1, not {replicas!r}: replicas=4")
-        self._on_error = on_error
+        if not isinstance(replicas, int) or replicas < 1:
+            raise ConfigurationError(f"replicas must be a whole number of at least 1, not {replicas!r}: replicas=4")
+        self._on_error = checked_on_error(on_error)
         self._replicas = replicas
         self._clock = clock
         self._local = MemoryStore(clock=clock)
+        self._followed: dict[Bucket, tuple[Quota, State]] = {}
         self._out = False
 
-    def succeeded(self) -> None:
-        """The store has answered."""
+    def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
+        """The store is well, and has left these buckets in these states."""
+        for charge, state in zip(charges, states):
+            if state is not None:
+                self._followed.pop(charge.bucket, None)
+                self._followed[charge.bucket] = (charge.quota, state)
+        while len(self._followed) > MAX_FOLLOWED:
+            del self._followed[next(iter(self._followed))]
+
+    def back(self) -> None:
+        """The store answers again."""
         if self._out:
             self._out = False
             logger.warning("the rate limit store is back")
 
-    async def take(self, takes: Sequence[Take], error: StoreError) -> list[Decision]:
-        """Decisions in place of those that ``error`` kept the store from making."""
+    def out(self, error: StoreError) -> None:
+        """The store does not answer."""
         if not self._out:
             self._out = True
             logger.error("the rate limit store is out, deciding by on_error=%r: %s", self._on_error, error)
-        if self._on_error == "local":
-            shares = [self._share(take) for take in takes]
-            return [replace(decision, degraded=True) for decision in await self._local.take(shares)]
-        return [self._verdict(take) for take in takes]
+
+    async def decide(self, take: Take) -> Decision:
+        """A decision in place of that which the store cannot make."""
+        on_error = take.on_error or self._on_error
+        if on_error == "local":
+            return await self._decide_here(take)
+        decision = foresee(take, [None] * len(take.charges), float(self._clock.now_us()))
+        if on_error == "allow":
+            decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
+        elif decision.allowed:
+            decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
+        return replace(decision, degraded=True, before=None)
 
     async def settle(self, settlement: Settlement) -> None:
         """Settle what was decided here."""
         await self._local.settle(settlement)
 
-    def _share(self, take: Take) -> Take:
-        if self._replicas == 1:
-            return take
-        charges = tuple(replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in take.charges)
-        return replace(take, charges=charges)
+    async def _decide_here(self, take: Take) -> Decision:
+        if self._replicas > 1:
+            charges = tuple([replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in take.charges])
+            take = replace(take, charges=charges)
+        self._take_over(take.charges)
+        return replace((await self._local.take((take,)))[0], degraded=True)
 
-    def _verdict(self, take: Take) -> Decision:
-        now = float(self._clock.now_us())
-        decision = foresee(take, [None] * len(take.charges), now)
-        if self._on_error == "allow":
-            decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
-        elif decision.allowed:
-            decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
-        return replace(decision, degraded=True, before=None)
+    def _take_over(self, charges: Sequence[Charge]) -> None:
+        """Go on from what is known of these buckets, each once for each time that it was followed."""
+        for charge in charges:
+            quota, state = self._followed.pop(charge.bucket, (charge.quota, None))
+            if state is not None and quota.cut == charge.quota.cut:
+                self._local.adopt(charge, share(quota, state, self._replicas))
 
 
 def _divided(quota: Quota, replicas: int) -> Quota:

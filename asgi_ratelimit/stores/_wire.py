@@ -9,9 +9,11 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from itertools import groupby
+from typing import Any, TypeAlias, cast
 
 from ..algorithms import State, decide, foresee
 from ..decision import Charge, Decision, Settlement, Take
@@ -19,86 +21,162 @@ from ..errors import StoreError
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 Reply: TypeAlias = Sequence[bytes | None]
+Result: TypeAlias = "tuple[Decision, Sequence[State | None]] | None"
+
+
+@dataclass(slots=True)
+class Look:
+    """To be told what a take would be told."""
+
+    take: Take
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return self.take.charges
+
+
+@dataclass(slots=True)
+class Reset:
+    """To forget the buckets of these charges."""
+
+    charges: Sequence[Charge]
+
+
+Action: TypeAlias = Take | Look | Settlement | Reset
 
 FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
 """The first byte of a stored value: how the rest is packed."""
 
-TAKE, BEST_EFFORT, SETTLE = 1, 2, 3
+TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
 LOOK_ONLY = -1.0
+_YES = ord("1")
 
-_QUOTA = struct.Struct("<Bdddddd")
-_ACTION = struct.Struct("<BdH")
+_QUOTA = struct.Struct("<Bfdddddd")
+_ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hddddd")
 _STAMP = struct.Struct("<Bf")
 _HEAD = struct.Struct("<BfdH")
+_BARE = struct.Struct("<BfdHd")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
-_PARTS = struct.Struct("<H")
+_LENGTH = struct.Struct("<H")
+_PARTS = struct.Struct("<HH")
 _TAIL = struct.Struct("<BB")
 
 
-def encode(takes: Sequence[Take], *, look_only: bool = False) -> tuple[bytes, bytes]:
-    """The distinct quotas, each once, and the takes, as the script's first two arguments."""
-    quotas: dict[Quota, int] = {}
+def encode(actions: Sequence[Action]) -> tuple[bytes, bytes]:
+    """The distinct quotas, each once, and what to do, as the script's first two arguments; equal takes travel once."""
+    numbers: dict[Quota, int] = {}
     packed = []
-    for take in takes:
-        action = BEST_EFFORT if take.best_effort else TAKE
-        packed.append(_ACTION.pack(action, LOOK_ONLY if look_only else take.max_wait_us, len(take.charges)))
-        for charge in take.charges:
-            number = quotas.setdefault(charge.quota, len(quotas) + 1)
-            packed.append(_CHARGE.pack(number, charge.cost))
-    return b"".join(map(_packed_quota, quotas)), b"".join(packed)
+    for shape, equal in groupby(actions, key=_shape):
+        packed.append(_PACKERS[shape[0]](shape, list(equal), numbers))
+    return b"".join(map(_packed_quota, numbers)), b"".join(packed)
 
 
-def encode_settlement(settlement: Settlement) -> tuple[bytes, bytes]:
-    """The distinct quotas, each once, and the settlement, as the script's first two arguments."""
-    quotas: dict[Quota, int] = {}
-    packed = [_ACTION.pack(SETTLE, settlement.id, len(settlement.lines))]
+def charges_of(actions: Sequence[Action]) -> list[Charge]:
+    """The charges of all actions: the script wants the key of each."""
+    return [charge for action in actions for charge in action.charges]
+
+
+def _shape(action: Action) -> tuple[Any, ...]:
+    """What kind of action it is, and all that the script has to know of a take, but for its keys."""
+    if type(action) is Take:
+        charges = action.charges
+        kind = BEST_EFFORT if action.best_effort else TAKE
+        if len(charges) == 1:
+            return (kind, action.max_wait_us, (charges[0].quota, charges[0].cost))
+        return (kind, action.max_wait_us, *[(charge.quota, charge.cost) for charge in charges])
+    return (type(action), id(action))
+
+
+def _packed_takes(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
+    kind, max_wait_us, *charges = shape
+    lines = [_CHARGE.pack(numbers.setdefault(quota, len(numbers) + 1), cost) for quota, cost in charges]
+    return _ACTION.pack(kind, len(equal), max_wait_us, len(charges)) + b"".join(lines)
+
+
+def _packed_look(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
+    (look,) = cast("list[Look]", equal)
+    kind, _, *charges = _shape(look.take)
+    return _packed_takes((kind, LOOK_ONLY, *charges), equal, numbers)
+
+
+def _packed_settlement(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
+    (settlement,) = cast("list[Settlement]", equal)
+    packed = [_ACTION.pack(SETTLE, 1, settlement.id, len(settlement.lines))]
     for line in settlement.lines:
-        number = quotas.setdefault(line.charge.quota, len(quotas) + 1)
+        number = numbers.setdefault(line.charge.quota, len(numbers) + 1)
         packed.append(_SETTLED.pack(number, line.charge.cost, line.actual, line.since_us, line.era, line.place))
-    return b"".join(map(_packed_quota, quotas)), b"".join(packed)
+        for state in (line.before, line.after):
+            value = b"" if state is None else pack_state(line.charge.quota, state)
+            packed.append(_LENGTH.pack(len(value)) + value)
+    return b"".join(packed)
 
 
-def decode(takes: Sequence[Take], reply: Reply) -> list[Decision]:
-    """The decisions of the takes, from the script's reply.
+def _packed_reset(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
+    (reset,) = cast("list[Reset]", equal)
+    lines = [_CHARGE.pack(numbers.setdefault(charge.quota, len(numbers) + 1), 0.0) for charge in reset.charges]
+    return _ACTION.pack(RESET, 1, 0.0, len(lines)) + b"".join(lines)
+
+
+_PACKERS: dict[Any, Callable[[tuple[Any, ...], list[Action], dict[Quota, int]], bytes]] = {
+    TAKE: _packed_takes,
+    BEST_EFFORT: _packed_takes,
+    Look: _packed_look,
+    Settlement: _packed_settlement,
+    Reset: _packed_reset,
+}
+
+
+def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
+    """For each take its decision and the states that it left, and for a look its decision, from the script's reply.
 
     Raises ``StoreError`` where the script decided otherwise than ``decide`` does over the same states.
     """
-    now, verdicts, values = _parts(reply, sum(len(take.charges) for take in takes))
-    decisions, at = [], 0
-    for take, verdict in zip(takes, verdicts):
-        stop = at + len(take.charges)
-        decision, _ = decide(take, _states(take.charges, values[at:stop]), now)
-        if decision.allowed != (verdict == ord("1")):
-            raise StoreError(f"the script decided {verdict:c} on {take!r}, where {decision!r} was due")
-        decisions.append(decision)
-        at = stop
-    return decisions
+    now, verdicts, values = _parts(reply)
+    if len(verdicts) != len(actions) or len(values) != sum([len(action.charges) for action in actions]):
+        raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
+    results: list[Result] = []
+    at = 0
+    for action, verdict in zip(actions, verdicts):
+        charges = action.charges
+        if len(charges) == 1:
+            states = [unpack_state(charges[0].quota, values[at])]
+        else:
+            states = [unpack_state(charge.quota, value) for charge, value in zip(charges, values[at:])]
+        at += len(charges)
+        if type(action) is Take:
+            decided = decide(action, states, now)
+            if decided[0].allowed != (verdict == _YES):
+                raise StoreError(f"the script decided {verdict:c} on {action!r}, where {decided[0]!r} was due")
+            results.append(decided)
+        else:
+            results.append((foresee(action.take, states, now), ()) if type(action) is Look else None)
+    return results
 
 
-def decode_look(take: Take, reply: Reply) -> Decision:
-    """What ``take`` would be told, from the script's reply to a look."""
-    now, _, values = _parts(reply, len(take.charges))
-    return foresee(take, _states(take.charges, values), now)
-
-
-def _parts(reply: Reply, charges: int) -> tuple[float, bytes, Reply]:
+def _parts(reply: Reply) -> tuple[float, bytes, Reply]:
     now, verdicts, *values = reply
-    if now is None or verdicts is None or len(values) != charges:
+    if now is None or verdicts is None:
         raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
     return float(now), verdicts, values
 
 
-def _states(charges: Sequence[Charge], values: Reply) -> list[State | None]:
-    return [unpack_state(charge.quota, value) for charge, value in zip(charges, values)]
-
-
 def unpack_state(quota: Quota, value: bytes | None) -> State | None:
     """The state in a stored value; a foreign format, or another period, counts as never used."""
-    if value is None or len(value) < 23 or value[:5] != _stamp(quota):
+    if value is None or len(value) < 19 or value[:5] != _stamp(quota):
         return None
+    try:
+        return _unpacked(quota, value)
+    except struct.error:  # cut short, by whomever
+        return None
+
+
+def _unpacked(quota: Quota, value: bytes) -> State | None:
+    if len(value) == _BARE.size:
+        _, _, last, era, level = _BARE.unpack(value)
+        return (level, last, era, (), ())
     _, _, last, era = _HEAD.unpack_from(value)
     core: Any
     if value[0] == 1:
@@ -107,9 +185,25 @@ def unpack_state(quota: Quota, value: bytes | None) -> State | None:
         core, at = _PAIR.unpack_from(value, _HEAD.size), _HEAD.size + _PAIR.size
     else:
         start = _HEAD.size + _PARTS.size
-        at = start + _PARTS.unpack_from(value, _HEAD.size)[0] * _PAIR.size
+        buckets, parts = _PARTS.unpack_from(value, _HEAD.size)
+        if not isinstance(quota, RollingWindow) or buckets != quota.buckets:
+            return None
+        at = start + parts * _PAIR.size
         core = tuple(_PAIR.iter_unpack(value[start:at]))
-    return (core, last, float(era), *_tail(value, at))
+    return (core, last, era, *_tail(value, at))
+
+
+def pack_state(quota: Quota, state: State) -> bytes:
+    """A state as it is stored, but for its ids."""
+    core, last, era, holes, _ = state
+    head = _HEAD.pack(FORMATS[type(quota)], quota.period_us, last, int(era))
+    if isinstance(quota, TokenBucket):
+        body = _LEVEL.pack(core)
+    elif isinstance(quota, RollingWindow):
+        body = _PARTS.pack(quota.buckets, len(core)) + b"".join([_PAIR.pack(*part) for part in core])
+    else:
+        body = _PAIR.pack(*core)
+    return head + body + (_TAIL.pack(len(holes), 0) + b"".join([_PAIR.pack(*hole) for hole in holes]) if holes else b"")
 
 
 def _tail(value: bytes, at: int) -> tuple[Any, Any]:
@@ -123,7 +217,7 @@ def _tail(value: bytes, at: int) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=4096)
 def _packed_quota(quota: Quota) -> bytes:
-    numbers = (quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
+    numbers = (quota.period_us, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
     return _QUOTA.pack(FORMATS[type(quota)], *numbers)
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush, heapreplace
 from threading import Lock
-from typing import TypeAlias
 
 from ..algorithms import State, decide, foresee, reset_us, settle
 from ..clock import Clock, SystemClock
-from ..decision import DEFAULT_NAME, Charge, Decision, Settlement, Take
+from ..decision import Bucket, Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import Quota
-from ._keys import short_key
 
-Bucket: TypeAlias = tuple[str, str, str]
-
-_LOOKS = 8
+LOOKS = 8
 """How many buckets are looked at, at the most, to make room for a new one."""
 
 
@@ -24,15 +20,17 @@ class MemoryStore:
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
     At most ``max_keys`` buckets are kept. To make room for a new one, a bucket goes that is full again, for it holds
-    no information; where there is none, the one that is about to be full soonest among the few that were looked at.
+    no information; where there is none, the one among a few that is about to be full soonest.
     Raises ``ConfigurationError`` for a ``max_keys`` below 1.
     """
 
     in_process = True
 
     def __init__(self, *, max_keys: int = 100_000, clock: Clock | None = None) -> None:
-        if max_keys < 1:
-            raise ConfigurationError(f"max_keys must be at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)")
+        if not isinstance(max_keys, int) or max_keys < 1:
+            raise ConfigurationError(
+                f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
+            )
         self._max_keys = max_keys
         self._clock = clock or SystemClock()
         self._lock = Lock()
@@ -45,12 +43,12 @@ class MemoryStore:
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order. It never waits."""
-        return [self._take(take) for take in takes]
+        return [self._take(takes[0])] if len(takes) == 1 else [self._take(take) for take in takes]
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
         with self._lock:
-            states = [self._state(charge.quota, _bucket(charge)) for charge in take.charges]
+            states = [self._state(charge) for charge in take.charges]
             return foresee(take, states, float(self._clock.now_us()))
 
     async def settle(self, settlement: Settlement) -> None:
@@ -58,59 +56,83 @@ class MemoryStore:
         with self._lock:
             now = float(self._clock.now_us())
             charges = [line.charge for line in settlement.lines]
-            states = [self._state(charge.quota, _bucket(charge)) for charge in charges]
+            states = [self._state(charge) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now)):
                 if state is not None:
-                    self._put(_bucket(charge), charge.quota, state, now)
+                    self._put(charge, state, now)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
             for charge in charges:
-                if _bucket(charge) in self._buckets:
-                    self._buckets[_bucket(charge)] = (charge.quota, None)
+                if charge.bucket in self._buckets:
+                    self._buckets[charge.bucket] = (charge.quota, None)
 
     async def aclose(self) -> None:
         """Nothing to let go of; the buckets stay."""
 
+    def adopt(self, charge: Charge, state: State) -> None:
+        """Go on from a state that another store left this charge's bucket in, unless more was used here since."""
+        with self._lock:
+            now = float(self._clock.now_us())
+            own = self._state(charge)
+            if own is None or reset_us(charge.quota, own, now) < reset_us(charge.quota, state, now):
+                self._put(charge, state, now)
+
     def _take(self, take: Take) -> Decision:
         with self._lock:
             now = float(self._clock.now_us())
-            buckets = [_bucket(charge) for charge in take.charges]
-            states = [self._state(charge.quota, bucket) for charge, bucket in zip(take.charges, buckets)]
-            decision, written = decide(take, states, now)
-            for charge, bucket, state in zip(take.charges, buckets, written):
+            if len(take.charges) == 1:
+                return self._take_one(take, take.charges[0], now)
+            decision, written = decide(take, [self._state(charge) for charge in take.charges], now)
+            for charge, state in zip(take.charges, written):
                 if state is not None:
-                    self._put(bucket, charge.quota, state, now)
+                    self._put(charge, state, now)
             return decision
 
-    def _state(self, quota: Quota, bucket: Bucket) -> State | None:
-        """What is known of a bucket; under another kind of quota or period it counts as never used."""
-        kept, state = self._buckets.get(bucket, (quota, None))
-        if kept is quota or (type(kept) is type(quota) and kept.period_us == quota.period_us):
-            return state
-        return None
+    def _take_one(self, take: Take, charge: Charge, now: float) -> Decision:
+        """What ``_take`` does for one charge, which is what nearly every take has."""
+        entry = self._buckets.get(charge.bucket)
+        if entry is None or entry[0] is not charge.quota:
+            decision, (state,) = decide(take, (self._state(charge),), now)
+            if state is not None:
+                self._put(charge, state, now)
+            return decision
+        decision, (state,) = decide(take, (entry[1],), now)
+        if state is not None:
+            self._buckets[charge.bucket] = (charge.quota, state)
+        return decision
 
-    def _put(self, bucket: Bucket, quota: Quota, state: State, now: float) -> None:
+    def _state(self, charge: Charge) -> State | None:
+        """What is known of a bucket; under another kind of quota or period it counts as never used."""
+        entry = self._buckets.get(charge.bucket)
+        if entry is None:
+            return None
+        kept, quota = entry[0], charge.quota
+        return entry[1] if kept is quota or kept.cut == quota.cut else None
+
+    def _put(self, charge: Charge, state: State, now: float) -> None:
+        bucket, quota = charge.bucket, charge.quota
         if bucket not in self._buckets:
+            self._look(now, 2)  # so that what is noted of those in use keeps up with them
             if len(self._buckets) >= self._max_keys:
                 self._make_room(now)
             heappush(self._fullness, (now + reset_us(quota, state, now), bucket))
         self._buckets[bucket] = (quota, state)
 
     def _make_room(self, now: float) -> None:
-        for _ in range(_LOOKS):
+        self._look(now, LOOKS)
+        del self._buckets[heappop(self._fullness)[1]]
+
+    def _look(self, now: float, most: int) -> None:
+        """Bring the notes of the buckets that seem to be full soonest up to date, until the first one is true."""
+        for _ in range(min(most, len(self._fullness))):
             noted, bucket = self._fullness[0]
             full_at = self._full_at(bucket, now)
-            if full_at <= noted or full_at <= now:
-                break
+            if full_at <= max(noted, now):
+                return
             heapreplace(self._fullness, (full_at, bucket))
-        del self._buckets[heappop(self._fullness)[1]]
 
     def _full_at(self, bucket: Bucket, now: float) -> float:
         quota, state = self._buckets[bucket]
         return now if state is None else now + reset_us(quota, state, now)
-
-
-def _bucket(charge: Charge) -> Bucket:
-    return (charge.name or DEFAULT_NAME, charge.quota.name, short_key(charge.key))

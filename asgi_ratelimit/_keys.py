@@ -1,4 +1,4 @@
-"""How the key of a bucket is written, so that no two buckets ever share one.
+"""How keys are written down, in memory and in Redis, so that no two buckets ever share one.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -9,7 +9,8 @@ import hashlib
 import re
 from functools import lru_cache
 
-from ..decision import DEFAULT_NAME
+DEFAULT_NAME = "default"
+"""The name of a limiter that was given none."""
 
 LONGEST = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
@@ -41,7 +42,7 @@ def escaped(text: str) -> bytes:
     return _UNSAFE_IN_NAME.sub(_percent, as_bytes(text))
 
 
-def redis_key(prefix: bytes, name: str | None, quota: str, key: str) -> bytes:
+def redis_key(prefix: bytes, name: str, quota: str, key: str) -> bytes:
     """``prefix:name:quota:{key}``: each part escaped, the key in the hash tag that decides its slot on a cluster.
 
     A key over 128 bytes shows as ``{%#...}`` with a hash, an empty one as ``{%}``: no escaped text is equal to these.
@@ -52,10 +53,10 @@ def redis_key(prefix: bytes, name: str | None, quota: str, key: str) -> bytes:
 
 
 @lru_cache(maxsize=16_384)
-def _redis_key(prefix: bytes, name: str | None, quota: str, key: str) -> bytes:
+def _redis_key(prefix: bytes, name: str, quota: str, key: str) -> bytes:
     data = as_bytes(key)
     tag = b"%#" + digest(data).encode() if len(data) > LONGEST else _UNSAFE.sub(_percent, data) or b"%"
-    return b"%b:%b:%b:{%b}" % (prefix, escaped(name or DEFAULT_NAME), escaped(quota), tag)
+    return b"%b:%b:%b:{%b}" % (prefix, escaped(name), escaped(quota), tag)
 
 
 def _percent(match: re.Match[bytes]) -> bytes:
