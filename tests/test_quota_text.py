@@ -1,0 +1,187 @@
+"""Windows as text, several quotas in one, and what each of them promises in plain words."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.errors import QuotaError
+from asgi_ratelimit.quota_text import as_quotas, explain, parse_quotas
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("text", "quotas"),
+    [
+        ("1000/hour fixed", [FixedWindow(1000, 3600)]),
+        ("5/s fixed", [FixedWindow(5, 1)]),
+        ("100 per 15 minutes fixed", [FixedWindow(100, 900)]),
+        ("2.5/day FIXED", [FixedWindow(2.5, DAY)]),
+        ("5000/day rolling", [RollingWindow(5000, DAY, 60)]),
+        ("10/s rolling", [RollingWindow(10, 1, 50)]),  # 60 parts of a second are no whole microseconds
+        ("10/0.000007 s rolling", [RollingWindow(10, 0.000007, 7)]),
+        ("10/minute rolling 12", [RollingWindow(10, 60, 12)]),
+        ("10/minute Rolling 1", [RollingWindow(10, 60, 1)]),
+        ("10 per hour rolling 1000", [RollingWindow(10, 3600, 1000)]),
+        (
+            "10/s burst 20; 1000/hour fixed; 5000/day rolling 24",
+            [TokenBucket(10, 1, 20), FixedWindow(1000, 3600), RollingWindow(5000, DAY, 24)],
+        ),
+        ("1/d fixed;1/week rolling", [FixedWindow(1, DAY), RollingWindow(1, 7 * DAY, 60)]),
+    ],
+)
+def test_windows_as_text(text: str, quotas: list[Quota]) -> None:
+    """The kind stands behind the rate, and behind ``rolling`` the number of parts, else as many as fit, up to 60."""
+    assert list(parse_quotas(text)) == quotas
+
+
+@given(st.integers(1, 400 * DAY * 10**6))
+def test_any_period_has_parts(period_us: int) -> None:
+    """However odd a rolling window's period is, it is cut into whole microseconds."""
+    (quota,) = parse_quotas(f"10/{period_us / 1e6:.6f} s rolling")
+    assert isinstance(quota, RollingWindow)
+    assert (quota.part_us * quota.buckets, quota.part_us % 1) == (period_us, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "said"),
+    [
+        ("10/s rolling 12 parts", 16, "'parts' is not understood"),
+        ("10/s rolling fixed", 13, "'fixed' is not understood"),
+        ("10/s fixed 12", 11, "'12' is not understood"),
+        ("10/s fixed burst 5", 11, "'burst' is not understood"),
+        ("10/s burst 5 fixed", 13, "'fixed' is not understood"),
+        ("10/s rolling -5", 13, "'-' is not understood"),
+        ("10/s sliding", 5, "'sliding' is not understood"),
+        ("fixed", 0, "'fixed' stands where a limit"),
+        ("10 fixed", 3, "'fixed' stands where \"/\""),
+        ("10/fixed", 3, "'fixed' is not a unit of time"),
+        ("10/s fixed; rolling", 12, "'rolling' stands where a limit"),
+        ("10/s fixed;", 11, "is missing at its end"),
+    ],
+)
+def test_a_wrong_text_is_pointed_at(text: str, column: int, said: str) -> None:
+    """The error quotes the text, says what is wrong, points at the place, and shows right ones."""
+    with pytest.raises(QuotaError) as raised:
+        parse_quotas(text)
+    first, quoted, pointer, examples = str(raised.value).split("\n")
+    assert first.startswith(repr(text))
+    assert said in first
+    assert (quoted, pointer.index("^")) == (f"    {text}", 4 + column)
+    assert '"1000/hour fixed", "5000/day rolling"' in examples
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0.5/s fixed", "the limit of a window must be at least 1, not 0.5"),
+        ("0/s rolling", "limit must be a finite number above 0"),
+        ("10/500 days fixed", "400 days"),
+        ("10/s rolling 0", "buckets must be a whole number from 1 to 1000, not 0"),
+        ("10/s rolling 2.5", "not 2.5"),
+        ("10/s rolling 1001", "not 1001"),
+        ("10/s rolling 12", "12 buckets do not divide a period of 1000000 microseconds into whole ones, 10 do"),
+        ("10/m; 10/s rolling 7", "7 buckets do not divide a period of 1000000 microseconds into whole ones, 5 do"),
+    ],
+)
+def test_a_text_with_wrong_numbers_is_quoted(text: str, said: str) -> None:
+    """Numbers that cannot be are refused as they are by the quotas themselves, with the text in front."""
+    with pytest.raises(QuotaError) as raised:
+        parse_quotas(text)
+    assert str(raised.value).startswith(f"{text!r}: ")
+    assert said in str(raised.value)
+
+
+WORDS = [
+    "10",
+    "0",
+    "2.5",
+    "1001",
+    "/",
+    " per ",
+    "s",
+    " m",
+    "day",
+    " fixed",
+    " rolling",
+    " 12",
+    " burst",
+    ";",
+    "-",
+    " x",
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=8).map("".join))
+def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
+    """Nothing that can be written raises anything else."""
+    try:
+        assert parse_quotas(text)
+    except QuotaError as error:
+        assert repr(text) in str(error)  # noqa: PT017  # most texts are wrong, and some are right
+
+
+def test_the_default_burst_is_not_for_windows() -> None:
+    """They have none."""
+    assert parse_quotas("10/s fixed; 10/m", default_burst=1) == (FixedWindow(10, 1), TokenBucket(10, 60, 1))
+
+
+@pytest.mark.parametrize(
+    ("quota", "said"),
+    [
+        (
+            "100/minute",
+            "At most 100 at once, earned back at 100 per 1 minute; in any 1 minute up to 200 may pass.",
+        ),
+        (
+            "10/s burst 20",
+            "At most 20 at once, earned back at 10 per 1 second; in any 1 second up to 30 may pass.",
+        ),
+        (
+            TokenBucket(10, 900, 5, 0.5),
+            (
+                "At most 5 at once, earned back at 10 per 15 minutes (the burst at 0.5 times that); "
+                "in any 15 minutes up to 15 may pass."
+            ),
+        ),
+        (
+            "1000/hour fixed",
+            (
+                "At most 1000 in each window of 1 hour, and windows start at whole multiples of that since 1970; "
+                "around a border up to 2000 may pass within 1 hour."
+            ),
+        ),
+        (
+            "5000/day rolling 24",
+            "At most 5000 in any 1 day, without exception; a unit may count for up to 1 hour too long.",
+        ),
+        (
+            "2.5/2 weeks rolling 4",
+            "At most 2.5 in any 2 weeks, without exception; a unit may count for up to 84 hours too long.",
+        ),
+    ],
+)
+def test_a_quota_is_explained(quota: Quota | str, said: str) -> None:
+    """One sentence: what passes at once, how it comes back, and the most that may pass in one period."""
+    assert explain(quota) == said
+
+
+def test_several_quotas_are_explained_line_by_line() -> None:
+    """In their order."""
+    lines = explain(["10/s", "1000/hour fixed; 5000/day rolling"]).split("\n")
+    assert [line.split(",")[0].split(" in ")[0] for line in lines] == [
+        "At most 10 at once",
+        "At most 1000",
+        "At most 5000",
+    ]
+
+
+@pytest.mark.parametrize("text", ["10/s", "7/3 s burst 2.5", "10/s fixed", "10/m rolling 6"])
+def test_what_is_explained_is_what_may_pass(text: str) -> None:
+    """The number of the worst case is the ceiling of the quota over one period."""
+    (quota,) = as_quotas(text)
+    worst = {FixedWindow: 2 * quota.limit, RollingWindow: quota.limit, TokenBucket: quota.most + quota.limit}
+    assert f" {worst[type(quota)]:g} " in explain(quota)

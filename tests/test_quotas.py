@@ -1,0 +1,346 @@
+"""Quotas: which numbers and words they are built from, what they are called, and how they compare."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.errors import ConfigurationError, QuotaError
+from asgi_ratelimit.quota_text import as_quotas, parse_quotas
+from asgi_ratelimit.quotas import MAX_PERIOD, MAX_UNITS, TokenBucket, period_name
+
+NO_UNITS = [0, -1, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1, 10**400, "10", b"10", None, True, [10], 1j]
+DAY = 86_400
+
+
+@pytest.mark.parametrize("limit", NO_UNITS, ids=repr)
+def test_a_limit_is_a_finite_number_above_0(limit: Any) -> None:
+    """What cannot be a limit is refused by its name, with a right example."""
+    with pytest.raises(QuotaError, match=r"limit must be .*TokenBucket\("):
+        TokenBucket(limit)
+
+
+@pytest.mark.parametrize("burst", [b for b in NO_UNITS if b is not None], ids=repr)
+def test_a_burst_is_a_finite_number_above_0(burst: Any) -> None:
+    """What cannot be a burst is refused by its name, with a right example."""
+    with pytest.raises(QuotaError, match=r"burst must be .*TokenBucket\("):
+        TokenBucket(10, burst=burst)
+
+
+@pytest.mark.parametrize("burst", [0.999, 0.5, 1e-9])
+def test_a_burst_is_at_least_1(burst: float) -> None:
+    """A bucket that can never hold one unit is refused."""
+    with pytest.raises(QuotaError, match="burst must be at least 1"):
+        TokenBucket(10, burst=burst)
+
+
+@pytest.mark.parametrize("period", [*NO_UNITS, 0.9e-6, MAX_PERIOD * 1.01], ids=repr)
+def test_a_period_is_a_microsecond_to_400_days(period: Any) -> None:
+    """What cannot be a period is refused by its name, with a right example."""
+    with pytest.raises(QuotaError, match=r"period must be .*TokenBucket\("):
+        TokenBucket(10, period)
+
+
+@pytest.mark.parametrize("factor", [0, -0.1, 1.0001, 2, math.nan, math.inf, "0.5", None, True], ids=repr)
+def test_a_burst_allowance_factor_is_above_0_and_at_most_1(factor: Any) -> None:
+    """What cannot be a factor is refused by its name, with a right example."""
+    with pytest.raises(QuotaError, match=r"burst_allowance_factor must be .*TokenBucket\("):
+        TokenBucket(10, burst_allowance_factor=factor)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "ümlaut", "two\nlines", "nul\0", b"reads", 5], ids=repr)
+def test_a_name_is_1_to_64_printable_ascii_characters(name: Any) -> None:
+    """What cannot stand in a header is refused as a name."""
+    with pytest.raises(QuotaError, match="name must be"):
+        TokenBucket(10, name=name)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"limit": 1e-300},
+        {"limit": 1, "period": MAX_PERIOD, "burst": 100},
+        {"limit": 1e-3, "burst": 2**53},
+        {"limit": 10, "burst": 20, "burst_allowance_factor": 1e-12},
+        {"limit": 10, "burst": 20, "burst_allowance_factor": 1e-320},
+    ],
+    ids=repr,
+)
+def test_a_bucket_fills_within_a_hundred_years(numbers: dict[str, float]) -> None:
+    """Beyond that, microseconds are no longer exact, so that the quota is refused."""
+    with pytest.raises(QuotaError, match="hundred years to fill"):
+        TokenBucket(**numbers)
+
+
+@pytest.mark.parametrize(
+    ("limit", "burst"), [(10, 10), (1, 1), (0.5, 1), (0.001, 1), (1.5, 1), (2.999, 2), (MAX_UNITS, MAX_UNITS)]
+)
+def test_the_default_burst_is_the_whole_part_of_the_limit(limit: float, burst: float) -> None:
+    """... and at least 1."""
+    assert TokenBucket(limit).burst == burst
+
+
+def test_the_defaults() -> None:
+    """A limit alone is for a second, earned back at the full rate."""
+    quota = TokenBucket(10)
+    assert (quota.limit, quota.period, quota.burst, quota.burst_allowance_factor) == (10, 1.0, 10, 1.0)
+    assert quota.most == 10
+
+
+@pytest.mark.parametrize(
+    ("period", "name"),
+    [
+        (1, "per-second"),
+        (0.5, "per-0.5-seconds"),
+        (0.001, "per-0.001-seconds"),
+        (2, "per-2-seconds"),
+        (90, "per-90-seconds"),
+        (60, "per-minute"),
+        (60.0, "per-minute"),
+        (900, "per-15-minutes"),
+        (3600, "per-hour"),
+        (5400, "per-90-minutes"),
+        (6 * 3600, "per-6-hours"),
+        (DAY, "per-day"),
+        (30 * DAY, "per-30-days"),
+        (7 * DAY, "per-week"),
+        (14 * DAY, "per-2-weeks"),
+    ],
+)
+def test_a_name_comes_from_the_period(period: float, name: str) -> None:
+    """It survives a change of the limit, which is not in it."""
+    assert period_name(period) == name
+    assert TokenBucket(10, period).name == TokenBucket(99, period, burst=7).name == name
+
+
+def test_a_name_of_ones_own_wins() -> None:
+    """A given name is kept as it is."""
+    assert TokenBucket(10, name="reads").name == "reads"
+
+
+def test_equal_numbers_are_equal_quotas() -> None:
+    """Defaults that are spelled out, and ints for floats, make no difference."""
+    quota, spelled_out = TokenBucket(10, 60), TokenBucket(10.0, 60.0, 10.0, 1, "per-minute")
+    assert quota == spelled_out
+    assert hash(quota) == hash(spelled_out)
+    assert len({quota, spelled_out}) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        TokenBucket(11, 60, 10),
+        TokenBucket(10, 61, name="per-minute"),
+        TokenBucket(10, 60, 11),
+        TokenBucket(10, 60, burst_allowance_factor=0.5),
+        TokenBucket(10, 60, name="reads"),
+    ],
+    ids=repr,
+)
+def test_any_other_number_is_another_quota(other: TokenBucket) -> None:
+    """Every argument counts."""
+    assert other != TokenBucket(10, 60)
+
+
+@pytest.mark.parametrize("field", ["limit", "burst", "name", "cap", "anything"])
+def test_a_quota_never_changes(field: str) -> None:
+    """Neither its numbers nor what was worked out from them can be set."""
+    with pytest.raises((dataclasses.FrozenInstanceError, TypeError)):
+        setattr(TokenBucket(10), field, 5)
+
+
+def test_a_quota_can_be_replaced_and_copied() -> None:
+    """A copy is equal; a replaced limit keeps the name, and works out anew what depends on it."""
+    quota = TokenBucket(10, 60, 20)
+    assert copy.deepcopy(quota) == quota
+    assert dataclasses.replace(quota, burst=30) == TokenBucket(10, 60, 30)
+    assert dataclasses.replace(quota, burst=30).cap == TokenBucket(10, 60, 30).cap
+
+
+def test_a_quota_from_another_process_is_the_same() -> None:
+    """Pickled by a process whose text hashes differ, it is equal to, and hashes like, one that was built here."""
+    imports = "import pickle, sys; from asgi_ratelimit.quotas import TokenBucket"
+    code = f"{imports}; sys.stdout.buffer.write(pickle.dumps(TokenBucket(10, 60)))"
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    sent = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
+    assert {pickle.loads(sent)} == {TokenBucket(10, 60)}
+
+
+@pytest.mark.parametrize(
+    ("text", "quotas"),
+    [
+        ("100/minute", [TokenBucket(100, 60)]),
+        ("10/s burst 20", [TokenBucket(10, 1, 20)]),
+        ("100 per 15 minutes", [TokenBucket(100, 900)]),
+        ("100/15 minutes", [TokenBucket(100, 900)]),
+        ("100/15minutes", [TokenBucket(100, 900)]),
+        ("10/s; 1000/hour", [TokenBucket(10, 1), TokenBucket(1000, 3600)]),
+        ("10/s;1000/hour burst 5;1/d", [TokenBucket(10), TokenBucket(1000, 3600, 5), TokenBucket(1, DAY)]),
+        ("  10 / s  ", [TokenBucket(10)]),
+        ("10\tper\nsecond", [TokenBucket(10)]),
+        ("10 PER Second BURST 20", [TokenBucket(10, 1, 20)]),
+        ("1_000/s", [TokenBucket(1000)]),
+        ("0.5/s", [TokenBucket(0.5)]),
+        ("2.5/1.5 hours burst 3.5", [TokenBucket(2.5, 5400, 3.5)]),
+    ],
+)
+def test_a_text_stands_for_quotas(text: str, quotas: list[TokenBucket]) -> None:
+    """In the order in which they are written; the text says nothing that numbers could not."""
+    assert list(parse_quotas(text)) == quotas
+
+
+@pytest.mark.parametrize(
+    ("period", "units"),
+    [
+        (1, ["s", "sec", "second", "seconds"]),
+        (60, ["m", "min", "minute", "minutes"]),
+        (3600, ["h", "hour", "hours"]),
+        (DAY, ["d", "day", "days"]),
+        (7 * DAY, ["week", "weeks"]),
+    ],
+)
+def test_units_of_time(period: float, units: list[str]) -> None:
+    """Each unit has a short form, a singular and a plural."""
+    assert {parse_quotas(f"10/{unit}") for unit in units} == {(TokenBucket(10, period),)}
+
+
+WRONG_TEXTS = [
+    # text, column of the pointer, what is said
+    ("", 0, "is missing"),
+    ("   ", 0, "is missing"),
+    ("ten/s", 0, "'ten'"),
+    ("-5/s", 0, "'-'"),
+    ("/s", 0, "'/'"),
+    ("10", 2, "is missing"),
+    ("10 s", 3, "'s'"),
+    ("10/", 3, "is missing"),
+    ("10 per", 6, "is missing"),
+    ("10/fortnight", 3, "'fortnight'"),
+    ("10/5", 4, "is missing"),
+    ("10/s burst", 10, "is missing"),
+    ("10/s burst many", 11, "'many'"),
+    ("10/s twice", 5, "'twice'"),
+    ("10/s 20", 5, "'20'"),
+    ("10/s burst 20 30", 14, "'30'"),
+    ("1e3/s", 1, "'e'"),
+    (".5/s", 0, "'.'"),
+    ("²/s", 0, "'²'"),
+    ("10/²s", 3, "'²'"),
+    ("١٠/s", 0, "'١'"),
+    ("10/s;", 5, "is missing"),
+    (";10/s", 0, "is missing"),
+    ("10/s; 5/eon", 8, "'eon'"),
+    ("10/s, 5/m", 4, "','"),
+]
+
+
+@pytest.mark.parametrize(("text", "column", "said"), WRONG_TEXTS)
+def test_a_wrong_text_is_pointed_at(text: str, column: int, said: str) -> None:
+    """The error quotes the text, says what is wrong, points at the place, and shows a right one."""
+    with pytest.raises(QuotaError) as raised:
+        parse_quotas(text)
+    first, quoted, pointer, example = str(raised.value).split("\n")
+    assert first.startswith(repr(text))
+    assert said in first
+    assert (quoted.strip(), pointer.index("^")) == (text.strip(), 4 + column)
+    assert '"100/minute"' in example
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0/s", "limit"),
+        ("10/0 s", "period"),
+        ("10/500 days", "period"),
+        ("10/s burst 0", "burst"),
+        ("10/s burst 0.5", "burst"),
+        ("9007199254740993/s", "limit"),
+        ("9" * 5000 + "/s", "limit"),
+        ("1/" + "9" * 400 + "s", "period"),
+        ("10/s; 0/m", "limit"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_text_with_wrong_numbers_is_quoted(text: str, said: str) -> None:
+    """Numbers that cannot be are refused as they are by ``TokenBucket``, with the text in front."""
+    with pytest.raises(QuotaError) as raised:
+        parse_quotas(text)
+    assert repr(text)[:40] in str(raised.value)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("text", [None, 10, b"10/s", ["10/s"]], ids=repr)
+def test_only_text_is_parsed(text: Any) -> None:
+    """Anything else is refused with a right example."""
+    with pytest.raises(QuotaError, match="100/minute"):
+        parse_quotas(text)
+
+
+WORDS = ["10", "0", "2.5", "1_0", "9" * 400, "²", "/", "per", "s", "m", "week", "burst", ";", " ", "-", "x", "\n"]
+
+
+@given(st.text(max_size=30) | st.lists(st.sampled_from(WORDS), max_size=8).map("".join))
+def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
+    """Nothing that can be written raises anything else."""
+    try:
+        assert parse_quotas(text)
+    except QuotaError as error:
+        assert repr(text) in str(error)  # noqa: PT017  # most texts are wrong, and some are right
+
+
+@pytest.mark.parametrize(
+    ("text", "default_burst", "bursts"),
+    [("10/s", None, [10]), ("10/s", 1, [1]), ("10/s burst 5", 1, [5]), ("10/s burst 5; 7/m", 2, [5, 2])],
+)
+def test_the_default_burst_is_for_texts_that_name_none(
+    text: str, default_burst: float | None, bursts: list[float]
+) -> None:
+    """A text's own burst wins; without a default it is the limit."""
+    assert [quota.burst for quota in parse_quotas(text, default_burst=default_burst)] == bursts
+
+
+SECOND, MINUTE = TokenBucket(10), TokenBucket(100, 60)
+
+
+@pytest.mark.parametrize(
+    "quota",
+    ["10/s; 100/minute", ["10/s", "100/minute"], ["10/s", MINUTE], (SECOND, MINUTE), [[SECOND], "100/m"]],
+    ids=repr,
+)
+def test_a_quota_argument_is_a_text_a_quota_or_several(quota: Any) -> None:
+    """All of these mean the same two quotas, in this order."""
+    assert as_quotas(quota) == (SECOND, MINUTE)
+
+
+def test_a_quota_argument_passes_the_default_burst_on() -> None:
+    """To texts, and not to quotas that were built."""
+    assert [quota.burst for quota in as_quotas(["5/h", SECOND], default_burst=1)] == [1, 10]
+
+
+@pytest.mark.parametrize("quota", [None, 10, [], (), b"10/s", [None]], ids=repr)
+def test_what_is_no_quota_argument(quota: Any) -> None:
+    """It is refused with a right example."""
+    with pytest.raises(QuotaError, match="100/minute"):
+        as_quotas(quota)
+
+
+@pytest.mark.parametrize("quota", ["10/s; 20/s", ["10/m", TokenBucket(5, 60)], "60/m; 1/60 s"], ids=repr)
+def test_two_quotas_of_one_name_are_refused(quota: Any) -> None:
+    """The error says which name, and how to give another."""
+    with pytest.raises(ConfigurationError, match=r"named 'per-(second|minute)'.*name="):
+        as_quotas(quota)
+
+
+def test_quotas_of_one_period_go_together_once_they_are_named() -> None:
+    """A name of its own keeps their buckets apart."""
+    assert len(as_quotas([TokenBucket(10), TokenBucket(1, name="slowly")])) == 2
