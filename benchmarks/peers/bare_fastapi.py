@@ -1,0 +1,18 @@
+"""No limiter, on FastAPI: the base of those that are made for it alone."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp
+
+from ..fastapi_apps import fastapi_app
+from ..subject import Quota, Where
+
+TITLE = "bare FastAPI"
+DISTRIBUTION = "fastapi"
+STORES: tuple[Where, ...] = ("none",)
+BASE = "bare_fastapi"
+NOTE = ""
+
+
+def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+    return fastapi_app()

@@ -1,0 +1,38 @@
+"""limits: its asynchronous fixed window, the cheapest, in a middleware of a few lines, as it brings none along."""
+
+from __future__ import annotations
+
+from limits import RateLimitItem, parse
+from limits.aio.storage import MemoryStorage, RedisStorage
+from limits.aio.strategies import FixedWindowRateLimiter
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..apps import refuse, starlette_app
+from ..subject import Quota, Where
+
+TITLE = "limits"
+DISTRIBUTION = "limits"
+STORES: tuple[Where, ...] = ("memory", "redis")
+BASE = "bare"
+NOTE = "no middleware of its own; no headers, which would take a second query"
+
+
+class LimitsMiddleware:
+    def __init__(self, app: ASGIApp, limiter: FixedWindowRateLimiter, item: RateLimitItem) -> None:
+        self.app = app
+        self.limiter = limiter
+        self.item = item
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not await self.limiter.hit(self.item, scope["client"][0]):
+            await refuse(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
+def build(where: Where, url: str, quota: Quota) -> ASGIApp:
+    redis = where == "redis"
+    storage = RedisStorage(f"async+{url}", implementation="redispy") if redis else MemoryStorage()
+    limiter = FixedWindowRateLimiter(storage)
+    return starlette_app(Middleware(LimitsMiddleware, limiter=limiter, item=parse(str(quota))))

@@ -1,0 +1,53 @@
+"""What a Redis says of its own work and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from redis import Redis
+
+from tests.redis_server import RedisServer
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Totals since the server started.
+
+    ``trips`` are reads from a client's socket, ``scripts`` calls of EVAL and EVALSHA, ``cpu`` seconds of the process,
+    ``script_time`` seconds within those calls.
+    """
+
+    trips: int
+    scripts: int
+    cpu: float
+    script_time: float
+
+    def since(self, before: Work) -> Work:
+        """The difference, without the one trip that it took to ask."""
+        return Work(
+            self.trips - before.trips - 1,
+            self.scripts - before.scripts,
+            self.cpu - before.cpu,
+            self.script_time - before.script_time,
+        )
+
+
+class RedisStats:
+    """Questions to one server, over one connection."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._redis = Redis.from_url(server.url)
+
+    def work(self) -> Work:
+        info = self._redis.info("all")
+        scripts = [stat for name, stat in info.items() if name.startswith("cmdstat_eval")]
+        return Work(
+            info["total_reads_processed"],
+            sum(stat["calls"] for stat in scripts),
+            info["used_cpu_user"] + info["used_cpu_sys"],
+            sum(stat["usec"] for stat in scripts) / 1e6,
+        )
+
+    def bytes(self) -> int:
+        """What MEMORY USAGE has for all keys together."""
+        return sum(self._redis.memory_usage(key, samples=0) or 0 for key in self._redis.scan_iter(count=1000))
