@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.limiter import as_key
 from asgi_ratelimit._keys import as_bytes, redis_key, short_key
+from asgi_ratelimit.limiter import as_key
 
 CLIENT = "1.2.3.4"
 TRICKY_TEXT = st.lists(st.sampled_from(["a", ":", "{", "}", "%", "%3A", "%7B", "%25", "%#", "\0"]), max_size=3).map(
