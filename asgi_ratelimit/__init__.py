@@ -10,7 +10,18 @@ from .errors import (
     StoreTimeout,
     StoreUnavailable,
 )
-from .inbound import RateLimitMiddleware, Rule, client_ip, header
+from .inbound import (
+    RateLimitMiddleware,
+    Rule,
+    client_ip,
+    combine,
+    cookie,
+    first_of,
+    header,
+    path_param,
+    state,
+    user,
+)
 from .limiter import Limiter, SyncLimiter
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -40,8 +51,14 @@ __all__ = [
     "Take",
     "TokenBucket",
     "client_ip",
+    "combine",
+    "cookie",
     "explain",
+    "first_of",
     "header",
     "open_store",
     "parse_quotas",
+    "path_param",
+    "state",
+    "user",
 ]

@@ -30,10 +30,16 @@ NAMES = [
     "Take",
     "TokenBucket",
     "client_ip",
+    "combine",
+    "cookie",
     "explain",
+    "first_of",
     "header",
     "open_store",
     "parse_quotas",
+    "path_param",
+    "state",
+    "user",
 ]
 
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from .keys import client_ip, header
+from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .middleware import RateLimitMiddleware
 from .rules import Rule
 
-__all__ = ["RateLimitMiddleware", "Rule", "client_ip", "header"]
+__all__ = [
+    "RateLimitMiddleware",
+    "Rule",
+    "client_ip",
+    "combine",
+    "cookie",
+    "first_of",
+    "header",
+    "path_param",
+    "state",
+    "user",
+]

@@ -5,172 +5,211 @@ A key function takes the connection and returns a text, bytes, or ``None``, whic
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from functools import lru_cache, partial
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TypeAlias
+from hashlib import blake2b
+from typing import Any
 
+from starlette.convertors import Convertor
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from .._keys import as_bytes
 from ..errors import ConfigurationError
+from .clients import UNREADABLE, client_ip, header_name
+from .combined import combine, first_of
+from .paths import compiled, route_path
+from .scope_keys import Key, KeyFunction, PathBound, ScopeKey, as_text, bound
 
-Key: TypeAlias = str | bytes | None
-KeyFunction: TypeAlias = Callable[[HTTPConnection], Key | Awaitable[Key]]
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
-
-MAX_HOPS = 32
-"""How many forwarded hops are followed, at the most."""
+__all__ = [
+    "Key",
+    "KeyFunction",
+    "ScopeKey",
+    "bound",
+    "client_ip",
+    "combine",
+    "cookie",
+    "first_of",
+    "header",
+    "path_param",
+    "state",
+    "user",
+]
 
 logger = logging.getLogger("asgi_ratelimit")
 
 
-class ScopeKey(ABC):
-    """A key that is read off the ASGI scope, with no need of a connection object: all keys of this module."""
+class header(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
 
-    def __call__(self, connection: HTTPConnection) -> str | None:
-        return self.of(connection.scope)
-
-    @abstractmethod
-    def of(self, scope: Scope) -> str | None:
-        """The key of the request with this scope."""
-
-
-class client_ip(ScopeKey):  # noqa: N801  # a function to its users
-    """Key by the client's address: IPv4 by itself, IPv6 by its network of ``ipv6_prefix`` bits.
-
-    It is the peer's address, unless the peer is in ``trusted_proxies`` (addresses or networks): then
-    ``X-Forwarded-For`` is read from the right, past all trusted hops, and the first other one is the client. What
-    stands further to the left anybody could have written. A hop that is no address ends the walk: the request then
-    counts for the proxy that passed it on. IPv4-mapped IPv6 addresses are IPv4.
-
-    A request without any address, as on a Unix socket, has no key, and a warning says so once.
-    Raises ``ConfigurationError`` for proxies or a prefix that cannot be.
+    It is the value that ``request.headers[name]`` shows, so a header that is sent twice is keyed as the app reads it.
+    With a ``secret``, the same in all processes, who sees the store cannot even try values out.
     """
 
-    def __init__(self, trusted_proxies: Iterable[str] = (), ipv6_prefix: int = 64) -> None:
-        if not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
-            raise ConfigurationError(
-                f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
-            )
-        self._trusted = tuple(_networks(trusted_proxies))
-        self._prefix = ipv6_prefix
-        self._key = lru_cache(maxsize=65_536)(partial(_address_key, ipv6_prefix=ipv6_prefix))
-        self._warned = False
-
-    def __repr__(self) -> str:
-        return f"client_ip({[str(network) for network in self._trusted]}, ipv6_prefix={self._prefix})"
-
-    def of(self, scope: Scope) -> str | None:
-        """The key of the request with this scope."""
-        client = scope.get("client")
-        if not client or not client[0]:
-            self._warn_once()
-            return None
-        peer: str = client[0]
-        if not self._trusted:
-            return self._key(peer)
-        return self._key(self._forwarded(peer, scope))
-
-    def _forwarded(self, peer: str, scope: Scope) -> str:
-        """The first address from the right that is not a trusted proxy's."""
-        passed_on_by = peer
-        if not _is_in(peer, self._trusted):
-            return peer
-        for hop in _hops_from_the_right(scope):
-            if _address(hop) is None:
-                break
-            passed_on_by = hop
-            if not _is_in(hop, self._trusted):
-                break
-        return passed_on_by
-
-    def _warn_once(self) -> None:
-        if not self._warned:
-            self._warned = True
-            logger.warning(
-                "a request came without a client address, so client_ip() has no key for it and it is not limited: "
-                "behind a Unix socket, let the server read forwarded headers, or key by something else"
-            )
-
-
-class header(ScopeKey):  # noqa: N801  # a function to its users
-    """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key."""
-
-    def __init__(self, name: str) -> None:
-        if not (isinstance(name, str) and name.isascii() and name):
-            raise ConfigurationError(f'the name of a header is ASCII and not empty, not {name!r}: header("x-api-key")')
-        self._name = name.lower().encode()
+    def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
+        self._name = header_name(name, 'header("x-api-key")')
+        self._hash = _Hash(secret)
 
     def __repr__(self) -> str:
         return f"header({self._name.decode()!r})"
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        values = [value for name, value in scope["headers"] if name == self._name]
-        return _hashed(b",".join(values)) if values else None
-
-
-def _hashed(secret: bytes) -> str:
-    return hashlib.blake2b(secret, digest_size=16, key=b"asgi_ratelimit").hexdigest()
-
-
-def _networks(trusted_proxies: Iterable[str]) -> Iterator[Network]:
-    if isinstance(trusted_proxies, str):
-        trusted_proxies = [trusted_proxies]
-    for text in trusted_proxies:
-        try:
-            yield _unmapped(ip_network(text))
-        except ValueError as error:
-            raise ConfigurationError(f'{error}: client_ip(trusted_proxies=["10.0.0.0/8", "::1"])') from error
-
-
-def _unmapped(network: Network) -> Network:
-    """A network of IPv4-mapped addresses as that of the IPv4 addresses."""
-    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
-    return network if mapped is None or network.prefixlen < 96 else ip_network((mapped, network.prefixlen - 96))
-
-
-def _address_key(text: str, ipv6_prefix: int) -> str:
-    """A text that is no address comes from the server itself (a test client's name), and stands for itself."""
-    address = _address(text)
-    if isinstance(address, IPv6Address):
-        return str(IPv6Network((address, ipv6_prefix), strict=False))
-    return text if address is None else str(address)
-
-
-@lru_cache(maxsize=65_536)
-def _is_in(text: str, networks: tuple[Network, ...]) -> bool:
-    address = _address(text)
-    return address is not None and any(address in network for network in networks)
-
-
-def _address(text: str) -> Address | None:
-    """The address in a text that may carry a port, brackets or a zone; IPv4-mapped ones as IPv4."""
-    try:
-        address = ip_address(_bare(text))
-    except ValueError:
+        for name, value in scope["headers"]:
+            if name == self._name:
+                return self._hash(value)
         return None
-    if isinstance(address, IPv6Address):
-        return address.ipv4_mapped or address
-    return address
 
 
-def _bare(text: str) -> str:
-    """``[2001:db8::1]:80``, ``192.0.2.1:80`` and ``fe80::1%eth0`` without their port, brackets and zone."""
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    return text.partition("%")[0]
+class cookie(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by the value of a cookie, hashed: a session never reaches the store. No cookie, no key.
+
+    It is the value that ``request.cookies[name]`` shows. ``secret`` is that of ``header``.
+    """
+
+    def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
+        self._name = _checked_name(name, 'cookie("session")')
+        self._hash = _Hash(secret)
+
+    def __repr__(self) -> str:
+        return f"cookie({self._name!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        value = HTTPConnection(scope).cookies.get(self._name)
+        return None if value is None else self._hash(as_bytes(value))
 
 
-def _hops_from_the_right(scope: Scope) -> list[str]:
-    lines = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
-    hops = b",".join(lines).rsplit(b",", MAX_HOPS)[-MAX_HOPS:] if lines else []
-    return [hop.decode("latin-1") for hop in reversed(hops)]
+class path_param(ScopeKey, PathBound):  # noqa: N801  # a function to its users
+    """Key by a parameter of the path, as its convertor reads it: ``/items/{id:int}`` has one key for 7 and 007.
+
+    In a rule it is a parameter of the rule's own path; in a route's middleware, or a dependency, of the route's path.
+    Raises ``ConfigurationError`` for a rule whose path has no such parameter, and for a request that has not been
+    routed yet.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = _checked_name(name, 'path_param("id")')
+
+    def __repr__(self) -> str:
+        return f"path_param({self._name!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        if "path_params" not in scope:
+            raise ConfigurationError(
+                f"{self!r} is asked before the request is routed: "
+                f'use it in a rule whose path has it, Rule("/items/{{{self._name}}}", ..., key={self!r})'
+            )
+        return as_text(scope["path_params"].get(self._name), repr(self))
+
+    def bound(self, path: str) -> ScopeKey:
+        """The key by this parameter of ``path``."""
+        return _RulePathParam(self._name, path)
+
+
+class _RulePathParam(ScopeKey, PathBound):
+    """A parameter of a rule's own path, which needs no routing."""
+
+    def __init__(self, name: str, path: str) -> None:
+        self._pattern, convertors = compiled(path)
+        if name not in convertors:
+            raise ConfigurationError(
+                f"path_param({name!r}) finds no {{{name}}} in {path!r}: "
+                f'Rule("/items/{{{name}}}", ..., key=path_param({name!r}))'
+            )
+        self._name = name
+        self._convertor: Convertor[Any] = convertors[name]
+
+    def __repr__(self) -> str:
+        return f"path_param({self._name!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope; ``None`` where the path is not the rule's."""
+        match = self._pattern.match(route_path(scope))
+        return None if match is None else self._converted(match[self._name])
+
+    def bound(self, path: str) -> ScopeKey:
+        """The same of another path."""
+        return _RulePathParam(self._name, path)
+
+    def _converted(self, text: str) -> str:
+        try:
+            return str(self._convertor.convert(text))
+        except ValueError:  # a number of 5,000 digits, for which the route has no use either
+            return UNREADABLE
+
+
+class user(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by the user that Starlette's ``AuthenticationMiddleware`` found; no key for one who is not authenticated.
+
+    ``attribute`` is what tells users apart: their ``identity``, or any other. The authentication must come first,
+    outside of the limit; where it does not, a warning says so once.
+    """
+
+    def __init__(self, attribute: str = "identity") -> None:
+        self._attribute = _checked_name(attribute, 'user("id")')
+        self._warned = False
+
+    def __repr__(self) -> str:
+        return f"user({self._attribute!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        if "user" not in scope:
+            self._warn_once()
+            return None
+        found = scope["user"]
+        return as_text(self._identity(found), repr(self)) if found.is_authenticated else None
+
+    def _identity(self, found: object) -> object:
+        try:
+            return getattr(found, self._attribute)
+        except (AttributeError, NotImplementedError) as error:
+            raise TypeError(
+                f"{self!r} finds no {self._attribute} in a {type(found).__qualname__}: "
+                'name the attribute that tells users apart, user("id")'
+            ) from error
+
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "a request came without a user, so %r has no key for it and it is not limited: "
+                "AuthenticationMiddleware must be outside of the limit, which is before it in the list of middleware",
+                self,
+            )
+
+
+class state(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by what a middleware outside of the limit has put into ``request.state``, such as a tenant; else no key."""
+
+    def __init__(self, name: str) -> None:
+        self._name = _checked_name(name, 'state("tenant")')
+
+    def __repr__(self) -> str:
+        return f"state({self._name!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        return as_text((scope.get("state") or {}).get(self._name), repr(self))
+
+
+class _Hash:
+    """A hash of 128 bits as 32 hexadecimal digits, the same in every process, of no use without the secret."""
+
+    def __init__(self, secret: str | bytes | None) -> None:
+        if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
+            raise ConfigurationError(
+                'a secret is a text or bytes and not empty: header("x-api-key", secret=settings.secret)'
+            )
+        given = as_bytes(secret) if isinstance(secret, str) else secret
+        self._key = b"asgi_ratelimit" if given is None else blake2b(given, digest_size=64).digest()
+
+    def __call__(self, value: bytes) -> str:
+        return blake2b(value, digest_size=16, key=self._key).hexdigest()
+
+
+def _checked_name(name: str, example: str) -> str:
+    if isinstance(name, str) and name:
+        return name
+    raise ConfigurationError(f"the name of a key is a text and not empty, not {name!r}: {example}")

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from itertools import chain, count
 
-from starlette.routing import compile_path
 from starlette.types import Scope
 
 from ..decision import Charge, Take, checked_cost
@@ -16,7 +15,8 @@ from ..errors import ConfigurationError
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
-from .keys import KeyFunction, ScopeKey
+from .paths import compiled, route_path
+from .scope_keys import KeyFunction, ScopeKey, bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +101,6 @@ class _Compiled:
         return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
 
 
-def route_path(scope: Scope) -> str:
-    """The path below the root path: what the routes of this app, mounted or not, are matched against."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    below = path.removeprefix(root)
-    return below if not below or below.startswith("/") else path
-
-
-def _pattern(rule: Rule) -> re.Pattern[str]:
-    if not isinstance(rule.path, str) or not rule.path.startswith("/"):
-        raise ConfigurationError(f'the path of a rule starts with "/", not {rule.path!r}: Rule("/users/{{id}}", ...)')
-    try:
-        return re.compile(compile_path(rule.path)[0].pattern, re.DOTALL)  # no character may lead past a rule
-    except (AssertionError, KeyError, ValueError) as error:
-        raise ConfigurationError(f'{rule.path!r} is no path: {error}: Rule("/users/{{id:int}}", ...)') from error
-
-
 def _methods(rule: Rule) -> frozenset[str] | None:
     if rule.methods is None:
         return None
@@ -138,14 +121,19 @@ def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
 def _compiled(rule: Rule, name: str, key: KeyFunction, cost: float) -> _Compiled:
     try:
         line = None if rule.quota is None else _line(rule, rule.quota, name, key, cost)
-        return _Compiled(_pattern(rule), _methods(rule), rule.only or rule.quota is None, line)
+        return _Compiled(compiled(rule.path)[0], _methods(rule), rule.only or rule.quota is None, line)
     except ValueError as error:
         error.add_note(f"in {rule!r}")
         raise
 
 
 def _line(rule: Rule, quota: QuotaLike, name: str, key: KeyFunction, cost: float) -> Line:
-    return Line(name, as_quotas(quota), rule.key or key, cost if rule.cost is None else checked_cost(rule.cost))
+    return Line(
+        name,
+        as_quotas(quota),
+        bound(rule.key or key, rule.path),
+        cost if rule.cost is None else checked_cost(rule.cost),
+    )
 
 
 def _require_agreement(lines: Iterable[Line]) -> None:

@@ -1,0 +1,183 @@
+"""The key by the client's address, as the peer's or as trusted proxies report it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from starlette.types import Scope
+
+from ..errors import ConfigurationError
+from .addresses import (
+    MAX_HOP,
+    Address,
+    Network,
+    client_of,
+    forwarded_hops,
+    is_in,
+    listed_hops,
+    parse_address,
+    parse_network,
+)
+from .scope_keys import ScopeKey
+
+MAX_SEEN = 65_536
+"""How many addresses are remembered with their keys, at the most."""
+
+UNREADABLE = "unreadable"
+"""The one key of all peers whose address is none: where a client can forge its address, it can vary it at will."""
+
+UNIX = "unix"
+"""What stands for a Unix socket's other end among the trusted proxies."""
+
+_LOOKS = 100
+"""How many requests from private addresses are looked at for a forwarding header that is not believed."""
+
+logger = logging.getLogger("asgi_ratelimit")
+
+
+class Hop(NamedTuple):
+    """One end of a connection: its key, and whether what it says of those before it is believed."""
+
+    key: str | None
+    trusted: bool
+
+
+class client_ip(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by the client's address: IPv4 by itself, IPv6 by its network of ``ipv6_prefix`` bits.
+
+    It is the peer's address, unless the peer is in ``trusted_proxies`` (addresses, networks, or ``"unix"`` for
+    whoever connects by a Unix socket): then ``forwarded_header`` is read from the right, past all trusted hops, and
+    the first other one is the client. What stands further to the left anybody could have written. A hop that is no
+    address ends the walk: the request then counts for the proxy that passed it on.
+
+    Exactly one header is believed, the one that your proxy writes: ``"x-forwarded-for"``, ``"forwarded"`` (RFC 7239),
+    or one of a single address such as ``"x-real-ip"``. A proxy passes the others on as the client sent them.
+
+    IPv4-mapped IPv6 addresses are IPv4, and those of NAT64, 6to4 and Teredo are the IPv4 host in them. A request
+    without any address, as on a Unix socket, has no key, and a warning says so once.
+    Raises ``ConfigurationError`` for proxies, a prefix or a header that cannot be.
+    """
+
+    def __init__(
+        self,
+        trusted_proxies: Iterable[str] = (),
+        ipv6_prefix: int = 64,
+        *,
+        forwarded_header: str = "x-forwarded-for",
+    ) -> None:
+        if not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
+            raise ConfigurationError(
+                f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
+            )
+        named = [trusted_proxies] if isinstance(trusted_proxies, str) else [*trusted_proxies]
+        self._trusted = tuple(_networks(text for text in named if text != UNIX))
+        self._unix = Hop(None, UNIX in named)
+        self._prefix = ipv6_prefix
+        self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
+        self._hops = _reader(self._header)
+        self._seen: dict[str | None, Hop] = {}
+        self._warned: set[str] = set()
+        self._looks = _LOOKS
+
+    def __repr__(self) -> str:
+        trusted = [*map(str, self._trusted), *([UNIX] if self._unix.trusted else [])]
+        return f"client_ip({trusted}, {self._prefix}, forwarded_header={self._header.decode()!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        client = scope.get("client")
+        peer = client[0] if client else None
+        hop = self._seen.get(peer) or self._peer(peer, scope)
+        return self._forwarded(hop, scope) if hop.trusted else hop.key
+
+    def _peer(self, text: str | None, scope: Scope) -> Hop:
+        """The peer, met for the first time."""
+        if not text:
+            if not self._unix.trusted:
+                self._warn_once(_NO_ADDRESS)
+            return self._unix
+        address = parse_address(text)
+        if address is None:
+            self._warn_once(_NOT_AN_ADDRESS, text[:MAX_HOP])
+            return Hop(UNREADABLE, False)
+        if address.is_private and self._is_unsure(address, text, scope):
+            return self._hop(address)
+        return self._remembered(text, address)
+
+    def _forwarded(self, hop: Hop, scope: Scope) -> str | None:
+        """The first hop from the right that is no trusted proxy, or the last one that can be read."""
+        lines = [value for name, value in scope["headers"] if name == self._header]
+        for text in self._hops(lines):
+            before = self._seen.get(text) or self._read(text)
+            if before is None:
+                break
+            hop = before
+            if not hop.trusted:
+                break
+        if hop.key is None:
+            self._warn_once(_NO_ADDRESS)
+        return hop.key
+
+    def _read(self, text: str) -> Hop | None:
+        """A forwarded hop, met for the first time; ``None`` for what is no address."""
+        address = parse_address(text)
+        return None if address is None else self._remembered(text, address)
+
+    def _remembered(self, text: str, address: Address) -> Hop:
+        if len(self._seen) >= MAX_SEEN:
+            self._seen.clear()
+        hop = self._seen[text] = self._hop(address)
+        return hop
+
+    def _hop(self, address: Address) -> Hop:
+        return Hop(client_of(address, self._prefix), is_in(address, self._trusted))
+
+    def _is_unsure(self, address: Address, text: str, scope: Scope) -> bool:
+        """Whether a private address may yet turn out to be a proxy's that should be trusted, and is not."""
+        if self._looks <= 0 or is_in(address, self._trusted):
+            return False
+        self._looks -= 1
+        if any(name == self._header for name, _ in scope["headers"]):
+            self._looks = 0
+            self._warn_once(_NOT_TRUSTED, text, self._header.decode(), text)
+        return True
+
+    def _warn_once(self, message: str, *arguments: object) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            logger.warning(message, *arguments)
+
+
+def header_name(name: str, example: str) -> bytes:
+    """The name of a header as it is found in a scope; ``ConfigurationError`` for what is none."""
+    if isinstance(name, str) and name.isascii() and name.strip() == name != "":
+        return name.lower().encode()
+    raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")
+
+
+def _networks(trusted_proxies: Iterable[str]) -> Iterator[Network]:
+    for text in trusted_proxies:
+        try:
+            yield parse_network(text)
+        except ValueError as error:
+            raise ConfigurationError(f'{error}: client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])') from error
+
+
+def _reader(header: bytes) -> Callable[[Sequence[bytes]], Iterator[str]]:
+    return forwarded_hops if header == b"forwarded" else listed_hops
+
+
+_NO_ADDRESS = (
+    "a request came without a client address, so client_ip() has no key for it and it is not limited: behind a Unix "
+    'socket, use client_ip(trusted_proxies=["unix"]) with a proxy that writes a forwarding header, or another key'
+)
+_NOT_AN_ADDRESS = (
+    "the server says that the client's address is %r, which is none: all such clients share one bucket. "
+    "Does the server believe forwarding headers of anybody?"
+)
+_NOT_TRUSTED = (
+    "a request from %r carries %s, which is not believed, so all clients behind that address share one bucket: "
+    "client_ip(trusted_proxies=[%r]) if it is your proxy"
+)
