@@ -73,6 +73,8 @@ class Take:
     on_error: OnError | None = None
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
+    soonest_us: float = field(init=False, repr=False, compare=False, default=0.0)
+    """The least wait in whole microseconds: a part of a take waits for the other parts."""
 
     def __post_init__(self) -> None:
         if self.max_wait != 0:
@@ -136,8 +138,8 @@ class Decision:
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
 
-    ``before``, ``now_us`` and ``settled`` are for giving back: the states as they were, the time of the decision, and
-    whether it has been settled.
+    ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided) and ``settled`` are
+    for giving back: the states as they were, the time of the decision, and whether it has been settled.
     """
 
     allowed: bool
@@ -155,6 +157,7 @@ class Decision:
     before: list[Any] | None = field(default=None, repr=False, compare=False)
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
+    times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Protocol, TypeAlias
 
 from ..decision import Charge, Decision, QuotaState, SettledCharge, Settlement, Take
@@ -69,9 +70,10 @@ def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | N
     """What it takes to settle a decision at the ``actual`` cost of each charge; ``None`` where nothing was booked."""
     if decision.take is None or decision.before is None or not decision.allowed:
         return None
-    now, delay_us = decision.now_us, float(round(decision.delay * SECOND_US))
+    delay_us = float(round(decision.delay * SECOND_US))
+    times = decision.times_us or repeat(decision.now_us)
     lines = []
-    for charge, state, used in zip(decision.take.charges, decision.before, actual):
+    for charge, state, used, now in zip(decision.take.charges, decision.before, actual, times):
         booked = replace(charge, cost=decision.granted) if decision.take.best_effort else charge
         at = _ALGORITHMS[type(charge.quota)].place(charge.quota, state, now, booked.cost, delay_us)
         line = SettledCharge(booked, max(now, state[1]), state[2], at, used)
@@ -96,7 +98,7 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
     moment, else none does. A refusal writes nothing, but for a state that a clock set back by more than a period had
     left in the future: it is brought back once, lest it lock its key out.
     """
-    if len(take.charges) == 1 and not take.best_effort:
+    if len(take.charges) == 1 and not take.best_effort and not take.soonest_us:
         return _decide_one(take, states[0], now)
     before = [known(charge.quota, state, now) for charge, state in zip(take.charges, states)]
     charges = _partial(take, before, now) if take.best_effort else take.charges
@@ -189,8 +191,8 @@ def _ask(take: Take, charges: Sequence[Charge], before: list[State], now: float)
             longest = own
         if state[3]:
             holes = True
-    if holes and len(waits) > 1 and longest < math.inf:
-        longest = _agreed(charges, before, now, longest)
+    if longest < math.inf and (take.soonest_us or (holes and len(waits) > 1)):
+        longest = _agreed(charges, before, now, max(longest, take.soonest_us))
     return waits, longest
 
 

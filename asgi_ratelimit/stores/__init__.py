@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
+from ._sources import SCHEMES
 from .memory import MemoryStore
 from .redis import RedisStore
 
@@ -40,11 +41,9 @@ class Store(Protocol):
         ...
 
 
-_REDIS_SCHEMES = ("redis", "rediss", "unix")
-
-
 def open_store(url: str, **options: Any) -> Store:
-    """The store that ``url`` names: ``memory://``, ``redis://``, ``rediss://`` (TLS) or ``unix://``.
+    """The store that ``url`` names: ``memory://``, ``redis://``, ``unix://``, and for several hosts, parted by
+    commas, ``redis+cluster://`` and ``redis+sentinel://``; over TLS ``rediss://`` and so on.
 
     ``options`` go to ``MemoryStore`` or ``RedisStore``. Nothing is connected yet.
     Raises ``ConfigurationError`` for any other scheme.
@@ -52,9 +51,10 @@ def open_store(url: str, **options: Any) -> Store:
     scheme, found, _ = url.partition("://")
     if found and scheme == "memory":
         return MemoryStore(**options)
-    if found and scheme in _REDIS_SCHEMES:
+    if found and scheme in SCHEMES:
         return RedisStore(url, **options)
     raise ConfigurationError(
         f"no store is known by the URL {url!r}: "
-        '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0" or "unix:///run/redis.sock"'
+        '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
+        '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )

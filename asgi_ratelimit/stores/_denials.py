@@ -7,7 +7,9 @@ most, so that a reset or a raised limit is seen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import TypeAlias
 
 from ..algorithms import State, decide
@@ -38,13 +40,13 @@ class Denials:
         """The refusal of ``take``, if that is certain without asking the store."""
         if not self._denied:
             return None
-        now, states, ahead = self.now_us(), [], 0.0
+        now, states, ahead = self.now_us(), [], -math.inf
         for charge in take.charges:
             denied = self._denied.get(charge.bucket)
             if denied is None or denied[0] != charge.quota or not 0 <= now - denied[2] < LONGEST_US:
                 return None
             states.append(denied[1])
-            ahead = denied[3]
+            ahead = max(ahead, denied[3])  # by the clock that is furthest ahead, we never refuse too long
         decision, _ = decide(take, states, float(int(now + ahead)))
         return None if decision.allowed else decision
 
@@ -55,9 +57,10 @@ class Denials:
         """
         if decision.allowed or decision.take is None or decision.before is None:
             return
-        for charge, state in zip(decision.take.charges, decision.before):
+        times = decision.times_us or repeat(decision.now_us)
+        for charge, state, now_us in zip(decision.take.charges, decision.before, times):
             self._denied.pop(charge.bucket, None)
-            self._denied[charge.bucket] = (charge.quota, state, asked_us, decision.now_us - asked_us)
+            self._denied[charge.bucket] = (charge.quota, state, asked_us, now_us - asked_us)
         while len(self._denied) > MAX_DENIALS:
             del self._denied[next(iter(self._denied))]
 

@@ -38,7 +38,7 @@ class Failover:
         self._clock = clock
         self._local = MemoryStore(clock=clock)
         self._followed: dict[Bucket, tuple[Quota, State]] = {}
-        self._out = False
+        self._out: set[str] = set()
 
     def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
         """The store is well, and has left these buckets in these states."""
@@ -49,17 +49,19 @@ class Failover:
         while len(self._followed) > MAX_FOLLOWED:
             del self._followed[next(iter(self._followed))]
 
-    def back(self) -> None:
-        """The store answers again."""
-        if self._out:
-            self._out = False
-            logger.warning("the rate limit store is back")
+    def back(self, where: str = "") -> None:
+        """The store, or the part of it that is ``where``, answers again."""
+        if where in self._out:
+            self._out.discard(where)
+            logger.warning("the rate limit store%s is back", _at(where))
 
-    def out(self, error: StoreError) -> None:
-        """The store does not answer."""
-        if not self._out:
-            self._out = True
-            logger.error("the rate limit store is out, deciding by on_error=%r: %s", self._on_error, error)
+    def out(self, error: StoreError, where: str = "") -> None:
+        """The store, or the part of it that is ``where``, does not answer."""
+        if where not in self._out:
+            self._out.add(where)
+            logger.error(
+                "the rate limit store%s is out, deciding by on_error=%r: %s", _at(where), self._on_error, error
+            )
 
     async def decide(self, take: Take) -> Decision:
         """A decision in place of that which the store cannot make."""
@@ -97,3 +99,7 @@ def _divided(quota: Quota, replicas: int) -> Quota:
     if isinstance(quota, TokenBucket):
         return replace(quota, limit=quota.limit / replicas, burst=max(1.0, quota.burst / replicas))
     return replace(quota, limit=max(1.0, quota.limit / replicas))
+
+
+def _at(where: str) -> str:
+    return f" at {where}" if where else ""

@@ -20,7 +20,8 @@ class GroupCommit(Generic[T, R]):
     """Carries items in batches to ``send``, one batch at a time, on one event loop.
 
     ``send`` takes the items of a batch, and the time (of the loop) at which the first of them was submitted, and
-    returns one result for each, in their order. If it raises, all of its batch is told so, and nobody else. It runs
+    returns one result for each, in their order; one that is an exception is raised to its caller. If it raises, all of
+    its batch is told so, and nobody else. It runs
     in a task of its own, so a caller that is cancelled neither stops it nor hurts its neighbours: what is not sent
     yet is dropped.
     """
@@ -66,7 +67,11 @@ class GroupCommit(Generic[T, R]):
         try:
             results = await self._send([item for item, _, _ in batch], batch[0][2])
             for (_, waiter, _), result in zip(batch, results, strict=True):
-                if not waiter.done():
+                if waiter.done():
+                    continue
+                if isinstance(result, Exception):
+                    waiter.set_exception(result)
+                else:
                     waiter.set_result(result)
         except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
             for _, waiter, _ in batch:

@@ -47,7 +47,7 @@ Action: TypeAlias = Take | Look | Settlement | Reset
 FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
 """The first byte of a stored value: how the rest is packed."""
 
-TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
+TAKE, BEST_EFFORT, SETTLE, RESET, TAKE_LATER = 1, 2, 3, 4, 5
 LOOK_ONLY = -1.0
 _YES = ord("1")
 
@@ -83,10 +83,12 @@ def _shape(action: Action) -> tuple[Any, ...]:
     """What kind of action it is, and all that the script has to know of a take, but for its keys."""
     if type(action) is Take:
         charges = action.charges
-        kind = BEST_EFFORT if action.best_effort else TAKE
+        kind, wait_us = BEST_EFFORT if action.best_effort else TAKE, action.max_wait_us
+        if action.soonest_us:
+            kind, wait_us = TAKE_LATER, action.soonest_us
         if len(charges) == 1:
-            return (kind, action.max_wait_us, (charges[0].quota, charges[0].cost))
-        return (kind, action.max_wait_us, *[(charge.quota, charge.cost) for charge in charges])
+            return (kind, wait_us, (charges[0].quota, charges[0].cost))
+        return (kind, wait_us, *[(charge.quota, charge.cost) for charge in charges])
     return (type(action), id(action))
 
 
@@ -123,6 +125,7 @@ def _packed_reset(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quo
 _PACKERS: dict[Any, Callable[[tuple[Any, ...], list[Action], dict[Quota, int]], bytes]] = {
     TAKE: _packed_takes,
     BEST_EFFORT: _packed_takes,
+    TAKE_LATER: _packed_takes,
     Look: _packed_look,
     Settlement: _packed_settlement,
     Reset: _packed_reset,

@@ -12,6 +12,7 @@
 -- ARGV[2]  what to do, packed: for each
 --          equal takes    B 1, or B 2 for a best effort, H how many of them, on keys that follow one another,
 --                         d max_wait_us (-1: look, but take nothing), H charges,
+--                         or B 5, to wait as long as it takes, with d soonest_us, the least wait, in that place,
 --                         and for each charge  H number of the quota, from 1, d cost
 --          a settlement   B 3, H 1, d id, H charges, and for each charge
 --                         H number of the quota, d charged, d actual, d since_us, d era, d place,
@@ -606,7 +607,7 @@ local function takes_and_settlements()
     return state
   end
 
-  local function ask(lines, max_wait, now)
+  local function ask(lines, max_wait, now, floor_us)
     local longest, holes = 0, false
     for _, line in ipairs(lines) do
       local own = huge
@@ -616,8 +617,9 @@ local function takes_and_settlements()
       longest = max(longest, own)
       holes = holes or #line.state.holes > 0
     end
-    if not holes or #lines == 1 or longest == huge then return longest end
+    if longest == huge or (floor_us == 0 and (not holes or #lines == 1)) then return longest end
     local soonest = -1
+    longest = max(longest, floor_us)
     while soonest < longest do
       soonest = longest
       for _, line in ipairs(lines) do
@@ -638,7 +640,7 @@ local function takes_and_settlements()
       granted = min(granted, line.quota.algorithm.left(line.quota, line.state, now))
     end
     at_cost(lines, granted)
-    while granted > least and ask(lines, 0, now) > 0 do
+    while granted > least and ask(lines, 0, now, 0) > 0 do
       granted = granted - 1
       at_cost(lines, granted)
     end
@@ -714,15 +716,16 @@ local function takes_and_settlements()
     write(line.key, pack_state(line.quota, state), line.quota.algorithm.reset_us(line.quota, state, now))
   end
 
-  local function take(at, best_effort)
-    local max_wait, count, lines = nil, nil, {}
+  local function take(at, action)
+    local max_wait, count, lines, soonest = nil, nil, {}, 0
     max_wait, count, at = struct.unpack('<dH', todo, at)
+    if action == 5 then max_wait, soonest = huge, max_wait end
     for i = 1, count do
       lines[i], at = next_line(at)
       lines[i].state = known(lines[i].quota, lines[i].state, now)
     end
-    if best_effort then partial(lines, now) end
-    local longest = ask(lines, max_wait, now)
+    if action == 2 then partial(lines, now) end
+    local longest = ask(lines, max_wait, now, soonest)
     local allowed = longest <= max_wait and longest < huge
     for _, line in ipairs(lines) do
       if allowed then
@@ -774,7 +777,7 @@ local function carry_out(action, at)
   if action == 4 then return reset(at) end
   if not take then take, settle = takes_and_settlements() end
   if action == 3 then return settle(at) end
-  return take(at, action == 2)
+  return take(at, action)
 end
 
 local at = 1

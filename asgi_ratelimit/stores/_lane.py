@@ -1,0 +1,108 @@
+"""A lane: the way to one Redis from one event loop, on which the takes of all callers travel in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from redis.asyncio import ConnectionPool
+from redis.exceptions import ResponseError
+
+from .._keys import redis_key
+from ..clock import Clock, monotonic_us
+from ..decision import Decision
+from ..errors import StoreError, StoreUnavailable
+from . import _wire
+from ._breaker import Breaker
+from ._denials import Denials
+from ._failover import Failover
+from ._group_commit import GroupCommit
+from ._link import Call, Link, as_ours
+
+Answer: TypeAlias = Decision | StoreError | None
+"""What comes of a take or a look, of one that failed alone, and of a settlement or a reset."""
+
+_STEPPED_TTL_MS = 3_600_000
+"""The least time to live of a key where the clock is not the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all lanes of one store have in common. ``timeout`` is in seconds."""
+
+    prefix: bytes
+    timeout: float
+    clock: Clock | None
+    denials: Denials
+    failover: Failover
+
+    def call(self, actions: Sequence[_wire.Action]) -> Call:
+        """What the script is called with to carry out these actions."""
+        keys = [redis_key(self.prefix, *charge.bucket) for charge in _wire.charges_of(actions)]
+        now, least_ttl_ms = (b"%d" % self.clock.now_us(), _STEPPED_TTL_MS) if self.clock else (b"", 1)
+        return (len(keys), *keys, *_wire.encode(actions), now, least_ttl_ms)
+
+    def noted(self, result: _wire.Result | StoreError, asked_us: float) -> Answer:
+        """The answer in a result, once the denial cache and the failover have learned from it."""
+        if type(result) is not tuple:
+            return result  # type: ignore[return-value]  # mypy does not narrow by type()
+        decision, states = result
+        if decision.take is None or not states:
+            return decision
+        if decision.allowed:
+            self.denials.forget(decision.take.charges)
+            self.failover.follow(decision.take.charges, states)
+        else:
+            self.denials.note(decision, asked_us)
+        return decision
+
+
+class Lane:
+    """The way to one Redis, ``where``, for one event loop. A batch that fails opens the breaker."""
+
+    def __init__(self, shared: Shared, pool: ConnectionPool, where: str = "") -> None:
+        self.breaker = Breaker(monotonic_us)
+        self._shared = shared
+        self.where = where
+        self._failure: StoreError | None = None
+        self._link = Link(pool, shared.timeout)
+        self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(self._commit, self._close)
+        self.send = self._group.submit
+        """``submit`` for a caller who has asked the breaker already."""
+
+    def submit(self, action: _wire.Action) -> Awaitable[Answer]:
+        """What comes of ``action``. Raises ``StoreError``, and at once while the breaker is open."""
+        if self.breaker.lets_through():
+            return self.send(action)
+        raise StoreUnavailable(f"tried a moment ago: {self._failure}")
+
+    async def aclose(self) -> None:
+        """Fail what waits, and close the connection."""
+        await self._group.aclose(StoreUnavailable("the store was closed"))
+
+    async def _commit(self, actions: list[_wire.Action], submitted: float) -> list[Answer]:
+        """Carry out a batch, the first of which was submitted at that time of the event loop."""
+        asked_us = self._shared.denials.now_us()
+        try:
+            results = await self._results(actions, submitted)
+        except StoreError as error:
+            self.breaker.failed()
+            self._failure = error
+            self._shared.failover.out(error, self.where)
+            await self._link.aclose()
+            raise
+        if self.breaker.is_open:
+            self.breaker.succeeded()
+            self._shared.failover.back(self.where)
+        noted = self._shared.noted
+        return [noted(result, asked_us) for result in results]
+
+    async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[_wire.Result | StoreError]:
+        (answer,) = await self._link.evaluate((self._shared.call(actions),), submitted)
+        if isinstance(answer, ResponseError):
+            raise as_ours(answer, self._shared.timeout) from answer
+        return _wire.decode(actions, answer)
+
+    async def _close(self) -> None:
+        await self._link.aclose()

@@ -1,0 +1,74 @@
+"""A node: the lane to one primary of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis.asyncio import ConnectionPool
+from redis.exceptions import AskError, MovedError
+
+from ..errors import StoreError, StoreUnavailable
+from . import _wire
+from ._lane import Lane, Shared
+from ._link import Call, Link, as_ours
+from ._slots import slot_of
+from ._sources import Address
+
+
+class Node(Lane):
+    """The way to one primary: a call for each slot of a batch, all in one packet, and on to where a slot has moved.
+
+    ``redirected`` is told of every redirection, and of the host that it came from, and says where it leads.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        pool: Callable[[Address], ConnectionPool],
+        address: Address,
+        redirected: Callable[[AskError, str], Address],
+    ) -> None:
+        super().__init__(shared, pool(address), "{}:{}".format(*address))
+        self._pool = pool
+        self._host = address[0]
+        self._redirected = redirected
+        self._detours: dict[Address, Link] = {}
+
+    async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[_wire.Result | StoreError]:
+        groups: dict[int, list[int]] = {}
+        for at, action in enumerate(actions):
+            groups.setdefault(slot_of(action.charges[0]), []).append(at)
+        calls = [self._shared.call([actions[at] for at in group]) for group in groups.values()]
+        answers = await self._link.evaluate(calls, submitted)
+        results: list[_wire.Result | StoreError] = [None] * len(actions)
+        for group, call, answer in zip(groups.values(), calls, answers, strict=True):
+            final = await self._detour(answer, call, submitted) if isinstance(answer, AskError) else answer
+            for at, result in zip(group, self._read([actions[at] for at in group], final), strict=True):
+                results[at] = result
+        return results
+
+    def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Sequence[_wire.Result | StoreError]:
+        """The results in an answer. Raises ``StoreUnavailable`` for one that is true of the whole node."""
+        if not isinstance(answer, Exception):
+            return _wire.decode(actions, answer)
+        error = answer if isinstance(answer, StoreError) else as_ours(answer, self._shared.timeout)
+        if isinstance(error, StoreUnavailable) and error is not answer:
+            raise error from answer
+        return [error] * len(actions)
+
+    async def _detour(self, redirection: AskError, call: Call, submitted: float) -> Any:
+        """The answer of the node that we are sent to, for good (MOVED) or while a slot is being moved (ASK)."""
+        address = self._redirected(redirection, self._host)
+        if address not in self._detours:
+            self._detours[address] = Link(self._pool(address), self._shared.timeout)
+        asking = not isinstance(redirection, MovedError)
+        try:
+            (answer,) = await self._detours[address].evaluate([call], submitted, asking=asking)
+        except StoreError as error:
+            return error
+        return answer
+
+    async def _close(self) -> None:
+        for link in (self._link, *self._detours.values()):
+            await link.aclose()
