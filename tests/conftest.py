@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.redis_server import RedisServer
+
+settings.register_profile("untimed", deadline=None)  # no test is judged by how long it takes
+settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import count
 from typing import Protocol, TypeAlias
 
 import redis
@@ -130,6 +131,7 @@ class Stores:
         self.remote = RedisStore(url, clock=self.clock, timeout=30, on_error="deny")
         self.client = redis.Redis.from_url(url)
         self.runner = asyncio.Runner()
+        self.names = map("history {}".format, count())  # so that none meets what a store knows of another one
 
     def run(self, plan: Plan, *promises: Promise) -> None:
         """Carry out a history from its start, in front of its promises."""
@@ -154,10 +156,10 @@ class History:
     def __init__(self, quotas: list[Quota], stores: Stores, promises: tuple[Promise, ...]) -> None:
         self.quotas, self.stores, self.promises = quotas, stores, promises
         self.clock, self.memory = stores.clock, MemoryStore(clock=stores.clock)
-        self.limiters = [Limiter(quotas, store=store) for store in (self.memory, stores.remote)]
+        name = next(stores.names)
+        self.limiters = [Limiter(quotas, store=store, name=name) for store in (self.memory, stores.remote)]
         self.ledgers = {(quota.name, key): Ledger(quota) for quota in quotas for key in KEYS}
         self.open: list[tuple[list[Decision], list[Entry]]] = []
-        self.settlements = 0
 
     @property
     def kept(self) -> dict[Bucket, tuple[Quota, State | None]]:
@@ -193,9 +195,6 @@ class History:
             return
         decisions, entries = self.open.pop(-1 - which % len(self.open))
         actual = share * charged_by(decisions[0])[0]
-        self.settlements += 1
-        for decision in decisions:
-            decision.id = float(self.settlements)  # else each draws its own, and the states are not equal
         for entry in entries:
             entry.units = min(entry.units, Fraction(actual))
         await self.carry_back(decisions, actual)

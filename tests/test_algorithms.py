@@ -237,14 +237,14 @@ def check_ceiling(history: History) -> None:
 
 
 @given(histories())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_interval_holds_more_than_it_may(history: History) -> None:
     """Whatever the arrival pattern, the costs and the mix of rate limiting and pacing, counted at the slots."""
     check_ceiling(history)
 
 
 @given(histories(oversize=3.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nor_with_costs_above_the_burst(history: History) -> None:
     """Such a cost passes only when pacing, from an empty bucket, and everything after it waits until it has drained."""
     check_ceiling(history)
@@ -252,7 +252,7 @@ def test_nor_with_costs_above_the_burst(history: History) -> None:
 
 @pytest.mark.long
 @given(histories() | histories(oversize=3.0))
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=10_000)
 def test_no_interval_in_ten_thousand_histories(history: History) -> None:
     """The same, for longer."""
     check_ceiling(history)
@@ -273,7 +273,7 @@ THIRDS = TokenBucket(10, burst_allowance_factor=1 / 3)
 
 @given(histories(oversize=1.5, back=True) | histories(back=True))
 @example(([THIRDS], [Call(0, (1,), 0.0), Call(0, (10,), 0.0)]))  # a rate that no double holds
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_refused_passes_at_its_retry_time_and_not_before(history: History) -> None:
     """A microsecond before ``retry_after`` the same take is refused, at it it passes, wherever the clock went."""
     check_exactness(history)
@@ -281,14 +281,14 @@ def test_what_is_refused_passes_at_its_retry_time_and_not_before(history: Histor
 
 @pytest.mark.long
 @given(histories(oversize=1.5, back=True) | histories(back=True))
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=10_000)
 def test_retry_times_of_ten_thousand_histories(history: History) -> None:
     """The same, for longer."""
     check_exactness(history)
 
 
 @given(histories(oversize=1.5, back=True) | histories(back=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_take_is_foreseen(history: History) -> None:
     """What ``foresee`` says of a take is what ``decide`` then does, but for what is left, which is not yet taken."""
     for moment in replay(history):
@@ -300,7 +300,7 @@ def test_a_take_is_foreseen(history: History) -> None:
 
 
 @given(histories(back=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_remains_can_be_taken(history: History) -> None:
     """Each state's ``remaining`` passes at once, and one more at ``more_after`` and not before."""
     for moment in replay(history):
@@ -317,7 +317,7 @@ def require_outlook(quota: Quota, left: State | None, now: float, remaining: int
 
 
 @given(histories(oversize=1.5, back=True) | histories(back=True))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_bucket_is_as_good_as_new_at_its_reset_time(history: History) -> None:
     """At ``reset_after``, within a microsecond, all that can pass at once does, and nothing of before shows."""
     for moment in replay(history):

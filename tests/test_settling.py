@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import redis
 
 from asgi_ratelimit.algorithms import MAX_HOLES
 from asgi_ratelimit.decision import Charge, Decision, Take
@@ -60,13 +61,32 @@ async def test_a_refund(store: Store, quota: Quota, given: float | None, remaini
 @KINDS
 @pytest.mark.parametrize("given", [slice(2, 9), slice(None, None, 2)], ids=["in a row", "every other"])
 async def test_refunds_add_up(store: Store, quota: Quota, given: slice) -> None:
-    """Ten decisions of one unit each, of which some are given back: as many units can be taken, be it at once."""
+    """Ten decisions of one unit each, of which some are given back: as many units can be taken again, one by one."""
     limiter = Limiter(quota, store=store)
     decisions = [await limiter.rate_limit("key") for _ in range(10)]
     await cancel(limiter, decisions[given])
     units = len(decisions[given])
     assert await left(limiter) == units
-    assert (await limiter.rate_limit("key", units)).allowed
+    assert [(await limiter.rate_limit("key")).allowed for _ in range(units + 1)] == [True] * units + [False]
+
+
+@pytest.mark.parametrize(
+    ("quota", "given", "fitting"),
+    [
+        (BUCKET, slice(2, 9), 7),
+        (BUCKET, slice(None, None, 2), 1),
+        (BUCKET, slice(None, -1, None), 9),
+        (FIXED, slice(None, None, 2), 5),
+        (ROLLING, slice(None, None, 2), 5),
+    ],
+)
+async def test_what_a_single_take_may_have_of_refunds(store: Store, quota: Quota, given: slice, fitting: int) -> None:
+    """Units of a window are all alike; those of a token bucket have their places, and one take needs one gap."""
+    limiter = Limiter(quota, store=store)
+    decisions = [await limiter.rate_limit("key") for _ in range(10)]
+    await cancel(limiter, decisions[given])
+    assert not (await limiter.rate_limit("key", fitting + 1)).allowed
+    assert (await limiter.rate_limit("key", fitting)).allowed
 
 
 @pytest.mark.parametrize(
@@ -299,14 +319,16 @@ async def test_nothing_goes_back_behind_a_reset(store: Store, clock: SteppedCloc
 
 @KINDS
 async def test_a_key_that_was_deleted_in_redis(redis_url: str, clock: SteppedClock, quota: Quota) -> None:
-    """As when it has expired: settling makes no key that was not there for what is given back."""
-    store = RedisStore(redis_url, clock=clock, timeout=30)
-    limiter = Limiter(quota, store=store)
-    decision = await limiter.rate_limit("key", 6)
-    await store._redis.flushdb()
-    await limiter.refund(decision)
-    assert await store._redis.keys() == []
-    await store.aclose()
+    """As when it has expired: settling makes no key that was not there for what is given back, but one for debt."""
+    async with Limiter(quota, store=RedisStore(redis_url, clock=clock, timeout=30)) as limiter:
+        with redis.Redis.from_url(redis_url) as client:
+            less, more = [await limiter.rate_limit("key", cost) for cost in (6, 4)]
+            client.flushdb()
+            await limiter.refund(less)
+            assert client.keys() == []
+            await limiter.settle(more, 6)
+            assert len(client.keys()) == 1
+        assert await left(limiter) == 8
 
 
 # Queues.

@@ -358,10 +358,10 @@ class Twins:
     async def _run(self, pool: Sequence[Quota], ops: Sequence[Op]) -> None:
         local, name, granted = MemoryStore(clock=self.clock), next(self.names), []
         self.clock.move_to(1_800_000_000)
-        for number, op in enumerate(ops, start=1):
+        for op in ops:
             self.clock.advance(op.step_us / 1e6)
             if op.verb == "settle":
-                await settle(granted[op.settled % len(granted)] if granted else (), op.share, number)
+                await settle(granted[op.settled % len(granted)] if granted else (), op.share)
                 continue
             takes = [take_of(pool, name, bill, wait, best_effort=op.verb == "best effort") for bill, wait in op.takes]
             ours, theirs = await answer(local, op.verb, takes), await answer(self.remote, op.verb, takes)
@@ -399,10 +399,9 @@ async def answer(store: Store, verb: str, takes: list[Take]) -> list[Decision]:
     return await store.take(takes)
 
 
-async def settle(booked: Booked, share: float, number: int) -> None:
-    """Settle a decision in both stores, under one number, at a share of what it was granted."""
+async def settle(booked: Booked, share: float) -> None:
+    """Settle a decision in both stores, at a share of what it was granted."""
     for store, decision in booked:
-        decision.id = decision.id or float(number)
         charged = [decision.granted if decision.take.best_effort else c.cost for c in decision.take.charges]
         settlement = settlement_of(decision, [cost * share for cost in charged])
         if settlement:
@@ -418,7 +417,7 @@ def twins(redis_server: RedisServer) -> Iterator[Twins]:
 
 
 @given(history=histories())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_all_stores_give_equal_decisions(twins: Twins, history: History) -> None:
     """All kinds of quotas, both modes, settlements, resets, changed numbers, and a clock that goes both ways."""
     twins.run(history)
@@ -426,7 +425,7 @@ def test_all_stores_give_equal_decisions(twins: Twins, history: History) -> None
 
 @pytest.mark.long
 @given(history=histories())
-@settings(max_examples=10_000, deadline=None)
+@settings(max_examples=10_000)
 def test_all_stores_give_equal_decisions_for_long(twins: Twins, history: History) -> None:
     """The same, over ten thousand histories."""
     twins.run(history)
@@ -492,6 +491,7 @@ async def test_a_refusal_writes_once_to_heal(redis_url: str, clock: SteppedClock
         with Commands(redis_url) as commands:
             assert not (await take(store, Charge(HOURLY, "a"))).allowed
         assert commands.seen == seen
+        clock.advance(1)  # until a refusal is no longer remembered
     await store.aclose()
 
 

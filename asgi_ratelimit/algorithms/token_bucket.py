@@ -156,15 +156,22 @@ def book_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> t
     level, last, era, holes, ids = state
     if holes or last > now or quota.slow != quota.limit:
         return None
-    level -= (now - last) * quota.limit
-    scaled = cost * quota.period_us
-    level = level + scaled if level > 0.0 else scaled
-    if level > quota.cap:
+    limit, period, cap = quota.limit, quota.period_us, quota.cap
+    level -= (now - last) * limit
+    if level < 0.0:
+        level = 0.0
+    scaled = cost * period
+    if level > cap - scaled:
         return None
-    units = int((quota.cap - level) / quota.period_us)
-    enough = quota.cap - (units + 1) * quota.period_us
-    more_us = -((enough - level) / quota.limit // 1.0) if 0.0 <= enough < level else 0.0  # rounded up, as below
-    return (level, now, era, holes, ids), units, more_us, -(-level / quota.limit // 1.0)
+    level += scaled
+    units = int((cap - level) / period)
+    enough = cap - (units + 1) * period
+    more_us = -((enough - level) / limit // 1.0)
+    if not (
+        enough < level <= cap - units * period and level - more_us * limit <= enough < level - (more_us - 1.0) * limit
+    ):
+        return None  # whatever was rounded, ``outlook`` gets it right
+    return (level, now, era, holes, ids), units, more_us if enough >= 0.0 else 0.0, -(-level / limit // 1.0)
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -232,16 +239,26 @@ def left(quota: TokenBucket, state: State, now: float) -> float:
 
 
 def _left_at_end(quota: TokenBucket, state: State, now: float) -> float:
-    level, last, _, _, _ = state
-    return max(float(math.floor((quota.cap - drained(quota, level, now - last)) / quota.period_us)), 0.0)
+    return _units_at(quota, drained(quota, state[0], now - state[1]))
+
+
+def _units_at(quota: TokenBucket, level: float) -> float:
+    """The whole units that a level leaves room for, on the terms of ``wait``, whatever the division rounds."""
+    units = max((quota.cap - level) / quota.period_us // 1.0, 0.0)
+    if level <= quota.cap - (units + 1.0) * quota.period_us:
+        return units + 1.0
+    return units if level <= quota.cap - units * quota.period_us else max(units - 1.0, 0.0)
 
 
 def outlook(quota: TokenBucket, state: State, now: float) -> tuple[float, float, float]:
-    """The whole units that could be taken now, and the microseconds until there is one more, and until all are."""
+    """The whole units that could be taken now, and the microseconds until there is one more, and until all are.
+
+    One more at the end of the tape, that is: where something was given back, there may be more even sooner.
+    """
     level, last, _, _, _ = state
     enough = quota.cap - (_left_at_end(quota, state, now) + 1.0) * quota.period_us
-    more_us = max(last - now, 0.0) + drain_time(quota, drained(quota, level, now - last), enough)
-    return left(quota, state, now), more_us if enough >= 0.0 else 0.0, reset_us(quota, state, now)
+    more_us = min(_end_wait(quota, level, now - last, enough, 0.0), NEVER_US) if enough >= 0.0 else 0.0
+    return left(quota, state, now), more_us, reset_us(quota, state, now)
 
 
 def share(state: State, replicas: float) -> State:

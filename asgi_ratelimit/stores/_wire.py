@@ -177,7 +177,7 @@ def unpack_state(quota: Quota, value: bytes | None) -> State | None:
 
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
-    if len(value) == _BARE.size:
+    if len(value) == _BARE.size and value[0] == 1:
         _, _, last, era, level = _BARE.unpack(value)
         return (level, last, era, (), ())
     _, _, last, era = _HEAD.unpack_from(value)

@@ -247,8 +247,15 @@ local function token_bucket()
     return max(state.last - now, 0) + drain_time(quota, drained(quota, state.level, now - state.last), 0)
   end
 
+  local function units_at(quota, level)
+    local units = max(floor((quota.cap - level) / quota.period_us), 0)
+    if level <= quota.cap - (units + 1) * quota.period_us then return units + 1 end
+    if level <= quota.cap - units * quota.period_us then return units end
+    return max(units - 1, 0)
+  end
+
   function algorithm.left(quota, state, now)
-    local units = max(floor((quota.cap - drained(quota, state.level, now - state.last)) / quota.period_us), 0)
+    local units = units_at(quota, drained(quota, state.level, now - state.last))
     for _, hole in ipairs(holes_after(quota, state.holes, now - state.last)) do
       units = units + floor(max(min(hole[2], quota.cap - hole[1]), 0) / quota.period_us)
     end

@@ -93,6 +93,7 @@ class RedisStore:
         denied = self._denials.find(take)
         if denied is not None:
             return denied
+        self._denials.forget(take.charges)  # or a take behind this one would be told what was before it
         try:
             return cast("Decision", await self._lane().submit(take))
         except StoreError:  # it is told once for all who wait, where it came from
