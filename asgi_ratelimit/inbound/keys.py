@@ -56,7 +56,7 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
         """The key of the request with this scope."""
         for name, value in scope["headers"]:
             if name == self._name:
-                return self._hash(value)
+                return self._hash(value.strip(b" \t"))  # not part of the value, but some servers leave it there
         return None
 
 
