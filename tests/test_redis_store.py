@@ -93,6 +93,18 @@ async def test_a_reset_leaves_nothing(redis_url: str, client: redis.Redis) -> No
     assert set(client.keys()) == {b"rl:default:per-minute:{b}", b"rl:default:per-hour:{b}"}
 
 
+async def test_a_reset_is_seen_whatever_is_under_way(redis_url: str) -> None:
+    """A refusal that comes back between a reset and its end is not remembered beyond that."""
+    async with limiter_on(redis_url) as limiter:
+        await limiter.rate_limit("key", 10)
+        refused = asyncio.ensure_future(limiter.rate_limit("key"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it is under way
+        await limiter.reset("key")
+        assert not (await refused).allowed
+        assert (await limiter.rate_limit("key")).remaining == 9
+
+
 @pytest.mark.parametrize(
     ("quota", "costs"),
     [

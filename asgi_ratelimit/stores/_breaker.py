@@ -11,11 +11,12 @@ PROBE_EVERY_US = 100_000.0
 class Breaker:
     """Closed while the store answers, open from its first failure on.
 
-    ``now`` is a clock in microseconds that never jumps.
+    ``now`` is a clock in microseconds that never jumps; a try that has told no end within ``patience_us`` is given up.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], patience_us: float) -> None:
         self._now = now
+        self._patience_us = patience_us
         self._next_try = 0.0
         self.is_open = False
 
@@ -26,7 +27,7 @@ class Breaker:
         now = self._now()
         if now < self._next_try:
             return False
-        self._next_try = now + PROBE_EVERY_US
+        self._next_try = now + self._patience_us
         return True
 
     def failed(self) -> None:

@@ -38,7 +38,7 @@ class ClusterLanes:
         self._source = source
         self._owners: Owners = {}
         self._nodes: dict[Address, Node] = {}
-        self._breaker = Breaker(monotonic_us)
+        self._breaker = Breaker(monotonic_us, shared.timeout * 1e6)
         self._inquiry: asyncio.Task[None] | None = None
 
     async def submit(self, action: _wire.Action) -> Answer:

@@ -8,6 +8,7 @@ most, so that a reset or a raised limit is seen.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import TypeAlias
@@ -29,12 +30,12 @@ MAX_DENIALS = 10_000
 class Denials:
     """The refusals of the last second, by bucket. ``now_us`` is a clock in microseconds that never jumps.
 
-    It never remembers that something was allowed.
+    It never remembers that something was allowed. Threads may share it.
     """
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self.now_us = now_us
-        self._denied: dict[Bucket, Denied] = {}
+        self._denied: OrderedDict[Bucket, Denied] = OrderedDict()
 
     def find(self, take: Take) -> Decision | None:
         """The refusal of ``take``, if that is certain without asking the store."""
@@ -62,7 +63,7 @@ class Denials:
             self._denied.pop(charge.bucket, None)
             self._denied[charge.bucket] = (charge.quota, state, asked_us, now_us - asked_us)
         while len(self._denied) > MAX_DENIALS:
-            del self._denied[next(iter(self._denied))]
+            self._denied.popitem(last=False)
 
     def forget(self, charges: Iterable[Charge]) -> None:
         """Forget what was refused of the buckets of these charges."""

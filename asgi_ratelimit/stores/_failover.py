@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ class Failover:
         self._replicas = replicas
         self._clock = clock
         self._local = MemoryStore(clock=clock)
-        self._followed: dict[Bucket, tuple[Quota, State]] = {}
+        self._followed: OrderedDict[Bucket, tuple[Quota, State]] = OrderedDict()
         self._out: set[str] = set()
 
     def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
@@ -47,7 +48,7 @@ class Failover:
                 self._followed.pop(charge.bucket, None)
                 self._followed[charge.bucket] = (charge.quota, state)
         while len(self._followed) > MAX_FOLLOWED:
-            del self._followed[next(iter(self._followed))]
+            self._followed.popitem(last=False)
 
     def back(self, where: str = "") -> None:
         """The store, or the part of it that is ``where``, answers again."""

@@ -43,9 +43,11 @@ class Shared:
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _STEPPED_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, *_wire.encode(actions), now, least_ttl_ms)
 
-    def noted(self, result: _wire.Result | StoreError, asked_us: float) -> Answer:
-        """The answer in a result, once the denial cache and the failover have learned from it."""
+    def noted(self, action: _wire.Action, result: _wire.Result | StoreError, asked_us: float) -> Answer:
+        """The answer in the result of an action, once the denial cache and the failover have learned from it."""
         if type(result) is not tuple:
+            if result is None:  # again: a refusal may have been under way when it was submitted
+                self.denials.forget(action.charges)
             return result  # type: ignore[return-value]  # mypy does not narrow by type()
         decision, states = result
         if decision.take is None or not states:
@@ -62,7 +64,7 @@ class Lane:
     """The way to one Redis, ``where``, for one event loop. A batch that fails opens the breaker."""
 
     def __init__(self, shared: Shared, pool: ConnectionPool, where: str = "") -> None:
-        self.breaker = Breaker(monotonic_us)
+        self.breaker = Breaker(monotonic_us, shared.timeout * 1e6)
         self._shared = shared
         self.where = where
         self._failure: StoreError | None = None
@@ -96,7 +98,7 @@ class Lane:
             self.breaker.succeeded()
             self._shared.failover.back(self.where)
         noted = self._shared.noted
-        return [noted(result, asked_us) for result in results]
+        return [noted(action, result, asked_us) for action, result in zip(actions, results)]
 
     async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[_wire.Result | StoreError]:
         (answer,) = await self._link.evaluate((self._shared.call(actions),), submitted)
