@@ -7,8 +7,13 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from itertools import chain, count
+from typing import TypeAlias
 
+from ._keys import DEFAULT_NAME, as_bytes
 from .decision import Decision, QuotaState
+from .errors import ConfigurationError
 from .quotas import SECOND_US, Quota
 
 Header = tuple[bytes, bytes]
@@ -20,16 +25,79 @@ MAX_DESCRIBED = 4096
 """How many quotas' policies are kept ready, at the most."""
 
 
+Dialect: TypeAlias = Callable[[Sequence[Decision]], list[Header]]
+"""How the decisions on one request are told in the headers of its answer."""
+
+
 def render(decision: Decision) -> list[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of a decision."""
-    states = decision.states
+    return draft((decision,))
+
+
+def draft(decisions: Sequence[Decision]) -> list[Header]:
+    """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
+    states = decisions[0].states if len(decisions) == 1 else [state for each in decisions for state in each.states]
     if len(states) == 1:
-        described, form = _described(states[0].quota)
+        described, form, _ = _described(states[0].quota)
         return [(b"ratelimit-policy", described), (b"ratelimit", _standing(form, states[0]))]
-    all_described = [_described(state.quota) for state in states]
-    policies = b", ".join([described for described, _ in all_described])
-    standings = b", ".join([_standing(form, state) for (_, form), state in zip(all_described, states)])
+    quotas = [state.quota for state in states]
+    if len({quota.name for quota in quotas}) == len(quotas):
+        all_described = list(map(_described, quotas))
+    else:
+        all_described = list(map(_describe, quotas, names(decisions)))
+    policies = b", ".join([described for described, _, _ in all_described])
+    standings = b", ".join([_standing(form, state) for (_, form, _), state in zip(all_described, states)])
     return [(b"ratelimit-policy", policies), (b"ratelimit", standings)]
+
+
+def legacy(decisions: Sequence[Decision]) -> list[Header]:
+    """``X-RateLimit-Limit``, ``-Remaining`` and ``-Reset`` of the quota that binds most.
+
+    ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
+    """
+    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_how_much_is_left)
+    return [
+        (b"x-ratelimit-limit", _described(binding.quota)[2]),
+        (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
+        (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + binding.reset_after)),
+    ]
+
+
+def both(decisions: Sequence[Decision]) -> list[Header]:
+    """What ``draft`` and ``legacy`` say."""
+    return [*draft(decisions), *legacy(decisions)]
+
+
+DIALECTS: dict[str, Dialect] = {"draft-10": draft, "legacy": legacy, "both": both}
+
+
+def dialect(name: str | None) -> Dialect | None:
+    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for one that is not known."""
+    if name is None or name in DIALECTS:
+        return None if name is None else DIALECTS[name]
+    raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
+
+
+def names(decisions: Sequence[Decision]) -> list[str]:
+    """A name for each quota of the decisions, in their order: its own, or, where an earlier one has that, a longer."""
+    given: list[str] = []
+    for decision in decisions:
+        for number, state in enumerate(decision.states):
+            limiter = (decision.take.charges[number].name if decision.take else None) or DEFAULT_NAME
+            longer = f"{_printable(limiter)} {state.quota.name}"
+            each = chain([state.quota.name, longer], (f"{longer} {n}" for n in count(2)))
+            given.append(next(name for name in each if name not in given))
+    return given
+
+
+def _printable(text: str) -> str:
+    """A text in the characters that a structured-field string may have, all others as ``%XX``."""
+    return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
+
+
+def _how_much_is_left(decision: Decision) -> tuple[bool, float, int]:
+    """Refusals before the rest, the longest of them first, then what has the least left."""
+    return decision.allowed, -decision.retry_after, decision.remaining
 
 
 def retry_after(decision: Decision) -> list[Header]:
@@ -52,25 +120,27 @@ def quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_described_before: dict[int, tuple[Quota, tuple[bytes, bytes]]] = {}
+_Described: TypeAlias = tuple[bytes, bytes, bytes]
+"""A quota's policy, a form to fill in with what is left of it and when there is more, and its units."""
+
+_described_before: dict[int, tuple[Quota, _Described]] = {}
 """By the identity of the quota, which costs less than its hash; the quota is kept, so that no other takes it over."""
 
 
-def _described(quota: Quota) -> tuple[bytes, bytes]:
-    """A quota's policy, and a form to fill in with what is left of it and when there is more."""
+def _described(quota: Quota) -> _Described:
     before = _described_before.get(id(quota))
     if before is not None:
         return before[1]
     if len(_described_before) >= MAX_DESCRIBED:
         _described_before.clear()
-    described = _describe(quota)
+    described = _describe(quota, quota.name)
     _described_before[id(quota)] = (quota, described)
     return described
 
 
-def _describe(quota: Quota) -> tuple[bytes, bytes]:
-    name, (units, window) = quoted(quota.name), policy(quota)
-    return f"{name};q={units};w={window}".encode(), name.replace("%", "%%").encode() + b";r=%d;t=%d"
+def _describe(quota: Quota, name: str) -> _Described:
+    name, (units, window) = quoted(name), policy(quota)
+    return f"{name};q={units};w={window}".encode(), name.replace("%", "%%").encode() + b";r=%d;t=%d", b"%d" % units
 
 
 def _standing(form: bytes, state: QuotaState) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take
-from asgi_ratelimit.headers import LARGEST, policy, quoted, render, retry_after
+from asgi_ratelimit.headers import LARGEST, both, draft, legacy, names, policy, quoted, render, retry_after
 from asgi_ratelimit.quotas import MAX_UNITS, TokenBucket
 from tests.strategies import quotas
 
@@ -129,6 +129,47 @@ def test_names_are_quoted(name: str, written: str) -> None:
     assert quoted(name) == written
 
 
+# Other dialects
+
+
+def charged(name: str | None, quota: TokenBucket, cost: float = 1, key: str = "key") -> Decision:
+    return decide(Take((Charge(quota, key, cost, name),)), [None], NOW)[0]
+
+
+def test_the_legacy_headers_are_of_the_quota_that_binds() -> None:
+    """Limit, what is left, and the Unix time at which all of it is there again, rounded up."""
+    decision = charged(None, TokenBucket(100, 60), 2)
+    assert legacy([decision]) == [
+        (b"x-ratelimit-limit", b"100"),
+        (b"x-ratelimit-remaining", b"98"),
+        (b"x-ratelimit-reset", b"1800000002"),
+    ]
+
+
+@pytest.mark.parametrize(("few", "more"), [(0, 1), (1, 0)])
+def test_of_several_decisions_the_one_with_the_least_left_is_told(few: int, more: int) -> None:
+    """... unless one refuses: then that is it."""
+    decisions = [charged(None, TokenBucket(10)), charged(None, TokenBucket(100, 60))]
+    assert legacy([decisions[few], decisions[more]])[1][1] == b"9"
+    refused = charged(None, TokenBucket(50), 51)
+    assert legacy([*decisions, refused])[0][1] == b"50"
+
+
+def test_both_dialects_are_told_at_once() -> None:
+    """The one and then the other."""
+    decisions = [charged(None, TokenBucket(10))]
+    assert both(decisions) == [*draft(decisions), *legacy(decisions)]
+
+
+def test_quotas_of_one_name_are_told_apart() -> None:
+    """The first keeps its name, later ones get that of their limiter, and a number if need be."""
+    quota = TokenBucket(10, 60)
+    decisions = [charged("one", quota), charged("two", quota), charged("two", quota), charged(None, quota)]
+    assert names(decisions) == ["per-minute", "two per-minute", "two per-minute 2", "default per-minute"]
+    told = [name for name, _ in parsed(dict(draft(decisions))[b"ratelimit"])]
+    assert told == names(decisions)
+
+
 Parsed = list[tuple[str, dict[str, int]]]
 
 
@@ -159,3 +200,16 @@ def test_another_parser_reads_what_was_meant(bill: list[tuple[TokenBucket, float
     assert parsed(headers[b"ratelimit-policy"]) == policies
     standings = [(s.quota.name, {"r": s.remaining, "t": math.ceil(s.more_after)}) for s in decision.states]
     assert parsed(headers[b"ratelimit"]) == standings
+
+
+LIMITERS = st.lists(st.text(min_size=1, max_size=20), min_size=2, max_size=4)
+
+
+@given(LIMITERS, NAMES)
+def test_another_parser_reads_the_names_of_limiters_of_any_content(limiters: list[str], name: str) -> None:
+    """Where they must tell quotas of one name apart, whatever they hold becomes a text that headers may have."""
+    decisions = [charged(limiter, TokenBucket(10, 60, name=name)) for limiter in limiters]
+    for value in dict(draft(decisions)).values():
+        told = [each for each, _ in parsed(value)]
+        assert told == names(decisions)
+        assert len(set(told)) == len(limiters)

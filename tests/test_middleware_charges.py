@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 from anyio import lowlevel
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
-from starlette.routing import Mount
 
 from asgi_ratelimit import TokenBucket
 
-from .asgi import CLIENT, ask, crash, http, limited, ok
+from .asgi import CLIENT, ask, http, limited, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -60,23 +57,6 @@ async def test_a_key_of_none_means_no_limit() -> None:
     """A request that the key function does not want to name is not limited, and carries no headers."""
     app = limited(ok, "1/minute", key=lambda connection: None)
     assert [(await ask(app)).headers for _ in range(3)] == [{"x-own": "1"}] * 3
-
-
-async def test_a_key_of_another_type_is_an_error() -> None:
-    """A number is no key; the error says so and shows what to write."""
-    with pytest.raises(TypeError, match=r"not 7: key=str\(user\.id\)"):
-        await ask(limited(ok, key=lambda connection: 7))
-
-
-async def test_an_error_of_the_key_function_is_the_apps() -> None:
-    """A key function that fails does not let the request through: the error is answered like any of the app."""
-
-    def broken(connection: HTTPConnection) -> str:
-        raise LookupError
-
-    app = Starlette(routes=[Mount("/", ok)], middleware=[Middleware(limited, key=broken)])
-    peer = await crash(app, http(), LookupError)
-    assert peer.status == 500
 
 
 async def test_requests_over_a_unix_socket_pass() -> None:

@@ -6,11 +6,14 @@ import logging
 from typing import Any
 
 import pytest
+from anyio import lowlevel
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.types import Scope
 from starlette.websockets import WebSocketDisconnect
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, TokenBucket
+from asgi_ratelimit import ConfigurationError, Decision, MemoryStore, RateLimitMiddleware, RedisStore, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 
 from .asgi import Peer, ask, http, ok, websocket
@@ -139,6 +142,136 @@ async def test_names_are_quoted(name: str) -> None:
     assert peer.problem["violated-policies"] == [name]
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
     assert peer.headers["ratelimit"] == f'"{escaped}";r=0;t=60'
+
+
+# An answer of one's own
+
+
+def own_answer(connection: HTTPConnection, decision: Decision) -> Response:
+    return JSONResponse({"wait": decision.retry_after, "path": connection.url.path}, 420, headers={"x-own": "1"})
+
+
+async def own_answer_later(connection: HTTPConnection, decision: Decision) -> Response:
+    await lowlevel.checkpoint()
+    return own_answer(connection, decision)
+
+
+@pytest.mark.parametrize("on_limited", [own_answer, own_answer_later], ids=["sync", "async"])
+async def test_an_answer_may_be_of_ones_own(on_limited: Any) -> None:
+    """Status, headers and body are its own, and the limits are told beside them."""
+    peer = await (await used_up(on_limited=on_limited)).refused()
+    assert (peer.status, peer.body) == (420, b'{"wait":60.0,"path":"/"}')
+    assert peer.headers == {
+        "content-type": "application/json",
+        "content-length": "24",
+        "x-own": "1",
+        "retry-after": "60",
+        "ratelimit-policy": '"per-minute";q=1;w=60',
+        "ratelimit": '"per-minute";r=0;t=60',
+    }
+
+
+async def test_an_own_answer_may_say_when_to_come_back() -> None:
+    """A Retry-After of its own is the only one."""
+    response = PlainTextResponse("no", 429, headers={"Retry-After": "3600"})
+    peer = await (await used_up(on_limited=lambda connection, decision: response)).refused()
+    assert peer.headers["retry-after"] == "3600"
+
+
+async def test_an_own_answer_may_be_any_app() -> None:
+    """It gets the connection as the app would have."""
+    peer = await (await used_up(on_limited=lambda connection, decision: ok)).refused()
+    assert (peer.status, peer.headers["x-own"]) == (200, "1")
+
+
+async def test_no_own_answer_is_the_usual_one() -> None:
+    """``None`` leaves it to the middleware."""
+    peer = await (await used_up(on_limited=lambda connection, decision: None)).refused()
+    assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
+
+
+async def test_a_handshake_may_be_answered_by_ones_own() -> None:
+    """Where the server can answer it; it is closed elsewhere."""
+    limited = await used_up(on_limited=own_answer)
+    peer = await limited.refused(websocket(**ANSWERING))
+    assert (peer.status, peer.headers["ratelimit"]) == (420, '"per-minute";r=0;t=60')
+    assert [message["type"] for message in (await limited.refused(websocket())).sent] == ["websocket.close"]
+
+
+async def test_an_own_answer_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The request is refused as usual, and one line of the log says why, once."""
+
+    def broken(connection: HTTPConnection, decision: Decision) -> Response:
+        raise LookupError("no template")
+
+    app = RateLimitMiddleware(must_not_run, "1/minute", on_limited=broken, cost=2)
+    for _ in range(3):
+        peer = await ask(app)
+        assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
+    assert len(caplog.messages) == 1
+    assert "no template" in caplog.messages[0]
+
+
+def test_an_own_answer_that_is_no_function_is_told() -> None:
+    """A response in its place would be sent to everybody."""
+    with pytest.raises(ConfigurationError, match="on_limited is a function"):
+        RateLimitMiddleware(ok, "1/minute", on_limited="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ("draft-10", {"ratelimit-policy", "ratelimit"}),
+        ("legacy", {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}),
+        ("both", {"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}),
+        (None, set()),
+    ],
+)
+async def test_headers_are_in_the_dialect_that_is_asked_for(headers: Any, expected: set[str]) -> None:
+    """On answers of the app and on refusals, which say when to come back in any case."""
+    limited = Limited(headers=headers)
+    assert set((await limited.ask()).headers) == {"x-own"} | expected
+    problem = {"content-type", "content-length", "cache-control", "retry-after"}
+    assert set((await limited.refused()).headers) == problem | expected
+
+
+def test_a_dialect_that_is_not_known_is_told() -> None:
+    """With those that are."""
+    with pytest.raises(ConfigurationError, match='"draft-10", "legacy", "both" or None, not \'draft-03\''):
+        RateLimitMiddleware(ok, "1/minute", headers="draft-03")
+
+
+# Limits within limits
+
+
+async def test_limits_within_limits_are_told_together() -> None:
+    """One pair of headers names them all, each under a name of its own."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = RateLimitMiddleware(ok, "5/minute", store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
+    peer = await ask(app)
+    assert peer.headers["ratelimit-policy"] == '"per-minute";q=10;w=60, "inner per-minute";q=5;w=60'
+    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6, "inner per-minute";r=4;t=12'
+
+
+async def test_a_refusal_further_in_is_told_together() -> None:
+    """The problem names what refused as the headers do."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = RateLimitMiddleware(ok, "1/minute", store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
+    await ask(app)
+    peer = await ask(app)
+    assert peer.status == 429
+    assert peer.problem["violated-policies"] == ["inner per-minute"]
+    assert '"inner per-minute";r=0;t=60' in peer.headers["ratelimit"]
+
+
+async def test_a_scope_is_as_it_was_when_all_is_over() -> None:
+    """What is kept there for limits further in is gone, so that the same scope may be used again."""
+    app, scope = RateLimitMiddleware(ok, "10/minute"), http()
+    for left in (9, 8):
+        assert (await ask(app, scope)).headers["ratelimit"].startswith(f'"per-minute";r={left}')
+        assert scope == http()
 
 
 # The store is out

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable
+from dataclasses import replace
 from typing import NoReturn
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._keys import DEFAULT_NAME
-from ..decision import Bucket, Charge, Take, checked_cost
-from ..headers import render
-from ..limiter import as_key, as_store, checked_name
-from ..quota_text import QuotaLike, as_quotas
+from ..decision import Decision, OnError
+from ..headers import dialect
+from ..hooks import Hook, Hooks
+from ..limiter import as_store
+from ..quota_text import QuotaLike
 from ..stores import Store
+from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .keys import KeyFunction, client_ip
-from .responses import HeaderSender, refuse
-from .rules import Line, Rule, Rulebook
+from .lines import Bill, Denied
+from .responses import OnLimited, Refusal, answer_unavailable
+from .rulebook import Defaults, Rulebook
+from .rules import CostFunction, QuotaFunction, Rule
 
 _CLIENT_IP = client_ip()
 
@@ -29,10 +32,15 @@ _CLIENT_IP = client_ip()
 class RateLimitMiddleware:
     """Limits the HTTP requests and WebSocket handshakes of an ASGI app.
 
-    ``quota`` applies to every request, under ``key``, at ``cost`` units each; ``rules`` add to it, replace it or
-    exempt from it by path and method; ``store`` is a store or its URL, by default this process's memory. A request
-    takes from all its quotas or from none. A refused one is answered with 429 and never reaches the app; every
-    other answer carries ``RateLimit`` and ``RateLimit-Policy``. The store is closed at lifespan shutdown.
+    ``quota`` applies to every request, under ``key``, at ``cost`` units each; all three may be functions of the
+    connection. ``rules`` add to it, replace it or exempt from it by path and method; ``store`` is a store or its URL,
+    by default this process's memory. A request takes from all its quotas or from none, in one call to the store.
+
+    A refused request is answered with 429 and never reaches the app; ``on_limited(connection, decision)``, sync or
+    async, may return another answer. ``headers`` says in which dialect every answer tells what is left:
+    ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"`` or ``None``.
+    ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are told of
+    each decision. The store is closed at lifespan shutdown.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -40,63 +48,77 @@ class RateLimitMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        quota: QuotaLike | None = None,
+        quota: QuotaLike | QuotaFunction | None = None,
         *,
         key: KeyFunction = _CLIENT_IP,
         rules: Iterable[Rule] = (),
         store: Store | str | None = None,
         name: str = DEFAULT_NAME,
-        cost: float = 1,
+        cost: float | CostFunction = 1,
+        headers: str | None = "draft-10",
+        on_limited: OnLimited | None = None,
+        on_error: OnError | None = None,
+        hooks: Iterable[Hook] = (),
     ) -> None:
         self.app = app
-        own = None if quota is None else Line(checked_name(name), as_quotas(quota), key, checked_cost(cost))
-        self._rulebook = Rulebook(own, rules, name=checked_name(name), key=key, cost=checked_cost(cost))
+        self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error))
+        self._terms = self._rulebook.terms
+        self._name = name
+        self._dialect = dialect(headers)
+        self._refusal = Refusal(on_limited)
+        self._hooks = Hooks(hooks)
         self._store = as_store(store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, self._closing(send) if scope["type"] == "lifespan" else send)
             return
-        take = self._quick_take(scope) or await self._take(scope)
-        if take is None:
+        terms = self._terms(scope)
+        try:
+            bill = None if terms is None else terms.bill(scope) if terms.is_plain else await terms.ask(scope)
+        except Denied:
+            await answer_unavailable(scope, send)
+            return
+        if bill is None:
             await self.app(scope, receive, send)
             return
-        (decision,) = await self._store.take((take,))
-        if not decision.allowed:
-            await refuse(decision, scope, send)
-            return
-        sender = HeaderSender(send, render(decision))
+        decisions = await self._store.take(bill.takes)
+        if self._hooks or not bill.is_usual:
+            decisions = self._noted(bill, decisions)
+        outer = exchange_of(scope)
+        if outer is None:
+            await self._begin(decisions, scope, receive, send)
+        else:
+            outer.decisions.extend(decisions)
+            await self._go_on(outer, scope, receive, send)
+
+    async def _begin(self, decisions: list[Decision], scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on as the outermost limit of this request: all headers are ours to add."""
+        exchange = scope[SCOPE_KEY] = Exchange(send, self._dialect, decisions)
         try:
-            await self.app(scope, receive, sender)
+            await self._go_on(exchange, scope, receive, exchange)
         except Exception as error:
-            if not sender.started and _is_unexpected(error) and self._answers_errors(scope):
-                await _server_error(error, scope, receive, sender)
+            if not exchange.started and _is_unexpected(error) and self._answers_errors(scope):
+                await _server_error(error, scope, receive, exchange)
             raise
+        finally:
+            scope.pop(SCOPE_KEY, None)
 
-    def _quick_take(self, scope: Scope) -> Take | None:
-        """The bill of a request that one line alone applies to, and that has a key without asking anybody."""
-        lines = self._rulebook.lines(scope)
-        if len(lines) == 1 and lines[0].scope_key is not None:
-            key = lines[0].scope_key(scope)
-            return None if key is None else lines[0].take(key)
-        return None
+    def _go_on(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Delegate to the app, unless the last decision refused."""
+        decisions = exchange.decisions
+        if not decisions or decisions[-1].allowed:
+            return self.app(scope, receive, send)
+        return self._refusal.answer(decisions, scope, receive, send)
 
-    async def _take(self, scope: Scope) -> Take | None:
-        """The bill of a request, or ``None`` where no rule applies, or none has a key."""
-        charges = await self._charges(self._rulebook.lines(scope), scope)
-        return Take(charges) if charges else None
-
-    async def _charges(self, lines: Sequence[Line], scope: Scope) -> tuple[Charge, ...]:
-        """One charge for each bucket; a key function is called once for each request."""
-        charges: dict[Bucket, Charge] = {}
-        keys: dict[int, str | None] = {}
-        for line in lines:
-            function = id(line.key)
-            key = keys[function] = keys[function] if function in keys else await _key(line, scope)
-            if key is not None:
-                for charge in line.charges(key):
-                    charges.setdefault(charge.bucket, charge)
-        return tuple(charges.values())
+    def _noted(self, bill: Bill, decisions: list[Decision]) -> list[Decision]:
+        """The decisions that are enforced; hooks are told of all of them."""
+        enforced = decisions[: bill.is_enforced]
+        shadows = [replace(decision, shadow=True) for decision in decisions[bill.is_enforced :]]
+        if self._hooks:
+            for decision in (*enforced, *shadows):
+                self._hooks(self._name, decision)
+        return enforced
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
@@ -131,15 +153,6 @@ def _is_of_framework(thing: object) -> bool:
 
 def _lets_errors_through(layer: object) -> bool:
     return _is_of_framework(layer) and not isinstance(layer, (BaseHTTPMiddleware, ExceptionMiddleware))
-
-
-async def _key(line: Line, scope: Scope) -> str | None:
-    if line.scope_key is not None:
-        return line.scope_key(scope)
-    key = line.key(HTTPConnection(scope))
-    if inspect.isawaitable(key):
-        key = await key
-    return None if key is None else as_key(key)
 
 
 async def _server_error(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,36 +2,102 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
+from typing import TypeAlias
 
-from starlette.types import Message, Scope, Send
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision
-from ..headers import Header, render, retry_after
+from ..errors import ConfigurationError
+from ..headers import Header, names, retry_after
+
+OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
+"""The answer to a refused connection: a response, or ``None`` for the usual one."""
 
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
+logger = logging.getLogger("asgi_ratelimit")
 
-async def refuse(decision: Decision, scope: Scope, send: Send) -> None:
-    """Answer a refused HTTP request or WebSocket handshake.
+
+class Refusal:
+    """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
     429, or 503 where no quota refused but the store was out. A handshake is closed where the server cannot answer it.
     """
-    if scope["type"] == "http":
-        await _answer(decision, send, "http.response")
-    elif "websocket.http.response" in (scope.get("extensions") or ()):
-        await _answer(decision, send, "websocket.http.response")
+
+    def __init__(self, on_limited: OnLimited | None = None) -> None:
+        if on_limited is not None and not callable(on_limited):
+            raise ConfigurationError(
+                f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
+            )
+        self._on_limited = on_limited
+        self._failed = False
+
+    async def answer(self, decisions: list[Decision], scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose last decision refused it; ``send`` adds the headers that every answer has."""
+        if not _can_answer(scope):
+            await send({"type": "websocket.close", "code": 1008, "reason": "rate limit exceeded"})
+            return
+        own = None if self._on_limited is None else await self._own(self._on_limited, scope, decisions[-1])
+        if own is None:
+            policies, last = violated(decisions), decisions[-1]
+            if not policies:
+                decisions.clear()  # no quota has decided, so that none is told
+            await _send_problem(policies, retry_after(last), scope, send)
+        else:
+            await own(scope, receive, _adding(retry_after(decisions[-1]), send))
+
+    async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
+        try:
+            answer = on_limited(HTTPConnection(scope), decision)
+            return await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:  # a function of the user's, which may raise whatever it likes
+            if not self._failed:
+                self._failed = True
+                logger.error("on_limited failed, the usual answer is given: %r", error, exc_info=error)
+            return None
+
+
+async def answer_unavailable(scope: Scope, send: Send) -> None:
+    """Tell a client that for want of a decision nobody may pass: 503, or a close."""
+    if _can_answer(scope):
+        await _send_problem((), [(b"retry-after", b"1")], scope, send)
     else:
-        await send({"type": "websocket.close", "code": 1008, "reason": "rate limit exceeded"})
+        await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
 
 
-async def _answer(decision: Decision, send: Send, kind: str) -> None:
-    violated = tuple([state.quota.name for state in decision.states if not state.allowed])
+def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
+    """The names, as the headers have them, of the quotas that refused in the last decision."""
+    last = decisions[-1].states
+    return tuple([name for name, state in zip(names(decisions)[-len(last) :], last) if not state.allowed])
+
+
+def _can_answer(scope: Scope) -> bool:
+    return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or ())
+
+
+def _adding(headers: list[Header], send: Send) -> Send:
+    """A ``send`` that adds headers which the answer does not have by itself."""
+
+    async def adding_send(message: Message) -> None:
+        if "headers" in message:
+            own = [(name, value) for name, value in message["headers"]]
+            known = {name.lower() for name, _ in own}
+            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in known)]}
+        await send(message)
+
+    return adding_send
+
+
+async def _send_problem(violated: tuple[str, ...], more: list[Header], scope: Scope, send: Send) -> None:
     status, body, headers = _problem(violated)
-    headers = [*headers, *retry_after(decision), *(render(decision) if violated else ())]
-    await send({"type": f"{kind}.start", "status": status, "headers": headers})
+    kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
+    await send({"type": f"{kind}.start", "status": status, "headers": [*headers, *more]})
     await send({"type": f"{kind}.body", "body": body})
 
 
@@ -60,23 +126,3 @@ _REDUCED_CAPACITY: dict[str, object] = {
     "type": _TYPES + "temporary-reduced-capacity",
     "title": "Request cannot be satisfied due to temporary server capacity constraints",
 }
-
-
-_STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-
-
-class HeaderSender:
-    """A ``send`` that adds headers to the start of the answer, and passes everything else through as it is."""
-
-    __slots__ = ("_headers", "_send", "started")
-
-    def __init__(self, send: Send, headers: list[Header]) -> None:
-        self._send = send
-        self._headers = headers
-        self.started = False
-
-    def __call__(self, message: Message) -> Awaitable[None]:
-        if message["type"] in _STARTS:
-            self.started = True
-            message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
-        return self._send(message)

@@ -1,0 +1,180 @@
+"""What a request is charged to: the lines of its bill, and the bill itself."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from ..decision import Bucket, Charge, OnError, Take, checked_cost
+from ..limiter import as_key
+from ..quota_text import QuotaLike, as_quotas, parse_quotas
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .keys import KeyFunction, ScopeKey
+from .rules import CostFunction, QuotaFunction
+
+logger = logging.getLogger("asgi_ratelimit")
+
+Answers: TypeAlias = dict[int, Any]
+"""What functions have answered for a request, by their identity: each is asked once."""
+
+
+class Denied(Exception):
+    """Raised within the package where a function failed and its rule says that nobody may pass then."""
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """What a request is charged to where a rule, or the middleware's own quota, applies: one line of its bill."""
+
+    name: str
+    quota: tuple[Quota, ...] | QuotaFunction
+    key: KeyFunction
+    cost: float | CostFunction = 1
+    _: KW_ONLY
+    shadow: bool = False
+    on_error: OnError | None = None
+    failed: bool = field(init=False, default=False)
+    """Whether one of its functions has failed, which is logged once."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the scope alone tells what it comes to, without asking any function of the user's."""
+        return isinstance(self.key, ScopeKey) and not callable(self.quota) and not callable(self.cost)
+
+    def charges(self, key: str) -> tuple[Charge, ...]:
+        """One charge for each quota of a plain line."""
+        assert not callable(self.quota)
+        assert not callable(self.cost)
+        return tuple([Charge(quota, key, self.cost, self.name) for quota in self.quota])
+
+    async def ask(self, connection: HTTPConnection, answers: Answers) -> tuple[Charge, ...]:
+        """One charge for each quota, after asking functions; none where one of them says that it does not apply."""
+        key = await _answer(self.key, connection, answers)
+        if key is None:
+            return ()
+        quota = await _answer(self.quota, connection, answers) if callable(self.quota) else self.quota
+        cost = await _answer(self.cost, connection, answers) if callable(self.cost) else self.cost
+        if quota is None or cost == 0:
+            return ()
+        key, cost = as_key(key), checked_cost(cost)
+        return tuple([Charge(each, key, cost, self.name) for each in quotas_of(quota)])
+
+    def fail(self, error: Exception) -> None:
+        """Log once that a function of this line has failed; raises ``Denied`` where nobody may pass then."""
+        if not self.failed:
+            self.failed = True
+            passes = "refused" if self.on_error == "deny" else "let through without it"
+            logger.error(
+                "a function of the rule %r failed, requests are %s: %r", self.name, passes, error, exc_info=error
+            )
+        if self.on_error == "deny":
+            raise Denied from error
+
+
+async def _answer(function: Any, connection: HTTPConnection, answers: Answers) -> Any:
+    identity = id(function)
+    if identity not in answers:
+        answer = function(connection)
+        answers[identity] = await answer if inspect.isawaitable(answer) else answer
+    return answers[identity]
+
+
+def quotas_of(quota: QuotaLike) -> tuple[Quota, ...]:
+    """``as_quotas``, fast for what a function answers again and again."""
+    if isinstance(quota, str):
+        return _parsed(quota)
+    return (quota,) if isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)) else as_quotas(quota)
+
+
+_parsed = lru_cache(maxsize=1024)(lambda text: as_quotas(parse_quotas(text)))
+
+
+@dataclass(slots=True, eq=False)
+class Bill:
+    """What one request is charged: the take that is enforced, if any, and then those of the shadow rules."""
+
+    takes: tuple[Take, ...]
+    is_enforced: bool
+    """Whether the first take is no shadow rule's."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether it is one take that is enforced, and nothing else."""
+        return self.is_enforced and len(self.takes) == 1
+
+
+class Terms:
+    """The lines that apply to a request, together: the same object each time for the same lines."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = tuple(lines)
+        self.is_plain = all(line.is_plain for line in lines)
+        self._keys = [key for key in dict.fromkeys(line.key for line in lines) if isinstance(key, ScopeKey)]
+        self._key_of = self._keys[0].of if len(self._keys) == 1 else None
+        self._billed = lru_cache(maxsize=16_384)(self._bill_for)
+
+    def bill(self, scope: Scope) -> Bill | None:
+        """The bill of a request whose lines are all plain; ``None`` where none of them has a key.
+
+        It is the same one each time for keys that come again soon.
+        """
+        try:
+            if self._key_of is not None:
+                return self._billed(self._key_of(scope))
+            return self._billed(*[key.of(scope) for key in self._keys])
+        except Exception:  # a key found what it can make nothing of, and the rules have to be told apart
+            return self._careful_bill(scope)
+
+    async def ask(self, scope: Scope) -> Bill | None:
+        """The bill of a request, after asking its lines' functions. Raises ``Denied``."""
+        connection, answers = HTTPConnection(scope), Answers()
+        charged = []
+        for line in self.lines:
+            try:
+                charged.append((line, await line.ask(connection, answers)))
+            except Exception as error:  # a function of the user's, which may raise whatever it likes
+                line.fail(error)
+        return _bill(charged)
+
+    def _careful_bill(self, scope: Scope) -> Bill | None:
+        charged = []
+        for line in self.lines:
+            try:
+                key = line.key.of(scope)  # type: ignore[attr-defined]  # plain lines have scope keys
+                charged.append((line, () if key is None else line.charges(key)))
+            except Exception as error:
+                line.fail(error)
+        return _bill(charged)
+
+    def _bill_for(self, *keys: str | None) -> Bill | None:
+        known = dict(zip(self._keys, keys))
+        keyed = [(line, known[line.key]) for line in self.lines]  # type: ignore[index]  # plain lines have scope keys
+        return _bill([(line, line.charges(key)) for line, key in keyed if key is not None])
+
+
+def _bill(charged: Iterable[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
+    """The takes for what each line comes to: one for all that are enforced, and one for each shadow rule."""
+    enforced: dict[Bucket, Charge] = {}
+    shadows = []
+    on_error: OnError | None = "allow"
+    for line, charges in charged:
+        if line.shadow and charges:
+            shadows.append(Take(charges, on_error=line.on_error))
+        elif charges:
+            on_error = max(on_error, line.on_error, key=_STRICTNESS.index)
+            for charge in charges:
+                enforced.setdefault(charge.bucket, charge)
+    if enforced:
+        return Bill((Take(tuple(enforced.values()), on_error=on_error), *shadows), True)
+    return Bill(tuple(shadows), False) if shadows else None
+
+
+_STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
+"""What to do without the store, from the mildest on; ``None`` is what the store itself says."""

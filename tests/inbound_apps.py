@@ -1,0 +1,69 @@
+"""Apps that a real server runs for the tests of rules, dependencies and outcomes, over the store that STORE names."""
+
+from __future__ import annotations
+
+import os
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from asgi_ratelimit import Decision, MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store, header
+
+STORE = os.environ.get("STORE", "memory://")
+PATIENT = 20.0
+"""Seconds that a take may last: on a busy machine no take must fall back to this process's own memory."""
+
+
+def a_store() -> Store:
+    return MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=PATIENT)
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+def everybody(connection: HTTPConnection) -> str:
+    return "all"
+
+
+async def tier(connection: HTTPConnection) -> str:
+    return "100/hour" if connection.headers.get("x-tier") == "pro" else "2/hour"
+
+
+def broken(connection: HTTPConnection) -> str:
+    raise LookupError("no such user")
+
+
+async def sorry(connection: HTTPConnection, decision: Decision) -> Response:
+    return JSONResponse({"sorry": connection.url.path, "wait": round(decision.retry_after)}, 429)
+
+
+RULES = [
+    Rule("/triple", "1000/hour", key=header("x-client"), name="address"),
+    Rule("/triple", "500/hour", key=header("x-user"), name="user"),
+    Rule("/triple", "100000/hour", key=everybody, name="all"),
+    Rule("/tier", tier, key=header("x-client")),
+    Rule("/cost", "10/hour", key=header("x-client"), cost=lambda connection: float(connection.query_params["n"])),
+    Rule("/tried", "1/hour", key=header("x-client"), shadow=True),
+    Rule("/broken", "1/hour", key=broken),
+    Rule("/strict", "1/hour", key=broken, on_error="deny"),
+    Rule("/one", "1/hour", key=header("x-client")),
+]
+
+
+def a_rules_app() -> Starlette:
+    paths = ["/triple", "/tier", "/cost", "/tried", "/broken", "/strict", "/one"]
+    return Starlette(
+        routes=[Route(path, hello, methods=["GET", "POST"]) for path in paths],
+        middleware=[
+            Middleware(CORSMiddleware, allow_origins=["https://shop.example"], allow_methods=["*"]),
+            Middleware(RateLimitMiddleware, rules=RULES, store=a_store(), headers="both", on_limited=sorry),
+        ],
+    )
+
+
+rules_app = a_rules_app()

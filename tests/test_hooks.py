@@ -1,0 +1,59 @@
+"""Hooks: they see every decision, and change none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import ConfigurationError, RateLimitMiddleware
+from asgi_ratelimit.hooks import Event, Hooks
+
+from .asgi import ask, limited, ok
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_hook_is_told_of_every_decision() -> None:
+    """Of those that pass and those that are refused, by which limiter."""
+    told: list[Event] = []
+    app = limited(ok, "1/minute", name="api", hooks=[told.append])
+    for _ in range(2):
+        await ask(app)
+    assert [(event.name, event.decision.allowed) for event in told] == [("api", True), ("api", False)]
+
+
+async def test_an_event_cannot_be_changed() -> None:
+    """It is frozen, and all hooks get the same one."""
+    told: list[Event] = []
+    await ask(limited(ok, hooks=[told.append, told.append]))
+    assert told[0] is told[1]
+    with pytest.raises(AttributeError):
+        told[0].name = "other"  # type: ignore[misc]
+
+
+async def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """The request passes, the other hooks are told, and the log says so once."""
+    told: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise LookupError("no such gauge")
+
+    app = limited(ok, hooks=[broken, told.append])
+    assert [(await ask(app)).status for _ in range(3)] == [200] * 3
+    assert len(told) == 3
+    assert len(caplog.messages) == 1
+    assert "no such gauge" in caplog.messages[0]
+
+
+@pytest.mark.parametrize("hook", ["print", None, 7])
+def test_what_cannot_be_called_is_told_at_start_up(hook: Any) -> None:
+    """... quoted, with what to write."""
+    with pytest.raises(ConfigurationError, match="a hook is a function"):
+        RateLimitMiddleware(ok, "1/s", hooks=[hook])
+
+
+def test_no_hooks_are_false() -> None:
+    """So that nothing is done for them."""
+    assert not Hooks([])
+    assert Hooks([print])
