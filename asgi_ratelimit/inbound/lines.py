@@ -129,7 +129,7 @@ class Terms:
             if self._key_of is not None:
                 return self._billed(self._key_of(scope))
             return self._billed(*[key.of(scope) for key in self._keys])
-        except Exception:  # a key found what it can make nothing of, and the rules have to be told apart
+        except Exception:  # noqa: BLE001  # a key found what it can make nothing of, and the rules have to be told apart
             return self._careful_bill(scope)
 
     async def ask(self, scope: Scope) -> Bill | None:
@@ -139,7 +139,7 @@ class Terms:
         for line in self.lines:
             try:
                 charged.append((line, await line.ask(connection, answers)))
-            except Exception as error:  # a function of the user's, which may raise whatever it likes
+            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
                 line.fail(error)
         return _bill(charged)
 
@@ -149,7 +149,7 @@ class Terms:
             try:
                 key = line.key.of(scope)  # type: ignore[attr-defined]  # plain lines have scope keys
                 charged.append((line, () if key is None else line.charges(key)))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # an object of the app's, which nobody knows
                 line.fail(error)
         return _bill(charged)
 

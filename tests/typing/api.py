@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asgi_ratelimit import (
@@ -33,6 +34,7 @@ from asgi_ratelimit import (
     open_store,
     parse_quotas,
 )
+from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 
 
@@ -103,11 +105,33 @@ async def by_user(connection: HTTPConnection) -> bytes | None:
     return connection.headers.get("authorization", "").encode() or None
 
 
+def tier(connection: HTTPConnection) -> Quota | None:
+    return TokenBucket(10) if connection.user.is_authenticated else None
+
+
+async def later(connection: HTTPConnection) -> str:
+    return "10/minute"
+
+
+async def price(connection: HTTPConnection) -> float:
+    return 2.5
+
+
+async def sorry(connection: HTTPConnection, decision: Decision) -> Response | None:
+    return PlainTextResponse(f"{decision.retry_after}") if connection.url.path != "/" else None
+
+
+def told(event: Event) -> None:
+    assert_type(event.decision, Decision)
+
+
 RULES = [
     Rule("/login", "3/minute", methods=["POST"], key=client_ip()),
     Rule("/api/{path:path}", ("10/s", TokenBucket(1000, 3600)), key=by_user, cost=2.5, name="api", only=True),
     Rule("/search", TokenBucket(2), key=by_path),
     Rule("/health", None),
+    Rule("/print", tier, cost=lambda connection: len(connection.url.path), shadow=True, on_error="deny"),
+    Rule("/upload", later, cost=price),
 ]
 
 
@@ -117,6 +141,7 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     starlette.add_middleware(RateLimitMiddleware, quota="100/minute", rules=RULES, store=MemoryStore())
     fastapi = FastAPI()
     fastapi.add_middleware(RateLimitMiddleware, quota=None, key=header("x-api-key"), rules=RULES, cost=1)
+    fastapi.add_middleware(RateLimitMiddleware, tier, on_limited=sorry, headers="both", on_error="allow", hooks=[told])
     return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
 
 
