@@ -20,6 +20,9 @@ PARTS = st.lists(
 )
 
 
+LONG = "x" * 8192
+
+
 class says(ScopeKey):  # noqa: N801  # a key, spelt like one
     """A key that is always this one."""
 
@@ -48,6 +51,13 @@ def test_a_border_cannot_be_moved(text: str, one: int, other: int) -> None:
     """Nor where the parts say the same when they are put one after the other."""
     cuts = {at: combined([text[:at], text[at:]]) for at in (min(one, len(text)), min(other, len(text)))}
     assert len(set(cuts.values())) == len(cuts)
+
+
+def test_a_long_combination_is_a_short_key() -> None:
+    """Invented values do not pile up in memory; and another long combination is another key."""
+    keys = [combined([LONG, "a"]), combined([LONG, "b"]), combined([LONG + "a", ""])]
+    assert len(set(keys)) == 3
+    assert max(len(key or "") for key in keys) < 200
 
 
 def test_a_part_cannot_be_left_out() -> None:

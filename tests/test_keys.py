@@ -27,6 +27,7 @@ from asgi_ratelimit import (
     state,
     user,
 )
+from asgi_ratelimit.inbound.scope_keys import ScopeKey
 
 from .asgi import ask, http, limited, ok, websocket
 
@@ -258,6 +259,24 @@ async def test_in_the_middleware_of_a_route_it_is_the_route_s(route: Route | Mou
     """There the request has been routed, and the route knows its parameters."""
     app = Router([route])
     assert [(await ask(app, http(f"/items/{item}/"))).status for item in ("7", "007", "8")] == [200, 429, 200]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [path_param("id"), path_param("id").bound("/{id:path}"), state("id"), user("id")],
+    ids=["route", "rule", "state", "user"],
+)
+def test_long_texts_are_short_keys(made: ScopeKey) -> None:
+    """Who comes with ever other long values does not fill the process with them; different ones stay different."""
+
+    def key_of(text: str) -> str:
+        key = made.of(http(f"/{text}", path_params={"id": text}, state={"id": text}, user=Account(text)))
+        assert key is not None
+        return key
+
+    assert len(key_of("x" * 8192)) < 200
+    assert key_of("x" * 8192) != key_of("x" * 8191)
+    assert key_of("x" * 30) == "x" * 30
 
 
 def test_before_routing_it_says_what_to_do() -> None:

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from .._keys import short_key
 from ..errors import ConfigurationError
 from ..limiter import as_key
 from .scope_keys import KeyFunction, PathBound, ScopeKey, bound
@@ -103,7 +104,7 @@ def _joined(keys: Sequence[str | None]) -> str | None:
     """Each part after its length, so that their borders cannot be moved: ``5:alice-2:eu`` of alice, nobody, eu."""
     if all(key is None for key in keys):
         return None
-    return "".join(["-" if key is None else f"{len(key)}:{key}" for key in keys])
+    return short_key("".join(["-" if key is None else f"{len(key)}:{key}" for key in keys]))
 
 
 def _numbered(number: int, key: str) -> str:

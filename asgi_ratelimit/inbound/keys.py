@@ -13,7 +13,7 @@ from starlette.convertors import Convertor
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from .._keys import as_bytes
+from .._keys import as_bytes, short_key
 from ..errors import ConfigurationError
 from .clients import UNREADABLE, client_ip, header_name
 from .combined import combine, first_of
@@ -134,7 +134,7 @@ class _RulePathParam(ScopeKey, PathBound):
 
     def _converted(self, text: str) -> str:
         try:
-            return str(self._convertor.convert(text))
+            return short_key(str(self._convertor.convert(text)))
         except ValueError:  # a number of 5,000 digits, for which the route has no use either
             return UNREADABLE
 

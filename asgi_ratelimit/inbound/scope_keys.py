@@ -10,6 +10,7 @@ from uuid import UUID
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from .._keys import short_key
 from ..limiter import as_key
 
 Key: TypeAlias = str | bytes | None
@@ -42,10 +43,10 @@ def bound(key: KeyFunction, path: str) -> KeyFunction:
 
 def as_text(value: object, source: str) -> str | None:
     """A value that an app has put somewhere as a key; ``TypeError`` for one without a text that stays the same."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return as_key(value)
+    if value is None:
+        return None
+    if isinstance(value, (str, bytes)):
+        return short_key(as_key(value))  # a long one is not kept in memory, here or there
     if isinstance(value, (int, UUID)) and not isinstance(value, bool):
         return str(value)
     raise TypeError(f"{source} is {value!r}, where a key is a str, bytes, an int, a UUID or None: str(user.id)")
