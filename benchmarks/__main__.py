@@ -9,8 +9,9 @@ import time
 from . import report
 from .parts import admission, flood, inprocess, memory, served
 from .plan import plan
+from .profiling import CASES, profile
 from .results import Part
-from .runner import subjects
+from .runner import runners
 from .subject import PEERS
 
 PARTS = {
@@ -25,18 +26,26 @@ PARTS = {
 def main() -> None:
     arguments = _parser().parse_args()
     only = [name for name in arguments.only.split(",") if name]
-    wanted = arguments.parts or list(PARTS)
-    unknown = [*(set(wanted) - set(PARTS)), *(set(only) - set(PEERS))]
+    unknown = [*(set(arguments.parts) - set(PARTS)), *(set(only) - set(PEERS))]
     if unknown:
         sys.exit(f"error: no {', '.join(unknown)}; parts: {', '.join(PARTS)}; peers: {', '.join(PEERS)}")
-    whole = not (arguments.quick or only or arguments.parts)
+    if arguments.profile:
+        profile(arguments.profile, only[0] if only else "ours", arguments.clients)
+    else:
+        _measure(arguments, only)
+
+
+def _measure(arguments: argparse.Namespace, only: list[str]) -> None:
+    load = report.load_average()
     done: dict[str, Part] = {}
-    with subjects(only) as found:
-        for name in wanted:
+    with runners(only) as found:
+        for name in arguments.parts or PARTS:
             start = time.monotonic()
             done[name] = PARTS[name](found, plan(quick=arguments.quick, clients=arguments.clients))
             print(report.table(done[name]), f"({time.monotonic() - start:.0f} s)\n", sep="\n", flush=True)
-    print("Written to", report.write(done, whole=whole))
+    whole = not (arguments.quick or only or arguments.parts)
+    print(*report.closing(done), sep="\n\n")
+    print("\nWritten to", report.write(done, report.machine(load), whole=whole))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under two minutes for all")
     parser.add_argument("--only", default="", metavar="PEERS", help=f"of {', '.join(PEERS)}; with commas")
-    parser.add_argument("--clients", type=int, default=1, help="addresses that requests in process come from")
+    parser.add_argument("--clients", type=int, default=1000, help="addresses that requests in process come from")
+    parser.add_argument("--profile", choices=CASES, help="instead of it all: where the time goes, by function")
     return parser
 
 

@@ -1,45 +1,72 @@
-"""Bars for the figures that matter most; one picture each."""
+"""Bars for the figures that matter most."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .results import Part
+from .results import Part, Row
+from .subject import OURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One figure of the subjects over one store."""
+
+    part: str
+    where: str
+    figure: str
+    title: str
+
 
 PICTURES = {
-    "cpu": ("inprocess", "cpu_64", "CPU µs more for each request, 64 at once (less is better)"),
-    "latency": ("inprocess", "times_1", "median latency at 1 at a time, times the bare app (less is better)"),
-    "redis": (
-        "inprocess",
-        "redis_cpu_plain",
-        "Redis CPU for each request at 64, times plain EVALSHA (less is better)",
+    "overview": (
+        Panel("inprocess", "memory", "cpu_64", "Memory: CPU µs more for each request (less is better)"),
+        Panel("inprocess", "redis", "cpu_64", "Redis, 64 at once: CPU µs more for each request (less is better)"),
+        Panel("served", "memory", "of_bare", "Memory, behind uvicorn: throughput, of the bare app (more is better)"),
+        Panel("served", "redis", "of_bare", "Redis, behind uvicorn: throughput, of the bare app (more is better)"),
     ),
-    "served": ("served", "of_bare", "throughput behind uvicorn, of the bare app (more is better)"),
-    "flood": ("flood", "of_bare", "refusals a second, of what the bare app answers (more is better)"),
-    "memory": ("memory", "bytes_50", "bytes in Redis for each client after 50 requests (less is better)"),
+    "redis": (
+        Panel("inprocess", "redis", "redis_cpu", "CPU µs of Redis for each request, 64 at once (less is better)"),
+        Panel("inprocess", "redis", "median_us", "Median µs of a request, one at a time (less is better)"),
+        Panel("flood", "redis", "of_bare", "Refusals a second, of what the bare app answers (more is better)"),
+        Panel("memory", "redis", "bytes_50", "Bytes in Redis for each client after 50 requests (less is better)"),
+    ),
 }
+"""The panels of each file."""
 
 
 def plot(done: Mapping[str, Part], folder: Path) -> None:
-    for file, (part, figure, title) in PICTURES.items():
-        if part in done:
-            _bars(done[part], figure, title, folder / f"{file}.png")
+    """A PNG for each picture all of whose parts were measured."""
+    for name, panels in PICTURES.items():
+        if all(panel.part in done for panel in panels):
+            _picture(panels, done, folder / f"{name}.png")
 
 
-def _bars(part: Part, figure: str, title: str, path: Path) -> None:
-    from matplotlib.figure import Figure
+def _picture(panels: Sequence[Panel], done: Mapping[str, Part], path: Path) -> None:
+    from matplotlib.figure import Figure  # only where pictures are made
 
-    rows = [row for row in part.rows if not math.isnan(row.figures.get(figure, math.nan))]
-    rows = [row for row in rows if row.subject.where != "none"][::-1]
-    if not rows:
-        return
-    picture = Figure(figsize=(8, 1 + 0.3 * len(rows)), layout="constrained")
-    axes = picture.add_subplot()
-    colours = ["tab:orange" if row.subject.peer == "ours" else "tab:gray" for row in rows]
-    bars = axes.barh([row.subject.name for row in rows], [row.figures[figure] for row in rows], color=colours)
-    axes.bar_label(bars, fmt="%.2f", padding=3)
+    picture = Figure(figsize=(13, 7), layout="constrained")
+    for axes, panel in zip(picture.subplots(2, 2).flat, panels, strict=True):
+        _bars(axes, panel, done[panel.part])
+    picture.savefig(path, dpi=80)
+
+
+def _bars(axes: Axes, panel: Panel, part: Part) -> None:
+    rows = [row for row in part.rows if _shows(row, panel)][::-1]
+    values = [row.figures[panel.figure] for row in rows]
+    colours = ["tab:orange" if row.subject.peer.name in OURS.values() else "tab:gray" for row in rows]
+    bars = axes.barh([row.subject.peer.title for row in rows], values, color=colours)
+    axes.bar_label(bars, fmt="%.3g", padding=3)
     axes.margins(x=0.12)
-    axes.set_title(title, fontsize=10)
-    picture.savefig(path, dpi=110)
+    axes.set_title(panel.title, fontsize=10)
+
+
+def _shows(row: Row, panel: Panel) -> bool:
+    return row.subject.where == panel.where and not math.isnan(row.figure(panel.figure))

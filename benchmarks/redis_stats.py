@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from redis import Redis
 
@@ -14,21 +15,23 @@ class Work:
     """Totals since the server started.
 
     ``trips`` are reads from a client's socket, ``scripts`` calls of EVAL and EVALSHA, ``cpu`` seconds of the process,
-    ``script_time`` seconds within those calls.
+    ``script_time`` seconds within those calls; ``connections`` are those of others at that moment.
     """
 
     trips: int
     scripts: int
     cpu: float
     script_time: float
+    connections: int
 
     def since(self, before: Work) -> Work:
-        """The difference, without the one trip that it took to ask."""
+        """The difference, without the one trip that it took to ask; the connections of now."""
         return Work(
             self.trips - before.trips - 1,
             self.scripts - before.scripts,
             self.cpu - before.cpu,
             self.script_time - before.script_time,
+            self.connections,
         )
 
 
@@ -46,8 +49,9 @@ class RedisStats:
             sum(stat["calls"] for stat in scripts),
             info["used_cpu_user"] + info["used_cpu_sys"],
             sum(stat["usec"] for stat in scripts) / 1e6,
+            info["connected_clients"] - 1,
         )
 
     def bytes(self) -> int:
         """What MEMORY USAGE has for all keys together."""
-        return sum(self._redis.memory_usage(key, samples=0) or 0 for key in self._redis.scan_iter(count=1000))
+        return sum(cast("int", self._redis.memory_usage(key, samples=0)) for key in self._redis.scan_iter(count=1000))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,54 +16,117 @@ from tests.redis_server import find_redis, version_of
 from tests.server import ROOT
 
 from .clients import load_generator
+from .goals import GOALS, ahead
 from .plots import plot
-from .results import Part, Row, as_json
-from .subject import PEERS, Subject, working
+from .results import Column, Part, Row, as_json
+from .subject import PEERS, Peer, Subject, Where
 
 RESULTS = ROOT / "benchmarks" / "results"
 _ALSO = ("uvicorn", "uvloop", "httptools", "hiredis")
 
 
-def write(done: Mapping[str, Part], *, whole: bool) -> Path:
+@dataclass(frozen=True, slots=True)
+class Short:
+    """A column of the table in short: a figure over one store."""
+
+    head: str
+    part: str
+    where: Where
+    figure: str
+    decimals: int
+
+
+SHORT = (
+    Short("memory: CPU µs more", "inprocess", "memory", "cpu_64", 1),
+    Short("memory: throughput served, of bare", "served", "memory", "of_bare", 2),
+    Short("Redis: CPU µs more", "inprocess", "redis", "cpu_64", 1),
+    Short("Redis: throughput served, of bare", "served", "redis", "of_bare", 2),
+    Short("Redis: its own CPU µs", "inprocess", "redis", "redis_cpu", 1),
+    Short("Redis: refusals a second, of bare", "flood", "redis", "of_bare", 2),
+    Short("Redis: requests a second, 1,000 at once", "inprocess", "redis", "rate_1000", 0),
+)
+
+
+def write(done: Mapping[str, Part], about: Mapping[str, str], *, whole: bool) -> Path:
     """Into ``results``, or for a run of less than everything into its folder ``partial``; the folder."""
     folder = RESULTS if whole else RESULTS / "partial"
     folder.mkdir(parents=True, exist_ok=True)
-    about = machine()
     data = {"machine": about, "parts": {name: as_json(part) for name, part in done.items()}}
-    (folder / "results.json").write_text(json.dumps(_without_nan(data), indent=1, ensure_ascii=False) + "\n")
-    (folder / "results.md").write_text(_markdown(done, about))
+    (folder / "results.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    (folder / "results.md").write_text(markdown(done, about))
     plot(done, folder)
     return folder.relative_to(ROOT)
 
 
+def markdown(done: Mapping[str, Part], about: Mapping[str, str]) -> str:
+    """The whole page."""
+    peers = "\n".join(f"* {peer.title}: {peer.note}" for peer in PEERS.values() if peer.note)
+    machine = "\n".join(f"* {name}: {value}" for name, value in about.items())
+    return "\n\n".join(
+        [
+            "# Results\n\nWritten by `scripts/bench`; `benchmarks/README.md` says what the columns mean.",
+            f"## In short\n\n{summary(done)}",
+            *closing(done),
+            *map(table, done.values()),
+            f"## Of the peers\n\n{peers}",
+            f"## Measured on\n\n{machine}\n",
+        ]
+    )
+
+
+def closing(done: Mapping[str, Part]) -> list[str]:
+    """What ours is to reach, and where a peer is ahead."""
+    found = "\n".join(f"* {each}" for each in ahead(done)) or "Nowhere."
+    return [f"## To reach\n\n{goals(done)}", f"## Where a peer is ahead\n\n{found}"]
+
+
+def goals(done: Mapping[str, Part]) -> str:
+    """What was to be reached, and what was, of what was measured."""
+    lines: list[list[str]] = []
+    for goal in GOALS:
+        measured = goal.measured(done)
+        if not math.isnan(measured):
+            bound = f"{'at most' if goal.sign == '<=' else 'at least'} {goal.bound:g}"
+            lines.append([goal.what, bound, _number(measured, goal.decimals), _verdict(goal.is_reached(measured))])
+    return _grid(["what", "to reach", "measured", ""], lines, text=(0, 1, 3))
+
+
+def summary(done: Mapping[str, Part]) -> str:
+    """One row for each peer, over both stores."""
+    lines = [[peer.title, *(_short(done, peer, column) for column in SHORT)] for peer in PEERS.values()]
+    return _grid(["", *(column.head for column in SHORT)], [line for line in lines if any(line[1:])], text=(0,))
+
+
 def table(part: Part) -> str:
-    """The part in Markdown; a column that nobody has a figure for is left out."""
-    columns = {name: head for name, head in part.columns.items() if any(_has(row, name) for row in part.rows)}
-    notes = any(row.error for row in part.rows)
-    heads = [head.rpartition("|")[0] for head in columns.values()]
-    lines = [["", *heads, *(["error"] if notes else [])], ["---"] + ["---:"] * len(heads) + ["---"] * notes]
-    for row in part.rows:
-        cells = [_cell(row, name, int(head.rpartition("|")[2])) for name, head in columns.items()]
-        lines.append([_title(row.subject), *cells, *([row.error.replace("|", "/")] if notes else [])])
-    return "\n".join([f"## {part.title}", "", *("| " + " | ".join(line) + " |" for line in lines)])
+    """The part; a column that nobody has a figure for is left out."""
+    columns = {name: each for name, each in part.columns.items() if any(_has(row, name) for row in part.rows)}
+    heads = ["", *(each.head for each in columns.values())]
+    lines = [[row.subject.title, *(_cell(row, *each) for each in columns.items())] for row in part.rows]
+    if any(row.error for row in part.rows):
+        heads.append("error")
+        lines = [[*line, row.error.replace("|", "/")] for line, row in zip(lines, part.rows, strict=True)]
+    return f"## {part.title}\n\n{_grid(heads, lines, text=(0, len(columns) + 1))}"
 
 
-def machine() -> dict[str, str]:
-    """What it was measured on, without a name of it."""
+def machine(load: str) -> dict[str, str]:
+    """What it was measured on, without a name of it; ``load`` is the load average before."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     about = {
+        "date": datetime.now(UTC).date().isoformat(),
         "processor": f"{len(models) or '?'} x {models[0] if models else platform.machine()}",
+        "load average before and after": f"{load}, {load_average()}",
         "system": platform.system(),
         "python": platform.python_version(),
         "redis-server": ".".join(map(str, version_of(find_redis()))),
         "load generator": load_generator(),
     }
-    return about | {name: _version(name) for name in sorted({*_ALSO, *_distributions()})}
+    return about | {name: _version(name) for name in sorted({*_ALSO, *(peer.distribution for peer in PEERS.values())})}
 
 
-def _distributions() -> set[str]:
-    return {found.DISTRIBUTION for name in PEERS if (found := working(name))}
+def load_average() -> str:
+    """Of the last minute; 1 is one processor's worth."""
+    return f"{os.getloadavg()[0]:.2f}"
 
 
 def _version(name: str) -> str:
@@ -70,39 +136,30 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _markdown(done: Mapping[str, Part], about: Mapping[str, str]) -> str:
-    parts = [table(part) for part in done.values()]
-    listed = "\n".join(f"* {name} {value}" for name, value in about.items())
-    notes = "\n".join(f"* {_title_of(name)}: {note}" for name in PEERS if (note := _note(name)))
-    head = "# Results\n\nWritten by `scripts/bench`; `benchmarks/README.md` says what the columns mean."
-    return "\n\n".join([head, *parts, f"## Of the peers\n\n{notes}", f"## Measured on\n\n{listed}"]) + "\n"
+def _grid(heads: Sequence[str], lines: Sequence[Sequence[str]], *, text: Sequence[int]) -> str:
+    """A table in Markdown; the columns ``text`` are set to the left, the others to the right."""
+    rule = ["---" if place in text else "---:" for place in range(len(heads))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (heads, rule, *lines))
 
 
-def _title(subject: Subject) -> str:
-    return _title_of(subject.peer) + ("" if subject.where == "none" else f", {subject.where}")
+def _short(done: Mapping[str, Part], peer: Peer, column: Short) -> str:
+    row = done[column.part].row(Subject(peer, column.where).name) if column.part in done else None
+    if row is None or _has(row, column.figure):
+        return _number(row.figures[column.figure], column.decimals) if row else ""
+    return "error" if row.error else ""
 
 
-def _title_of(name: str) -> str:
-    found = working(name)
-    return found.TITLE if found else name
-
-
-def _note(name: str) -> str:
-    found = working(name)
-    return found.NOTE if found else "does not work with what is installed"
+def _verdict(reached: bool) -> str:
+    return "reached" if reached else "missed"
 
 
 def _has(row: Row, name: str) -> bool:
-    return not math.isnan(row.figures.get(name, math.nan))
+    return not math.isnan(row.figure(name))
 
 
-def _cell(row: Row, name: str, decimals: int) -> str:
-    return f"{row.figures[name]:,.{decimals}f}" if _has(row, name) else ""
+def _cell(row: Row, name: str, column: Column) -> str:
+    return _number(row.figures[name], column.decimals) if _has(row, name) else ""
 
 
-def _without_nan(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(each) for each in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _number(value: float, decimals: int) -> str:
+    return f"{value:,.{decimals}f}"

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from .subject import Subject
+
+Round: TypeAlias = Mapping[str, float]
+NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; ``better`` is what a peer has to be to be ahead of ours, if that says anything."""
+
+    head: str
+    decimals: int = 0
+    better: Literal["less", "more"] | None = None
 
 
 @dataclass(slots=True)
@@ -18,39 +31,71 @@ class Row:
     figures: dict[str, float] = field(default_factory=dict)
     error: str = ""
 
+    def figure(self, name: str) -> float:
+        """A figure; NaN for one that there is not."""
+        return self.figures.get(name, NAN)
+
 
 @dataclass(slots=True)
 class Part:
-    """One table: its rows, and its columns as ``figure: heading`` with the number of decimals after a ``|``."""
+    """One table: its columns by figure, and its rows."""
 
     title: str
-    columns: dict[str, str]
+    columns: Mapping[str, Column]
     rows: list[Row]
+
+    def row(self, subject: str) -> Row | None:
+        return next((row for row in self.rows if row.subject.name == subject), None)
 
 
 def mid(values: Iterable[float]) -> float:
-    """The median; NaN of nothing."""
-    found = list(values)
-    return median(found) if found else float("nan")
+    """The median of those that are numbers; NaN of nothing."""
+    found = [value for value in values if not math.isnan(value)]
+    return median(found) if found else NAN
 
 
-def spread(values: list[float]) -> float:
+def spread(values: Sequence[float]) -> float:
     """The middle half of them, as a part of the median; NaN of fewer than two."""
     if len(values) < 2:
-        return float("nan")
+        return NAN
     low, middle, high = quantiles(values)
     return (high - low) / middle
 
 
-def unexpected(statuses: dict[str, int], expected: Iterable[str]) -> str:
+def paired(own: Sequence[Round], base: Sequence[Round], figure: str, against: Callable[[float, float], float]) -> float:
+    """The median of what each round gives against the same round of another subject.
+
+    What the machine does besides befalls neighbours in time alike, and cancels out.
+    """
+    return mid(against(mine[figure], theirs[figure]) for mine, theirs in zip(own, base) if figure in mine)
+
+
+def over(own: float, base: float) -> float:
+    return own / base
+
+
+def less(own: float, base: float) -> float:
+    return own - base
+
+
+def unexpected(statuses: Mapping[str, int], expected: Iterable[str]) -> str:
     """The commonest answer that should not have been, with its share; empty if there is none."""
     wrong = {status: count for status, count in statuses.items() if status not in expected}
     if not wrong:
         return ""
     worst = max(wrong, key=lambda status: wrong[status])
-    return f"{worst if not worst.isdigit() else 'status ' + worst} ({wrong[worst]} of {sum(statuses.values())})"
+    text = f"status {worst}" if worst.isdigit() else worst
+    return f"{text} ({wrong[worst]:,} of {sum(statuses.values()):,})"
 
 
 def as_json(part: Part) -> dict[str, Any]:
-    rows = [{"subject": row.subject.name, **row.figures, "error": row.error} for row in part.rows]
-    return {"title": part.title, "rows": rows}
+    """The part for ``json.dumps``: a figure that there is not is left out."""
+    rows = [
+        {
+            "subject": row.subject.name,
+            **{name: float(f"{value:.5g}") for name, value in row.figures.items() if not math.isnan(value)},
+            **({"error": row.error} if row.error else {}),
+        }
+        for row in part.rows
+    ]
+    return {"title": part.title, "columns": {name: each.head for name, each in part.columns.items()}, "rows": rows}

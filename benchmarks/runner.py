@@ -15,69 +15,52 @@ from tests.redis_server import RedisServer
 from tests.server import ROOT
 
 from .redis_stats import RedisStats
-from .subject import PEERS, Quota, Subject, Where, base_of, working
+from .subject import PEERS, Quota, Subject
 
 WITHIN = 60.0
 """Seconds for an answer; a subject that takes longer has failed."""
 
 
 class Failed(Exception):
-    """A subject broke, or did not answer in time; by ``Runner.ask``."""
+    """A subject broke, or did not answer in time; raised by ``Runner``."""
 
 
 class Runner:
-    """One subject's process, and its Redis, if any. ``error`` says what it broke with, for good."""
+    """One subject's process, and its Redis, if any."""
 
-    def __init__(self, subject: Subject, quota: Quota, redis: RedisServer | None) -> None:
+    def __init__(self, subject: Subject, redis: RedisServer | None) -> None:
         self.subject = subject
+        self._server = redis
         self.redis = RedisStats(redis) if redis else None
-        self.error = ""
-        self._log = TemporaryFile()  # noqa: SIM115  # it is closed by stop
-        names = (subject.peer, subject.where, subject.url, str(quota.limit), quota.period)
-        self._process = subprocess.Popen(
-            (sys.executable, "-m", "benchmarks.worker", *names),
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
+        self._start()
 
-    def wait_until_ready(self) -> None:
-        try:
-            self._read()
-        except Failed as failure:
-            self.error = str(failure)
+    def use(self, quota: Quota) -> None:
+        """An app with this quota and an empty Redis, in a process that lives. Raises ``Failed``."""
+        self._clean()
+        self.ask("app", limit=quota.limit, period=quota.period)
 
-    def send(self, do: str, **arguments: Any) -> None:
-        """Start a command, whose answer ``receive`` waits for. Raises ``Failed``."""
-        if self.error:
-            raise Failed(self.error)
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            self.error = self._last_words()
-            raise Failed(self.error) from error
-
-    def receive(self) -> dict[str, Any]:
-        try:
-            return self._read()
-        except Failed as failure:
-            self.error = str(failure)
-            raise
+    def listen(self, quota: Quota) -> int:
+        """The same behind uvicorn: its port. Raises ``Failed``."""
+        self._clean()
+        port: int = self.ask("listen", limit=quota.limit, period=quota.period)["port"]
+        return port
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """The answer to a command. Raises ``Failed``."""
         self.send(do, **arguments)
         return self.receive()
 
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._log.close()
+    def send(self, do: str, **arguments: Any) -> None:
+        """Start a command, whose answer ``receive`` waits for. Raises ``Failed``."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **arguments}).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise Failed(self._last_words()) from error
 
-    def _read(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
+        """The answer to the command that was sent. Raises ``Failed``."""
         out = self._process.stdout
         assert out
         if not select.select([out], [], [], WITHIN)[0]:
@@ -87,7 +70,31 @@ class Runner:
         if not line:
             raise Failed(self._last_words())
         answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Failed(answer["error"])
         return answer
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+        self._log.close()
+
+    def _start(self) -> None:
+        self._log = TemporaryFile()  # noqa: SIM115  # it is closed by stop
+        self._process = subprocess.Popen(
+            (sys.executable, "-m", "benchmarks.worker", self.subject.peer.name, self.subject.where, self.subject.url),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+
+    def _clean(self) -> None:
+        if self._process.poll() is not None:
+            self.stop()
+            self._start()
+        if self._server:
+            self._server.flush()
 
     def _last_words(self) -> str:
         self._log.seek(0)
@@ -96,41 +103,19 @@ class Runner:
 
 
 @contextmanager
-def subjects(only: Sequence[str]) -> Iterator[list[tuple[Subject, RedisServer | None]]]:
+def runners(only: Sequence[str]) -> Iterator[list[Runner]]:
     """Every peer over each of its stores, each Redis one with a server of its own; all that ``only`` names, if any."""
     with ExitStack() as stack:
-        found: list[tuple[Subject, RedisServer | None]] = []
+        found: list[Runner] = []
         for name in chosen(only):
-            for where in _stores(name):
+            for where in PEERS[name].stores:
                 server = stack.enter_context(RedisServer()) if where == "redis" else None
-                found.append((Subject(name, where, server.url if server else ""), server))
+                found.append(Runner(Subject(PEERS[name], where, server.url if server else ""), server))
+                stack.callback(found[-1].stop)
         yield found
 
 
 def chosen(only: Sequence[str]) -> list[str]:
     """The peers to measure, with the bare apps that they stand on."""
-    if not only:
-        return list(PEERS)
-    wanted = {*only, "bare"} | {base_of(name) for name in only}
-    return [name for name in PEERS if name in wanted]
-
-
-def _stores(name: str) -> Sequence[Where]:
-    found = working(name)
-    return found.STORES if found else ("memory", "redis")
-
-
-@contextmanager
-def runners(found: Sequence[tuple[Subject, RedisServer | None]], quota: Quota) -> Iterator[list[Runner]]:
-    """All of them started, with empty Redises."""
-    with ExitStack() as stack:
-        running = []
-        for subject, server in found:
-            if server:
-                server.flush()
-            runner = Runner(subject, quota, server)
-            stack.callback(runner.stop)
-            running.append(runner)
-        for runner in running:
-            runner.wait_until_ready()
-        yield running
+    wanted = {*only, "bare"} | {PEERS[name].base for name in only}
+    return [name for name in PEERS if not only or name in wanted]

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Literal, Protocol, cast
+from typing import Literal, cast
 
 from starlette.types import ASGIApp
 
 Where = Literal["none", "memory", "redis"]
 Period = Literal["second", "minute", "hour"]
 SECONDS: dict[Period, int] = {"second": 1, "minute": 60, "hour": 3600}
-
-PEERS = (
-    "bare",
-    "bare_fastapi",
-    "ours",
-    "plain",
-    "asgi_ratelimit_peer",
-    "fastapi_limiter",
-    "fastapi_redis_sdk",
-    "limits",
-    "pyrate_limiter",
-    "slowapi",
-    "throttled",
-)
-"""The modules of ``benchmarks.peers``."""
+BOTH: tuple[Where, ...] = ("memory", "redis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,48 +34,97 @@ OPEN = Quota(10_000_000, "minute")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """One row of the tables. A Redis subject has a Redis of its own, at ``url``."""
+class Peer:
+    """A limiter, or a bare app. The module of its name in ``benchmarks.peers`` has ``build(where, url, quota)``.
 
-    peer: str
+    ``base`` is the bare app that it stands on, ``note`` what it cannot do that others do, and what it does besides.
+    """
+
+    name: str
+    title: str
+    distribution: str
+    stores: tuple[Where, ...] = BOTH
+    base: str = "bare"
+    note: str = ""
+
+    def build(self, where: Where, url: str, quota: Quota) -> ASGIApp:
+        """The app, limited for each client address. Raises whatever the peer raises."""
+        return cast("ASGIApp", import_module(f"benchmarks.peers.{self.name}").build(where, url, quota))
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("bare", "bare Starlette", "starlette", ("none",)),
+        Peer("bare_fastapi", "bare FastAPI", "fastapi", ("none",), "bare_fastapi"),
+        Peer("ours", "ours", "asgi-ratelimit-pacer"),
+        Peer("ours_fastapi", "ours on FastAPI", "asgi-ratelimit-pacer", BOTH, "bare_fastapi"),
+        Peer("plain", "plain EVALSHA", "redis", ("redis",), note="no headers; the caller's clock"),
+        Peer("asgi_ratelimit_peer", "asgi-ratelimit", "asgi-ratelimit", note="no headers but Retry-After"),
+        Peer(
+            "fastapi_limiter",
+            "fastapi-limiter",
+            "fastapi-limiter",
+            base="bare_fastapi",
+            note="one bucket for all clients; no headers",
+        ),
+        Peer(
+            "fastapi_redis_sdk",
+            "fastapi-redis-sdk",
+            "fastapi-redis-sdk",
+            ("redis",),
+            "bare_fastapi",
+            "no memory store; asks for Redis 7.4; refuses when its pool has no connection left",
+        ),
+        Peer("limits", "limits", "limits", note="no middleware of its own; no headers, which take a second query"),
+        Peer("pyrate_limiter", "pyrate-limiter", "pyrate-limiter", note="no middleware of its own; no headers"),
+        Peer("slowapi", "slowapi", "slowapi", note="blocks the event loop while it talks to Redis"),
+        Peer(
+            "throttled",
+            "throttled-py",
+            "throttled-py",
+            base="bare_fastapi",
+            note="answers 503 when its pool has no connection left",
+        ),
+    )
+}
+"""All of them, by name, in the order of the tables."""
+
+OURS = {"bare": "ours", "bare_fastapi": "ours_fastapi"}
+"""What a peer is compared with, by the bare app that it stands on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One row of the tables: a peer over a store. A Redis subject has a Redis of its own, at ``url``."""
+
+    peer: Peer
     where: Where
     url: str = ""
 
     @property
     def name(self) -> str:
-        return self.peer if self.where == "none" else f"{self.peer} {self.where}"
+        return _name(self.peer.name, self.where)
+
+    @property
+    def title(self) -> str:
+        return self.peer.title if self.where == "none" else f"{self.peer.title}, {self.where}"
+
+    @property
+    def base(self) -> str:
+        """The name of the bare app that it stands on."""
+        return self.peer.base
+
+    @property
+    def ours(self) -> str:
+        """The name of ours on the same bare app and store."""
+        return _name(OURS[self.peer.base], self.where)
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether it is somebody else's limiter, and not ours, a bare app or the yardstick."""
+        return self.where != "none" and self.peer.name not in {*OURS.values(), "plain"}
 
 
-class Peer(Protocol):
-    """What a module of ``benchmarks.peers`` has."""
-
-    TITLE: str
-    """The distribution, with what of it is used."""
-    STORES: tuple[Where, ...]
-    BASE: str
-    """The peer that is the bare app it stands on."""
-    NOTE: str
-    """What it cannot do that the others do, and what it does besides."""
-    DISTRIBUTION: str
-
-    def build(self, where: Where, url: str, quota: Quota) -> ASGIApp:
-        """The app, limited for each client address."""
-
-
-def peer(name: str) -> Peer:
-    """The module of a peer; ``ImportError`` where it does not work with what is installed."""
-    return cast("Peer", import_module(f"benchmarks.peers.{name}"))
-
-
-def working(name: str) -> Peer | None:
-    """The same, or ``None`` if it cannot be imported; its process then tells the error in its rows."""
-    try:
-        return peer(name)
-    except Exception:  # noqa: BLE001  # peers break in many ways
-        return None
-
-
-def base_of(name: str) -> str:
-    """The peer that is the bare app a peer stands on."""
-    found = working(name)
-    return found.BASE if found else "bare"
+def _name(peer: str, where: Where) -> str:
+    return peer if where == "none" else f"{peer} {where}"

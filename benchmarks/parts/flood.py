@@ -7,72 +7,94 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..plan import Plan
-from ..results import Part, Row, mid, unexpected
-from ..runner import Failed, Runner, runners
-from ..subject import Quota, base_of
+from ..results import Column, Part, Round, Row, mid, over, paired, unexpected
+from ..runner import Failed, Runner
+from ..subject import Quota
 
 QUOTA = Quota(3, "hour")
 AT_ONCE = 64
+USE_UP = 100
 COLUMNS = {
-    "admitted": f"let through, of {QUOTA}|0",
-    "of_bare": "answers a second, of bare|2",
-    "of_ours": "of ours, same store|2",
-    "trips": "round trips a request|3",
-    "scripts": "EVALs a request|3",
+    "admitted": Column(f"let through, of {QUOTA}"),
+    "rate": Column("answers a second"),
+    "of_bare": Column("of the bare app", 2, "more"),
+    "of_ours": Column("of ours, same store", 2),
+    "attack": Column("an attack of so many"),
+    "scripts": Column("EVALs a second of it", 1, "less"),
+    "trips": Column("round trips a request", 4, "less"),
 }
 
 
-def run(found: Sequence[Any], plan: Plan) -> Part:
-    with runners(found, QUOTA) as running:
-        rows = {runner.subject.name: Row(runner.subject) for runner in running}
-        rounds: dict[str, list[dict[str, float]]] = defaultdict(list)
-        requests = {runner.subject.name: _use_up(runner, rows[runner.subject.name], plan) for runner in running}
-        for _ in range(plan.rounds):
-            for runner in running:
-                name = runner.subject.name
-                if requests[name]:
-                    _round(runner, rows[name], requests[name], rounds[name])
-    for name, row in rows.items():
-        if rounds[name]:
-            row.figures |= _figures(row, rounds)
+def run(runners: Sequence[Runner], plan: Plan) -> Part:
+    rows = {runner.subject.name: Row(runner.subject) for runner in runners}
+    rounds: dict[str, list[Round]] = defaultdict(list)
+    speeds = {runner.subject.name: _use_up(runner, rows[runner.subject.name]) for runner in runners}
+    for number in range(plan.rounds):
+        start = number * len(runners) // plan.rounds
+        for runner in [*runners[start:], *runners[:start]]:
+            name = runner.subject.name
+            _round(runner, rows[name], int(speeds[name] * plan.round_seconds), rounds[name])
+    for runner in runners:
+        row = rows[runner.subject.name]
+        row.figures |= {} if row.error else _figures(row, rounds)
+        _attack(runner, row, plan.attack_seconds)
     return Part("A flood on one refused client", COLUMNS, list(rows.values()))
 
 
-def _use_up(runner: Runner, row: Row, plan: Plan) -> int:
-    """Take what there is, one at a time; the requests for a round, or 0 for a subject that breaks."""
+def _use_up(runner: Runner, row: Row) -> float:
+    """Take what there is, one at a time; then, the requests a second at full speed."""
     try:
-        answer = runner.ask("burst", requests=100, at_once=1, clients=1)
+        runner.use(QUOTA)
+        statuses = runner.ask("burst", requests=USE_UP, at_once=1, clients=1)["statuses"]
     except Failed as failure:
         row.error = str(failure)
         return 0
-    row.error = unexpected(answer["statuses"], ("200", "429"))
+    row.error = unexpected(statuses, ("200", "429"))
     if runner.subject.where != "none":
-        row.figures["admitted"] = answer["statuses"].get("200", 0)
-    return 0 if row.error else max(AT_ONCE, int(100 * plan.round_seconds / answer["wall"]))
+        row.figures["admitted"] = statuses.get("200", 0)
+    answer = _ask(runner, row, USE_UP)
+    return USE_UP / answer["wall"] if answer else 0
 
 
-def _round(runner: Runner, row: Row, requests: int, rounds: list[dict[str, float]]) -> None:
-    before = runner.redis.work() if runner.redis else None
+def _round(runner: Runner, row: Row, requests: int, rounds: list[Round]) -> None:
+    answer = _ask(runner, row, max(USE_UP, requests))
+    if answer:
+        rounds.append({"rate": answer["requests"] / answer["wall"]})
+
+
+def _attack(runner: Runner, row: Row, seconds: float) -> None:
+    """For some seconds without a pause: what its Redis hears of it."""
+    if row.error or not runner.redis:
+        return
+    before = runner.redis.work()
+    requests = int(row.figures["rate"] * seconds)
+    answer = _ask(runner, row, requests, warm=0)
+    if answer:
+        work = runner.redis.work().since(before)
+        row.figures["attack"] = requests
+        row.figures["scripts"] = work.scripts / answer["wall"]
+        row.figures["trips"] = work.trips / requests
+
+
+def _ask(runner: Runner, row: Row, requests: int, warm: int = AT_ONCE) -> dict[str, Any] | None:
+    """The answer; ``None`` for an error, now or before."""
+    if row.error:
+        return None
     try:
-        answer = runner.ask("burst", requests=requests, at_once=AT_ONCE, clients=1)
+        answer = runner.ask("burst", requests=requests, at_once=AT_ONCE, clients=1, warm=warm)
     except Failed as failure:
         row.error = str(failure)
-        return
-    expected = "200" if runner.subject.where == "none" else "429"
-    row.error = row.error or unexpected(answer["statuses"], (expected,))
-    each = {"wall": answer["wall"] / requests}
-    if runner.redis and before:
-        work = runner.redis.work().since(before)
-        each |= {"trips": work.trips / requests, "scripts": work.scripts / requests}
-    rounds.append(each)
+        return None
+    row.error = unexpected(answer["statuses"], ("200" if runner.subject.where == "none" else "429",))
+    return None if row.error else answer
 
 
-def _figures(row: Row, rounds: dict[str, list[dict[str, float]]]) -> dict[str, float]:
-    def wall(name: str) -> float:
-        return mid(each["wall"] for each in rounds.get(name, ()))
-
-    own = wall(row.subject.name)
-    figures = {"of_bare": wall(base_of(row.subject.peer)) / own, "of_ours": wall(f"ours {row.subject.where}") / own}
-    if row.subject.where == "redis":
-        figures |= {name: mid(each[name] for each in rounds[row.subject.name]) for name in ("trips", "scripts")}
-    return figures
+def _figures(row: Row, rounds: dict[str, list[Round]]) -> dict[str, float]:
+    subject = row.subject
+    own = rounds[subject.name]
+    ours = rounds[subject.ours] if subject.where != "none" else []
+    return {
+        "rate": mid(each["rate"] for each in own),
+        "of_bare": paired(own, rounds[subject.base], "rate", over),
+        "of_ours": paired(own, ours, "rate", over),
+    }

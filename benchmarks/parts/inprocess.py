@@ -8,129 +8,158 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..plan import Plan
-from ..results import Part, Row, mid, unexpected
-from ..runner import Failed, Runner, runners
-from ..subject import OPEN, base_of
+from ..redis_stats import Work
+from ..results import NAN, Column, Part, Round, Row, less, mid, over, paired, unexpected
+from ..runner import Failed, Runner
+from ..subject import OPEN
 
 AT_ONCE = (1, 64, 256, 1000)
-PROBE = 200
-"""Requests by which the number for a round is found."""
+LEAST = 100
+"""Requests in a round, at least."""
+WARM = 64
+"""Requests before it."""
+
+BARE_US = 7.0
+"""CPU of the bare app on the machine that the numbers to reach were set on."""
 
 COLUMNS = {
-    **{f"cpu_{n}": f"CPU µs more, {n:,} at once|1" for n in AT_ONCE},
-    "times_1": "median at 1, times bare|2",
-    "median_us": "median µs|1",
-    "p99_us": "p99 µs|0",
-    "latency_plain": "median at 1, times plain|2",
-    "throughput_bare": "throughput at 64, of bare|2",
-    "throughput_plain": "throughput at 64, times plain|2",
-    "redis_cpu": "Redis CPU µs, at 64|2",
-    "redis_cpu_plain": "Redis CPU, times plain|2",
-    "script_us": "of it in scripts µs|2",
-    "trips": "round trips a request, at 64|2",
+    **{f"cpu_{n}": Column(f"CPU µs more, {n:,} at once", 1, "less") for n in AT_ONCE},
+    "scaled_64": Column(f"at 64, scaled to {BARE_US:.0f} µs of the bare app", 1),
+    "median_us": Column("median µs, at 1", 1, "less"),
+    "p99_us": Column("p99 µs, at 1"),
+    "latency_plain": Column("median, times plain", 2),
+    "throughput_bare": Column("throughput at 64, of bare", 2, "more"),
+    "throughput_plain": Column("throughput at 64, times plain", 2),
+    "rate_1000": Column("requests a second, 1,000 at once", 0, "more"),
+    "redis_cpu": Column("Redis CPU µs, at 64", 2, "less"),
+    "redis_cpu_plain": Column("Redis CPU, times plain", 2),
+    "script_us": Column("of it in scripts µs", 2, "less"),
+    "trips": Column("round trips a request, at 64", 2, "less"),
+    "connections": Column("connections, 1,000 at once", 0, "less"),
 }
 
 
 @dataclass(slots=True)
-class Rounds:
-    """The rounds of one subject, by how many were at once."""
+class Subject:
+    """The rounds of one subject, by how many were at once; none where there was an error."""
 
     runner: Runner
-    done: dict[int, list[dict[str, float]]] = field(default_factory=lambda: defaultdict(list))
+    rounds: dict[int, list[Round]] = field(default_factory=lambda: defaultdict(list))
     requests: int = 0
     errors: dict[int, str] = field(default_factory=dict)
 
     def mid(self, at_once: int, figure: str) -> float:
-        return mid(each[figure] for each in self.done[at_once] if figure in each)
+        return mid(each.get(figure, NAN) for each in self.rounds[at_once])
 
 
-def run(found: Sequence[Any], plan: Plan) -> Part:
-    with runners(found, OPEN) as running:
-        every = {runner.subject.name: Rounds(runner) for runner in running}
-        for at_once in AT_ONCE:
-            _interleave(list(every.values()), at_once, plan)
-        return Part("In process", COLUMNS, [_row(rounds, every) for rounds in every.values()])
+def run(runners: Sequence[Runner], plan: Plan) -> Part:
+    subjects = {runner.subject.name: Subject(runner) for runner in runners}
+    for subject in subjects.values():
+        _prepare(subject, plan)
+    for at_once in AT_ONCE:
+        _interleave(list(subjects.values()), at_once, plan)
+    return Part("In process", COLUMNS, [_row(subject, subjects) for subject in subjects.values()])
 
 
-def _interleave(every: list[Rounds], at_once: int, plan: Plan) -> None:
+def _prepare(subject: Subject, plan: Plan) -> None:
+    """An app that has seen all clients once."""
+    try:
+        subject.runner.use(OPEN)
+        subject.runner.ask("burst", requests=plan.clients, at_once=1, clients=plan.clients)
+    except Failed as failure:
+        subject.errors = dict.fromkeys(AT_ONCE, str(failure))
+
+
+def _interleave(subjects: list[Subject], at_once: int, plan: Plan) -> None:
     """One round of each subject in turn, and again, each time from another one on."""
-    for rounds in every:
-        _probe(rounds, at_once, plan)
+    for subject in subjects:
+        _probe(subject, at_once, plan)
     for number in range(plan.rounds):
-        start = number * len(every) // plan.rounds
-        for rounds in every[start:] + every[:start]:
-            if at_once not in rounds.errors:
-                _round(rounds, at_once, plan)
+        start = number * len(subjects) // plan.rounds
+        for subject in subjects[start:] + subjects[:start]:
+            _round(subject, at_once, plan)
 
 
-def _probe(rounds: Rounds, at_once: int, plan: Plan) -> None:
-    requests = max(PROBE, at_once)
-    answer = _ask(rounds, requests, at_once, plan)
+def _probe(subject: Subject, at_once: int, plan: Plan) -> None:
+    """Find the number of requests for a round."""
+    requests = max(LEAST, at_once)
+    answer = _ask(subject, requests, at_once, plan)
     if answer:
         fits = int(requests * plan.round_seconds / answer["wall"])
-        rounds.requests = max(at_once, 100, fits)
+        subject.requests = max(LEAST, at_once, fits)
 
 
-def _round(rounds: Rounds, at_once: int, plan: Plan) -> None:
-    redis = rounds.runner.redis
+def _round(subject: Subject, at_once: int, plan: Plan) -> None:
+    redis = subject.runner.redis
     before = redis.work() if redis else None
-    answer = _ask(rounds, rounds.requests, at_once, plan)
+    answer = _ask(subject, subject.requests, at_once, plan)
     if not answer:
         return
     requests = answer["requests"]
-    each = {"cpu": answer["cpu"] / requests * 1e6, "wall": answer["wall"] / requests * 1e6}
-    each |= {name: answer[name] for name in ("median_us", "p99_us") if name in answer}
+    found = {"cpu": answer["cpu"] / requests * 1e6, "wall": answer["wall"] / requests * 1e6}
+    found |= {name: answer[name] for name in ("median_us", "p99_us") if name in answer}
     if redis and before:
-        work = redis.work().since(before)
-        each["redis_cpu"] = work.cpu / requests * 1e6
-        each["script_us"] = work.script_time / requests * 1e6
-        each["trips"] = work.trips / requests
-    rounds.done[at_once].append(each)
+        found |= _redis_work(redis.work().since(before), requests + WARM)
+    subject.rounds[at_once].append(found)
 
 
-def _ask(rounds: Rounds, requests: int, at_once: int, plan: Plan) -> dict[str, Any] | None:
+def _redis_work(work: Work, requests: int) -> Round:
+    return {
+        "redis_cpu": work.cpu / requests * 1e6,
+        "script_us": work.script_time / requests * 1e6,
+        "trips": work.trips / requests,
+        "connections": work.connections,
+    }
+
+
+def _ask(subject: Subject, requests: int, at_once: int, plan: Plan) -> dict[str, Any] | None:
+    """The answer; ``None`` for an error, now or before."""
+    if at_once in subject.errors:
+        return None
     try:
-        answer = rounds.runner.ask("burst", requests=requests, at_once=at_once, clients=plan.clients)
+        answer = subject.runner.ask("burst", requests=requests, at_once=at_once, clients=plan.clients, warm=WARM)
         error = unexpected(answer["statuses"], ("200",))
     except Failed as failure:
-        answer, error = None, str(failure)
+        answer, error = {}, str(failure)
     if error:
-        rounds.errors[at_once] = error
-        rounds.done[at_once].clear()
-        return None
-    return answer
+        subject.errors[at_once] = error
+        subject.rounds[at_once].clear()
+    return None if error else answer
 
 
-def _row(rounds: Rounds, every: dict[str, Rounds]) -> Row:
-    subject = rounds.runner.subject
-    base, plain = every[base_of(subject.peer)], every.get("plain redis")
-    figures = {f"cpu_{n}": _more(rounds, base, n) for n in AT_ONCE}
-    if rounds is base:
-        figures = {f"cpu_{n}": rounds.mid(n, "cpu") for n in AT_ONCE}
-    figures |= {name: rounds.mid(1, name) for name in ("median_us", "p99_us")}
-    figures["times_1"] = rounds.mid(1, "median_us") / base.mid(1, "median_us")
-    figures["throughput_bare"] = base.mid(64, "wall") / rounds.mid(64, "wall")
-    if subject.where == "redis":
-        figures |= {name: rounds.mid(64, name) for name in ("redis_cpu", "script_us", "trips")}
-        if plain:
-            figures |= _against_plain(rounds, plain)
-    return Row(subject, figures, _errors(rounds.errors))
+def _row(subject: Subject, subjects: dict[str, Subject]) -> Row:
+    found = subject.runner.subject
+    base, plain = subjects[found.base], subjects.get("plain redis")
+    figures = {f"cpu_{n}": paired(subject.rounds[n], base.rounds[n], "cpu", less) for n in AT_ONCE}
+    if subject is base:
+        figures = {f"cpu_{n}": subject.mid(n, "cpu") for n in AT_ONCE}
+    else:
+        figures["scaled_64"] = paired(subject.rounds[64], base.rounds[64], "cpu", _scaled)
+    figures |= {name: subject.mid(1, name) for name in ("median_us", "p99_us")}
+    figures["throughput_bare"] = paired(base.rounds[64], subject.rounds[64], "wall", over)
+    figures["rate_1000"] = 1e6 / subject.mid(1000, "wall")
+    if found.where == "redis":
+        figures |= {name: subject.mid(64, name) for name in ("redis_cpu", "script_us", "trips")}
+        figures["connections"] = max((each["connections"] for each in subject.rounds[1000]), default=NAN)
+        figures |= _against_plain(subject, plain) if plain else {}
+    return Row(found, figures, _error(subject.errors))
 
 
-def _errors(errors: dict[int, str]) -> str:
+def _scaled(own: float, base: float) -> float:
+    """What is more than the base, on a machine on which that takes ``BARE_US``."""
+    return (own - base) / base * BARE_US
+
+
+def _against_plain(subject: Subject, plain: Subject) -> dict[str, float]:
+    return {
+        "latency_plain": paired(subject.rounds[1], plain.rounds[1], "median_us", over),
+        "throughput_plain": paired(plain.rounds[64], subject.rounds[64], "wall", over),
+        "redis_cpu_plain": paired(subject.rounds[64], plain.rounds[64], "redis_cpu", over),
+    }
+
+
+def _error(errors: dict[int, str]) -> str:
     """One for all that failed alike."""
     if len(errors) == len(AT_ONCE) and len(set(errors.values())) == 1:
         return errors[1]
     return "; ".join(f"{n:,} at once: {error}" for n, error in errors.items())
-
-
-def _more(rounds: Rounds, base: Rounds, at_once: int) -> float:
-    return rounds.mid(at_once, "cpu") - base.mid(at_once, "cpu")
-
-
-def _against_plain(rounds: Rounds, plain: Rounds) -> dict[str, float]:
-    return {
-        "latency_plain": rounds.mid(1, "median_us") / plain.mid(1, "median_us"),
-        "throughput_plain": plain.mid(64, "wall") / rounds.mid(64, "wall"),
-        "redis_cpu_plain": rounds.mid(64, "redis_cpu") / plain.mid(64, "redis_cpu"),
-    }

@@ -4,72 +4,76 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from typing import Any
-
-from tests.server import Uvicorn
 
 from ..clients import rate
 from ..plan import Plan
-from ..results import Part, Row, mid, spread
-from ..subject import Subject, base_of
+from ..results import Column, Part, Round, Row, less, mid, over, paired, spread
+from ..runner import Failed, Runner
+from ..subject import OPEN
 
 COLUMNS = {
-    "rate": "requests a second|0",
-    "spread": "spread|2",
-    "of_bare": "of the bare app|2",
-    "of_ours": "of ours, same store|2",
+    "rate": Column("requests a second"),
+    "spread": Column("spread", 2),
+    "of_bare": Column("of the bare app", 2),
+    "of_ours": Column("of ours, same store", 2),
+    "cpu": Column("CPU µs a request", 1),
+    "cpu_more": Column("more than the bare app", 1, "less"),
 }
-_QUIET = ("--no-access-log", "--log-level", "warning")
-_WARM_UP = 0.2
+WARM_UP = 0.2
 
 
-def run(found: Sequence[Any], plan: Plan) -> Part:
-    rows = {subject.name: Row(subject) for subject, _ in found}
-    rates: dict[str, list[float]] = defaultdict(list)
-    with ExitStack() as stack:
-        servers = _start_all(rows, stack)
-        for name, server in servers.items():
-            rows[name].error = rate(server.port, _WARM_UP)[1]
-        for _ in range(plan.served_rounds):
-            for name, server in servers.items():
-                if not rows[name].error:
-                    _round(rows[name], server, plan.served_seconds, rates[name])
+def run(runners: Sequence[Runner], plan: Plan) -> Part:
+    rows = {runner.subject.name: Row(runner.subject) for runner in runners}
+    rounds: dict[str, list[Round]] = defaultdict(list)
+    ports = {runner.subject.name: _listen(runner, rows[runner.subject.name]) for runner in runners}
+    for number in range(plan.served_rounds):
+        start = number * len(runners) // plan.served_rounds
+        for runner in [*runners[start:], *runners[:start]]:
+            name = runner.subject.name
+            if not rows[name].error:
+                _round(runner, ports[name], plan.served_seconds, rows[name], rounds[name])
     for row in rows.values():
         if not row.error:
-            row.figures = _figures(row.subject, rates)
+            row.figures = _figures(row, rounds)
     return Part("Behind uvicorn", COLUMNS, list(rows.values()))
 
 
-def _start_all(rows: dict[str, Row], stack: ExitStack) -> dict[str, Uvicorn]:
-    """The servers of all that start up; two at a time, as that takes them a while."""
-    with ThreadPoolExecutor(2) as threads:
-        started = dict(zip(rows, threads.map(_start, rows.values()), strict=True))
-    servers = {name: server for name, server in started.items() if server}
-    for server in servers.values():
-        stack.callback(server.stop)
-    return servers
-
-
-def _start(row: Row) -> Uvicorn | None:
-    subject = row.subject
-    env = {"BENCH_PEER": subject.peer, "BENCH_WHERE": subject.where, "BENCH_URL": subject.url}
-    server = Uvicorn("benchmarks.served:app", *_QUIET, env=env)
+def _listen(runner: Runner, row: Row) -> int:
+    """The port, after some requests; 0 for one that does not work."""
     try:
-        server.start()
-    except RuntimeError as error:
-        row.error = str(error).strip().splitlines()[-1][:120]
-        return None
-    return server
+        port = runner.listen(OPEN)
+    except Failed as failure:
+        row.error = str(failure)
+        return 0
+    row.error = rate(port, WARM_UP).error
+    return port
 
 
-def _round(row: Row, server: Uvicorn, seconds: float, rates: list[float]) -> None:
-    found, row.error = rate(server.port, seconds)
-    rates.append(found)
+def _round(runner: Runner, port: int, seconds: float, row: Row, rounds: list[Round]) -> None:
+    try:
+        before = runner.ask("cpu")["cpu"]
+        answers = rate(port, seconds)
+        used = runner.ask("cpu")["cpu"] - before
+    except Failed as failure:
+        row.error = str(failure)
+        return
+    row.error = answers.error
+    if not row.error:
+        rounds.append({"rate": answers.a_second, "cpu": used / answers.count * 1e6})
 
 
-def _figures(subject: Subject, rates: dict[str, list[float]]) -> dict[str, float]:
-    own = mid(rates[subject.name])
-    bare, ours = mid(rates[base_of(subject.peer)]), mid(rates.get(f"ours {subject.where}", ()))
-    return {"rate": own, "spread": spread(rates[subject.name]), "of_bare": own / bare, "of_ours": own / ours}
+def _figures(row: Row, rounds: dict[str, list[Round]]) -> dict[str, float]:
+    subject = row.subject
+    own, base, ours = (
+        rounds[subject.name],
+        rounds[subject.base],
+        rounds[subject.ours] if subject.where != "none" else [],
+    )
+    return {
+        "rate": mid(each["rate"] for each in own),
+        "spread": spread([each["rate"] for each in own]),
+        "of_bare": paired(own, base, "rate", over),
+        "of_ours": paired(own, ours, "rate", over),
+        "cpu": mid(each["cpu"] for each in own),
+        "cpu_more": paired(own, base, "cpu", less),
+    }

@@ -12,12 +12,6 @@ from starlette.types import ASGIApp, Scope
 from ..apps import starlette_app
 from ..subject import Quota, Where
 
-TITLE = "asgi-ratelimit"
-DISTRIBUTION = "asgi-ratelimit"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare"
-NOTE = "no headers but Retry-After"
-
 
 async def _client(scope: Scope) -> tuple[str, str]:
     return scope["client"][0], "default"

@@ -7,12 +7,6 @@ from starlette.types import ASGIApp
 from ..apps import starlette_app
 from ..subject import Quota, Where
 
-TITLE = "bare Starlette"
-DISTRIBUTION = "starlette"
-STORES: tuple[Where, ...] = ("none",)
-BASE = "bare"
-NOTE = ""
-
 
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     return starlette_app()

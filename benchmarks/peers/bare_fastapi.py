@@ -7,12 +7,6 @@ from starlette.types import ASGIApp
 from ..fastapi_apps import fastapi_app
 from ..subject import Quota, Where
 
-TITLE = "bare FastAPI"
-DISTRIBUTION = "fastapi"
-STORES: tuple[Where, ...] = ("none",)
-BASE = "bare_fastapi"
-NOTE = ""
-
 
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     return fastapi_app()

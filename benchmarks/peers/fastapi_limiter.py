@@ -14,12 +14,6 @@ from starlette.types import ASGIApp
 from ..fastapi_apps import fastapi_app
 from ..subject import Quota, Where
 
-TITLE = "fastapi-limiter"
-DISTRIBUTION = "fastapi-limiter"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare_fastapi"
-NOTE = "one bucket for all clients; no headers"
-
 
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     rates = [Rate(quota.limit, Duration[quota.period.upper()])]

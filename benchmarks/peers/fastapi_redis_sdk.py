@@ -10,12 +10,6 @@ from starlette.types import ASGIApp
 from ..fastapi_apps import fastapi_app
 from ..subject import Quota, Where
 
-TITLE = "fastapi-redis-sdk"
-DISTRIBUTION = "fastapi-redis-sdk"
-STORES: tuple[Where, ...] = ("redis",)
-BASE = "bare_fastapi"
-NOTE = "no memory store; asks for Redis 7.4; refuses when its pool has no connection left"
-
 
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     os.environ["REDIS_URL"] = url

@@ -11,12 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..apps import refuse, starlette_app
 from ..subject import Quota, Where
 
-TITLE = "limits"
-DISTRIBUTION = "limits"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare"
-NOTE = "no middleware of its own; no headers, which would take a second query"
-
 
 class LimitsMiddleware:
     def __init__(self, app: ASGIApp, limiter: FixedWindowRateLimiter, item: RateLimitItem) -> None:

@@ -10,16 +10,13 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore
 from ..apps import starlette_app
 from ..subject import Quota, Where
 
-TITLE = "ours"
-DISTRIBUTION = "asgi-ratelimit-pacer"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare"
-NOTE = ""
-
 PATIENT = 5.0
 """Seconds that a take may last, and 503 after it: a fall-back to memory would be measured unseen."""
 
 
+def store_at(where: Where, url: str) -> MemoryStore | RedisStore:
+    return RedisStore(url, timeout=PATIENT, on_error="deny") if where == "redis" else MemoryStore()
+
+
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
-    store = RedisStore(url, timeout=PATIENT, on_error="deny") if where == "redis" else MemoryStore()
-    return starlette_app(Middleware(RateLimitMiddleware, str(quota), store=store))
+    return starlette_app(Middleware(RateLimitMiddleware, str(quota), store=store_at(where, url)))

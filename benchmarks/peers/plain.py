@@ -11,12 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..apps import refuse, starlette_app
 from ..subject import Quota, Where
 
-TITLE = "plain EVALSHA"
-DISTRIBUTION = "redis"
-STORES: tuple[Where, ...] = ("redis",)
-BASE = "bare"
-NOTE = "no headers, the caller's clock"
-
 SCRIPT = """
 local limit, period, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local bucket = redis.call('HMGET', KEYS[1], 'level', 'at')

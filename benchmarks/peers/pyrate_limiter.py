@@ -10,12 +10,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..apps import refuse, starlette_app
 from ..subject import Quota, Where
 
-TITLE = "pyrate-limiter"
-DISTRIBUTION = "pyrate-limiter"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare"
-NOTE = "no middleware of its own; no headers"
-
 
 class Buckets(BucketFactory):  # type: ignore[misc]  # it is not typed
     """A bucket for each name, never forgotten: what its documentation has for limits by key."""

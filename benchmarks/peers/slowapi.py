@@ -11,12 +11,6 @@ from starlette.types import ASGIApp
 from ..apps import starlette_app
 from ..subject import Quota, Where
 
-TITLE = "slowapi"
-DISTRIBUTION = "slowapi"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare"
-NOTE = "blocks the event loop while it talks to Redis"
-
 
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     app = starlette_app(Middleware(SlowAPIASGIMiddleware))

@@ -16,12 +16,6 @@ from throttled.asyncio.contrib.fastapi import (
 
 from ..subject import Quota, Where
 
-TITLE = "throttled-py"
-DISTRIBUTION = "throttled-py"
-STORES: tuple[Where, ...] = ("memory", "redis")
-BASE = "bare_fastapi"
-NOTE = "answers 503 when its pool has no connection left"
-
 
 def build(where: Where, url: str, quota: Quota) -> ASGIApp:
     store = RedisStore(server=url) if where == "redis" else MemoryStore()
