@@ -144,21 +144,21 @@ def explain(quota: QuotaLike) -> str:
 
 
 def _explained(quota: Quota) -> str:
-    limit, period = _count(quota.limit), _span(quota.period)
+    limit, each = _count(quota.limit), _each(quota.period)
     if isinstance(quota, FixedWindow):
         return (
-            f"At most {limit} in each window of {period}, and windows start at whole multiples of that since 1970; "
-            f"around a border up to {_count(2 * quota.limit)} may pass within {period}."
+            f"At most {limit} in each window of {_span(quota.period)}, aligned to the Unix epoch; "
+            f"around a border of two windows up to {_count(2 * quota.limit)} may pass within {_span(quota.period)}."
         )
     if isinstance(quota, RollingWindow):
         return (
-            f"At most {limit} in any {period}, without exception; "
-            f"a unit may count for up to {_span(quota.period / quota.buckets)} too long."
+            f"At most {limit} in any {each}, without exception; "
+            f"a unit may count for up to {_span(quota.period / quota.buckets)} longer than that."
         )
     slowly = "" if quota.burst_allowance_factor == 1 else f" (the burst at {quota.burst_allowance_factor:g} times that)"
     return (
-        f"At most {_count(quota.burst)} at once, earned back at {limit} per {period}{slowly}; "
-        f"in any {period} up to {_count(quota.burst + quota.limit)} may pass."
+        f"At most {_count(quota.burst)} at once, earned back at {limit} per {each}{slowly}; "
+        f"in any {each} up to {_count(quota.burst + quota.limit)} may pass."
     )
 
 
@@ -169,3 +169,8 @@ def _count(units: float) -> str:
 def _span(period: float) -> str:
     count, unit = in_units(period)
     return f"{count:.10g} {unit}" + ("s" if count != 1 else "")
+
+
+def _each(period: float) -> str:
+    """What stands behind ``per`` or ``any``: ``minute``, or ``15 minutes``."""
+    return _span(period).removeprefix("1 ")

@@ -134,11 +134,11 @@ def test_the_default_burst_is_not_for_windows() -> None:
     [
         (
             "100/minute",
-            "At most 100 at once, earned back at 100 per 1 minute; in any 1 minute up to 200 may pass.",
+            "At most 100 at once, earned back at 100 per minute; in any minute up to 200 may pass.",
         ),
         (
             "10/s burst 20",
-            "At most 20 at once, earned back at 10 per 1 second; in any 1 second up to 30 may pass.",
+            "At most 20 at once, earned back at 10 per second; in any second up to 30 may pass.",
         ),
         (
             TokenBucket(10, 900, 5, 0.5),
@@ -148,19 +148,23 @@ def test_the_default_burst_is_not_for_windows() -> None:
             ),
         ),
         (
+            "1000000/1.5 s burst 2.5",
+            "At most 2.5 at once, earned back at 1000000 per 1.5 seconds; in any 1.5 seconds up to 1000002.5 may pass.",
+        ),
+        (
             "1000/hour fixed",
             (
-                "At most 1000 in each window of 1 hour, and windows start at whole multiples of that since 1970; "
-                "around a border up to 2000 may pass within 1 hour."
+                "At most 1000 in each window of 1 hour, aligned to the Unix epoch; "
+                "around a border of two windows up to 2000 may pass within 1 hour."
             ),
         ),
         (
             "5000/day rolling 24",
-            "At most 5000 in any 1 day, without exception; a unit may count for up to 1 hour too long.",
+            "At most 5000 in any day, without exception; a unit may count for up to 1 hour longer than that.",
         ),
         (
             "2.5/2 weeks rolling 4",
-            "At most 2.5 in any 2 weeks, without exception; a unit may count for up to 84 hours too long.",
+            "At most 2.5 in any 2 weeks, without exception; a unit may count for up to 84 hours longer than that.",
         ),
     ],
 )

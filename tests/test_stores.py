@@ -250,6 +250,17 @@ async def test_healing_one_bucket_leaves_the_others_alone(store: Store, clock: S
     assert (await peek(store, Charge(THREE, "key"))).reset_after == 0.0
 
 
+async def test_a_rate_that_no_double_holds(store: Store, clock: SteppedClock) -> None:
+    """After 49 s at 1/49 a hair of a unit is left in the bucket: all of it is refused alike, for a microsecond."""
+    quota = TokenBucket(1 / 49, burst=10, name="slow")
+    await take(store, Charge(quota, "key"))
+    clock.advance(49)
+    refused = await take(store, Charge(quota, "key", 10))
+    assert (refused.allowed, refused.remaining, refused.retry_after, refused.degraded) == (False, 9, 1e-6, False)
+    clock.advance(1e-6)
+    assert (await take(store, Charge(quota, "key", 10))).allowed
+
+
 @pytest.mark.parametrize("quota", [THREE, HOURLY, TokenBucket(1, 86_400)], ids=lambda quota: quota.name)
 @pytest.mark.parametrize("cost", [100, 1e9, 2**53])
 async def test_pacing_books_a_cost_however_large(store: Store, quota: TokenBucket, cost: float) -> None:

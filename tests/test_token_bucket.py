@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
-from asgi_ratelimit.algorithms.token_bucket import book, drain_time, drained, fresh, healed, left, reset_us, wait
+from asgi_ratelimit.algorithms.token_bucket import (
+    book,
+    book_at_once,
+    drain_time,
+    drained,
+    fresh,
+    healed,
+    left,
+    outlook,
+    reset_us,
+    wait,
+)
 from asgi_ratelimit.quotas import TokenBucket
+from tests.strategies import costs, token_buckets
 
 NOW = 1_800_000_000_000_000.0
 SECOND, DAY = 1e6, 86_400e6
@@ -144,3 +158,45 @@ def test_a_small_step_back_gives_no_units() -> None:
     """What a full bucket waits for grows by the step, and ``last`` stays where it was."""
     assert wait(EVEN, state(UNIT), NOW - 300_000, 1) == 400_000
     assert book(EVEN, state(0), NOW - 300_000, 1, 0) == state(UNIT)
+
+
+@st.composite
+def bookings(draw: st.DrawFn) -> tuple[TokenBucket, float, int, float]:
+    """A bucket, the level that it was left at, the microseconds since then, and a cost."""
+    quota = draw(token_buckets("quota"))
+    level = draw(st.sampled_from([0.0, quota.cap, quota.period_us, 2 * quota.period_us]) | st.floats(0.0, quota.cap))
+    unit = round(quota.period_us / quota.limit)
+    elapsed = draw(st.sampled_from([0, 1, unit, 2 * unit]) | st.integers(0, round(2 * quota.cap / quota.limit)))
+    return quota, level, elapsed, draw(costs(1.5 * quota.burst))
+
+
+FORTY_NINTH = TokenBucket(1 / 49, burst=10)  # in 49 s not quite all of a unit drains, as doubles have it
+
+
+@given(bookings())
+@example((FORTY_NINTH, UNIT, 49_000_000, 10.0))
+@example((FORTY_NINTH, UNIT, 49_000_000, 9.0))
+@example((TokenBucket(1.0, burst=2.00001, burst_allowance_factor=0.5), 2.0 * UNIT, 0, 1e-6))
+@settings(max_examples=500)
+def test_what_is_booked_at_once_is_what_is_booked_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
+    """The short way, where it can be gone, tells and leaves the same as the long one, to the bit."""
+    quota, level, elapsed, cost = case
+    before, now = state(level, NOW - elapsed), NOW
+    short = book_at_once(quota, before, now, cost)
+    if short is None:
+        return
+    assert wait(quota, before, now, cost) == 0.0
+    booked = book(quota, before, now, cost, 0.0)
+    assert (short[0], short[1:]) == (booked, outlook(quota, booked, now))
+
+
+@given(bookings())
+@example((FORTY_NINTH, UNIT, 49_000_000, 1.0))
+@settings(max_examples=500)
+def test_the_outlook_is_exact(case: tuple[TokenBucket, float, int, float]) -> None:
+    """What is left conforms now; one unit more does when it is said to, and not a microsecond sooner."""
+    quota, level, elapsed, _ = case
+    before = state(level, NOW - elapsed)
+    units, more_us, _ = outlook(quota, before, NOW)
+    assert units == 0 or wait(quota, before, NOW, units) == 0.0
+    assert wait(quota, before, NOW, units + 1) == more_us if units + 1 <= quota.burst else more_us == 0.0
