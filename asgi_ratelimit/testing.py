@@ -1,12 +1,17 @@
-"""What users' own tests need: a clock that is stepped by hand."""
+"""What users' own tests need: a clock that is stepped by hand, and a limiter in memory that goes by it."""
 
 from __future__ import annotations
 
 import math
 
+from ._keys import DEFAULT_NAME
+from .limiter import Limiter
+from .quota_text import QuotaLike
+from .stores import MemoryStore
+
 
 class SteppedClock:
-    """A clock that stands still until it is moved: ``MemoryStore(clock=SteppedClock())``.
+    """A clock that stands still until it is moved, for either store: ``MemoryStore(clock=SteppedClock())``.
 
     It starts at ``now`` seconds since the epoch, and keeps whole microseconds.
     """
@@ -33,3 +38,11 @@ class SteppedClock:
     def move_to(self, now: float) -> None:
         """Set the time to ``now`` seconds since the epoch."""
         self._now_us = round(now * 1e6)
+
+
+class SteppedLimiter(Limiter):
+    """A ``Limiter`` for tests: it needs no server, and its time stands still until ``limiter.clock`` is moved."""
+
+    def __init__(self, quota: QuotaLike, *, name: str = DEFAULT_NAME) -> None:
+        self.clock = SteppedClock()
+        super().__init__(quota, store=MemoryStore(clock=self.clock), name=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
 import random
@@ -329,6 +330,32 @@ async def test_a_key_that_was_deleted_in_redis(redis_url: str, clock: SteppedClo
             await limiter.settle(more, 6)
             assert len(client.keys()) == 1
         assert await left(limiter) == 8
+
+
+BRIEF = [TokenBucket(1000, burst=10), FixedWindow(10, 0.01), RollingWindow(10, 0.01, buckets=10)]
+
+
+@pytest.mark.parametrize("quota", BRIEF, ids=["bucket", "fixed", "rolling"])
+async def test_settling_after_a_key_has_expired(redis_url: str, quota: Quota) -> None:
+    """By the server's clock: nothing is left to give back to, and debt is charged to the bucket as it is by then."""
+    async with Limiter(quota, store=RedisStore(redis_url, timeout=30)) as limiter:
+        with redis.Redis.from_url(redis_url) as client:
+            less, more = [await limiter.rate_limit("key", 5, best_effort=True) for _ in range(2)]
+            await until_expired(client)
+            await limiter.refund(less)
+            assert client.keys() == []
+            await limiter.settle(more, more.granted + 1_000_000)
+            assert len(client.keys()) == 1
+        assert not (await limiter.rate_limit("key")).allowed
+
+
+async def until_expired(client: redis.Redis) -> None:
+    """Look until all keys have gone."""
+    for _ in range(1_000):
+        if not client.keys():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("they do not expire")
 
 
 # Queues.

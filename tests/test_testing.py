@@ -1,4 +1,4 @@
-"""The clock for users' tests."""
+"""The clock and the limiter for users' tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import MemoryStore, SyncLimiter
-from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 
 
 def test_it_stands_still() -> None:
@@ -80,3 +80,22 @@ def test_it_drives_a_limiter() -> None:
 def test_it_shows_its_time() -> None:
     """For the messages of tests that fail."""
     assert repr(SteppedClock(5)) == "SteppedClock(5.0)"
+
+
+@pytest.mark.anyio
+async def test_a_limiter_goes_by_a_clock_of_its_own() -> None:
+    """What was refused passes once its time has come, and nobody has waited for it."""
+    limiter = SteppedLimiter("1/hour; 5/day fixed", name="mails")
+    assert [(await limiter.rate_limit("key")).allowed for _ in range(2)] == [True, False]
+    limiter.clock.advance(3600)
+    assert (await limiter.rate_limit("key")).allowed
+    assert limiter.name == "mails"
+
+
+@pytest.mark.anyio
+async def test_limiters_share_nothing() -> None:
+    """Neither buckets nor time: one test does not meet what another one has used."""
+    first, second = SteppedLimiter("1/hour"), SteppedLimiter("1/hour")
+    assert [(await limiter.rate_limit("key")).allowed for limiter in (first, second)] == [True, True]
+    first.clock.advance(3600)
+    assert [(await limiter.rate_limit("key")).allowed for limiter in (first, second)] == [True, False]
