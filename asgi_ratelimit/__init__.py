@@ -23,6 +23,7 @@ from .inbound import (
     user,
 )
 from .limiter import Limiter, SyncLimiter
+from .outbound import pace
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, RedisStore, Store, open_store
@@ -57,6 +58,7 @@ __all__ = [
     "first_of",
     "header",
     "open_store",
+    "pace",
     "parse_quotas",
     "path_param",
     "state",

@@ -19,6 +19,9 @@ from .stores import MemoryStore, Store, open_store
 
 T = TypeVar("T")
 
+Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
+"""Whose buckets, or whose bucket of each quota by its name."""
+
 Cost: TypeAlias = float | Mapping[str, float]
 """Units of every quota, or of each one by its name."""
 
@@ -38,25 +41,25 @@ class Limiter:
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
 
-    async def rate_limit(self, key: str | bytes, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
+    async def rate_limit(self, key: Key, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
         """Take ``cost`` units of every quota now, or, if one of them has too little, nothing at all.
 
         ``cost`` may name the quotas, ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
         ``best_effort`` as many whole units are ``granted`` as all quotas can give, at least 1.
         """
-        return await self._take(Take(self._charges(key, cost), best_effort=best_effort))
+        return await self._take(Take(self.charges(key, cost), best_effort=best_effort))
 
-    async def pace(self, key: str | bytes, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
+    async def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
         """Book the earliest slot at which ``cost`` units conform; it does not sleep, ``delay`` says how long to.
 
         Where the slot is more than ``max_delay`` seconds away (``None``: never too far), nothing is booked and the
         decision is not ``allowed``.
         """
-        return await self._take(Take(self._charges(key, cost), math.inf if max_delay is None else max_delay))
+        return await self._take(Take(self.charges(key, cost), math.inf if max_delay is None else max_delay))
 
-    async def peek(self, key: str | bytes, cost: Cost = 1) -> Decision:
+    async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """What ``rate_limit`` would answer now, and what is left; nothing is taken. May raise ``StoreError``."""
-        return await self.store.peek(Take(self._charges(key, cost)))
+        return await self.store.peek(Take(self.charges(key, cost)))
 
     async def refund(self, decision: Decision, cost: Cost | None = None) -> None:
         """Give back ``cost`` units of each charge of a decision, or all of them, to where they were booked.
@@ -83,9 +86,9 @@ class Limiter:
         """Give back the slot that ``pace`` booked: the queue's end moves up, or the next caller that fits takes it."""
         await self._settle(decision, [0.0] * len(decision.states))
 
-    async def reset(self, key: str | bytes) -> None:
+    async def reset(self, key: Key) -> None:
         """Forget all that ``key`` has used. May raise ``StoreError``."""
-        await self.store.reset(self._charges(key, 1))
+        await self.store.reset(self.charges(key, 1))
 
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing, waiting at most ``max_wait`` seconds (``math.inf``)."""
@@ -114,19 +117,39 @@ class Limiter:
             await self.store.settle(settlement)
         decision.settled = True
 
-    def _charges(self, key: str | bytes, cost: Cost) -> tuple[Charge, ...]:
+    def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
+        """What a request comes to: the charges that every verb with a key and a cost takes.
+
+        A key or a cost may name the quotas, ``{"guild": guild, "all": ""}``; only those that a cost names are charged.
+        """
+        if isinstance(key, Mapping) or isinstance(cost, Mapping):
+            return tuple([self._charge(quota, key, cost) for quota in self._named(key, cost)])
         text = as_key(key)
-        if isinstance(cost, Mapping):
-            named = self._by_name(cost)
-            return tuple([Charge(quota, text, units, self.name) for quota, units in named])
         return tuple([Charge(quota, text, cost, self.name) for quota in self.quotas])
 
-    def _by_name(self, costs: Mapping[str, float]) -> list[tuple[Quota, float]]:
-        unknown = set(costs) - {quota.name for quota in self.quotas}
-        if unknown or not costs:
-            names = ", ".join(repr(quota.name) for quota in self.quotas)
-            raise ValueError(f"cost names {sorted(unknown)!r}, where the quotas are {names}: cost={{...: 1}}")
-        return [(quota, costs[quota.name]) for quota in self.quotas if quota.name in costs]
+    def _charge(self, quota: Quota, key: Key, cost: Cost) -> Charge:
+        own_key = key[quota.name] if isinstance(key, Mapping) else key
+        own_cost = cost[quota.name] if isinstance(cost, Mapping) else cost
+        return Charge(quota, as_key(own_key), own_cost, self.name)
+
+    def _named(self, key: Key, cost: Cost) -> list[Quota]:
+        """The quotas to charge, each of which has a key; ``ValueError`` where the names do not fit."""
+        self._require_names("key", key, '{...: "alice"}')
+        self._require_names("cost", cost, "{...: 1}")
+        charged = [quota for quota in self.quotas if not isinstance(cost, Mapping) or quota.name in cost]
+        without = [quota.name for quota in charged if isinstance(key, Mapping) and quota.name not in key]
+        if without:
+            raise ValueError(f"key names {sorted(key)!r}, and lacks {', '.join(map(repr, without))}")
+        return charged
+
+    def _require_names(self, what: str, given: Key | Cost, example: str) -> None:
+        if not isinstance(given, Mapping):
+            return
+        names = [quota.name for quota in self.quotas]
+        unknown = set(given) - set(names)
+        if unknown or not given:
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"{what} names {sorted(unknown)!r}, where the quotas are {known}: {what}={example}")
 
     def _own(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)
@@ -169,15 +192,15 @@ class SyncLimiter:
     def __repr__(self) -> str:
         return f"Sync{self._limiter!r}"
 
-    def rate_limit(self, key: str | bytes, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
+    def rate_limit(self, key: Key, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
         """See ``Limiter.rate_limit``."""
         return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort))
 
-    def pace(self, key: str | bytes, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
+    def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
         """See ``Limiter.pace``: it does not sleep."""
         return self._do(self._limiter.pace(key, cost, max_delay=max_delay))
 
-    def peek(self, key: str | bytes, cost: Cost = 1) -> Decision:
+    def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """See ``Limiter.peek``."""
         return self._do(self._limiter.peek(key, cost))
 
@@ -193,7 +216,7 @@ class SyncLimiter:
         """See ``Limiter.cancel``."""
         self._do(self._limiter.cancel(decision))
 
-    def reset(self, key: str | bytes) -> None:
+    def reset(self, key: Key) -> None:
         """See ``Limiter.reset``."""
         self._do(self._limiter.reset(key))
 

@@ -1,13 +1,20 @@
-"""What users' own tests need: a clock that is stepped by hand, and a limiter in memory that goes by it."""
+"""What users' own tests need: a clock that is stepped by hand, an event loop and a limiter that go by it."""
 
 from __future__ import annotations
 
+import asyncio
 import math
+import selectors
+from collections.abc import Coroutine
+from threading import Event
+from typing import Any, TypeVar
 
 from ._keys import DEFAULT_NAME
 from .limiter import Limiter
 from .quota_text import QuotaLike
 from .stores import MemoryStore
+
+T = TypeVar("T")
 
 
 class SteppedClock:
@@ -38,6 +45,49 @@ class SteppedClock:
     def move_to(self, now: float) -> None:
         """Set the time to ``now`` seconds since the epoch."""
         self._now_us = round(now * 1e6)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in this clock's time: whatever it waits for, it waits on this clock, and takes no time."""
+        with asyncio.Runner(loop_factory=self.event_loop) as runner:
+            return runner.run(main)
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """An event loop in this clock's time: when all its tasks wait, the clock moves on to the next timer.
+
+        It does not know of what happens outside of it, in threads or on sockets, and does not wait for that.
+        """
+        return _SteppedLoop(self)
+
+    def wait(self, event: Event, seconds: float) -> None:
+        """What a thread does that waits on this clock: it moves the clock, unless ``event`` is set."""
+        if not event.is_set():
+            self.advance(seconds)
+
+
+class _SteppedLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: SteppedClock) -> None:
+        self._clock = clock
+        self._started_us = clock.now_us()
+        super().__init__(_SteppedSelector(clock))
+
+    def time(self) -> float:
+        return (self._clock.now_us() - self._started_us) / 1e6
+
+
+class _SteppedSelector(selectors.DefaultSelector):
+    """Where the loop would sleep until its next timer, the clock moves to it."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        ready = super().select(0)
+        if not ready:
+            self._clock.advance(timeout)
+        return ready
 
 
 class SteppedLimiter(Limiter):

@@ -36,6 +36,7 @@ NAMES = [
     "first_of",
     "header",
     "open_store",
+    "pace",
     "parse_quotas",
     "path_param",
     "state",

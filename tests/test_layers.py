@@ -22,6 +22,7 @@ LAYERS = (
     {"decision", "quota_text"},
     {"algorithms", "headers", "hooks"},
     {"stores"},
+    {"_pacing"},
     {"limiter"},
     {"inbound", "outbound", "metrics", "testing"},
     {PACKAGE},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from threading import Event
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +102,50 @@ async def test_limiters_share_nothing() -> None:
     assert [(await limiter.rate_limit("key")).allowed for limiter in (first, second)] == [True, True]
     first.clock.advance(3600)
     assert [(await limiter.rate_limit("key")).allowed for limiter in (first, second)] == [True, False]
+
+
+def test_an_event_loop_takes_no_time() -> None:
+    """Whatever tasks wait for, they wait on the clock, in their order, to the microsecond."""
+    clock = SteppedClock(0)
+
+    async def nap(seconds: float) -> float:
+        await asyncio.sleep(seconds)
+        return clock.now
+
+    async def main() -> list[float]:
+        return await asyncio.gather(*map(nap, [86_400 * 3, 0.3, 0.1 + 0.2, 1e-6, 0]))
+
+    assert clock.run(main()) == [259_200.0, 0.3, 0.3, 0.000001, 0.0]
+
+
+def test_an_event_loop_sees_a_clock_that_is_stepped_by_hand() -> None:
+    """All timers that lie behind it are due at once; a deadline is one of them."""
+    clock = SteppedClock(0)
+
+    async def main() -> None:
+        async with asyncio.timeout(5):
+            clock.advance(10)
+            await asyncio.sleep(1)
+
+    with pytest.raises(TimeoutError):
+        clock.run(main())
+    assert clock.now == 10.0
+
+
+def test_an_event_loop_waits_for_threads_where_it_has_no_timers() -> None:
+    """With no timer to go to, there is no time to move, and what is done elsewhere is waited for."""
+    clock = SteppedClock(0)
+
+    async def main() -> int:
+        return await asyncio.to_thread(lambda: 5)
+
+    assert (clock.run(main()), clock.now) == (5, 0.0)
+
+
+def test_a_thread_waits_by_moving_the_clock() -> None:
+    """Unless what it waits for is there already."""
+    clock, event = SteppedClock(0), Event()
+    clock.wait(event, 1.5)
+    event.set()
+    clock.wait(event, 1.5)
+    assert clock.now == 1.5

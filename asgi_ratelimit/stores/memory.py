@@ -41,6 +41,11 @@ class MemoryStore:
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
 
+    @property
+    def clock(self) -> Clock:
+        """Whose time it goes by."""
+        return self._clock
+
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order. It never waits."""
         return [self._take(takes[0])] if len(takes) == 1 else [self._take(take) for take in takes]

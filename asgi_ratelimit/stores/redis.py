@@ -56,6 +56,11 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"RedisStore(prefix={self._shared.prefix.decode()!r}, timeout={self._shared.timeout})"
 
+    @property
+    def clock(self) -> Clock | None:
+        """Whose time it goes by; ``None`` for the server's."""
+        return self._shared.clock
+
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order, by a call to Redis that carries those of others, too."""
         if len(takes) == 1:

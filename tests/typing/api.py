@@ -32,6 +32,7 @@ from asgi_ratelimit import (
     client_ip,
     header,
     open_store,
+    pace,
     parse_quotas,
 )
 from asgi_ratelimit.hooks import Event
@@ -148,3 +149,27 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
 async def calls(app: RateLimitMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
     """The middleware is an ASGI app itself."""
     await app(scope, receive, send)
+
+
+@pace("10/s", key=lambda account: account, cost={"per-second": 2}, max_delay=5)
+async def fetch(account: str, page: int = 1) -> bytes:
+    """A paced coroutine function keeps its type."""
+    return f"{account}/{page}".encode()
+
+
+class Client:
+    """Paced methods keep theirs."""
+
+    @pace(TokenBucket(10), store=MemoryStore(), name="client", cost=lambda size: size)
+    def send(self, size: int) -> str:
+        """With or without ``async``."""
+        return str(size)
+
+
+async def paced(client: Client) -> None:
+    """What they return is what they returned before."""
+    assert_type(await fetch("alice", page=2), bytes)
+    assert_type(client.send(5), str)
+    await fetch(5)  # type: ignore[arg-type]
+    client.send("5")  # type: ignore[arg-type]
+    SteppedClock().run(fetch("alice"))

@@ -1,0 +1,95 @@
+"""``@pace``: a function whose calls wait for their turn."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
+
+from .._pacing import Turns
+from ..decision import Take
+from ..errors import ConfigurationError
+from ..limiter import Cost, Key, Limiter
+from ..quota_text import QuotaLike, as_quotas
+from ..stores import Store
+from ._arguments import depends_on_call, from_call
+from ._wrappers import TakeOfCall, wrapper_for
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KeyOfCall: TypeAlias = Key | Callable[..., Key] | Mapping[str, "str | bytes | Callable[..., str | bytes]"]
+"""A key, or a function that gets the arguments of the call that it names; or one of these for each quota, by name."""
+CostOfCall: TypeAlias = Cost | Callable[..., Cost] | Mapping[str, "float | Callable[..., float]"]
+"""A cost, or a function that gets the arguments of the call that it names; or one of these for each quota, by name."""
+
+SPACED = 1.0
+"""The burst of a quota whose text names none: calls are spaced evenly."""
+
+
+def pace(
+    quota: QuotaLike,
+    *,
+    key: KeyOfCall | None = None,
+    store: Store | str | None = None,
+    cost: CostOfCall = 1,
+    max_delay: float | None = None,
+    name: str | None = None,
+) -> Pace:
+    """Decorate a function, with or without ``async``, so that its calls go at ``quota``: each books, sleeps once, goes.
+
+    ``"10/s"`` spaces calls evenly; ``"10/s burst 5"`` lets five go at once from idle. Of several quotas all must
+    agree. ``key`` says whose budget is charged, for example ``key=lambda account: account.id`` with the argument
+    ``account`` of the call; without one, all calls share the key ``""``. ``cost`` is in units, and may be a function
+    in the same way. ``store`` is a store or its URL, by default this process's memory. The budget is that of a
+    ``Limiter`` of the same ``name``, quota and store; without a ``name``, it is the function's own, under its
+    qualified name.
+
+    A call raises ``PaceTimeout`` at once, and books nothing, where its slot is more than ``max_delay`` seconds away.
+    One that is cancelled while it waits gives its slot back, and those behind it move up. Raises ``QuotaError``, and
+    ``ConfigurationError`` for what cannot be paced.
+    """
+    limiter = Limiter(as_quotas(quota, default_burst=SPACED), store=store, name="pace" if name is None else name)
+    return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
+
+
+class Pace:
+    """The decorator that ``pace`` makes; it may be put on several functions, which share a budget if it has a name."""
+
+    def __init__(
+        self, limiter: Limiter, name: str | None, *, key: KeyOfCall, cost: CostOfCall, max_delay: float | None
+    ) -> None:
+        self._limiter = limiter
+        self._name = name
+        self._key = key
+        self._cost = cost
+        self._max_wait = math.inf if max_delay is None else max_delay
+        self._turns = Turns(limiter.store)
+        Take(limiter.charges("", 1), self._max_wait)  # a wrong delay is told at once
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        wrap = wrapper_for(function)
+        paced = wrap(function, self._turns, self._take_of(function))
+        return cast("Callable[P, R]", functools.wraps(function)(paced))
+
+    def _take_of(self, function: Callable[..., Any]) -> TakeOfCall:
+        limiter = self._limiter
+        if self._name is None:
+            limiter = Limiter(limiter.quotas, store=limiter.store, name=_name_of(function))
+        if not depends_on_call(self._key) and not depends_on_call(self._cost):
+            always = Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)), self._max_wait)
+            return lambda args, kwargs: always
+        key = from_call(self._key, function, "key")
+        cost = from_call(self._cost, function, "cost")
+        return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    named = inspect.unwrap(function)
+    if isinstance(named, functools.partial):
+        named = named.func
+    if hasattr(named, "__qualname__"):
+        return f"{named.__module__}.{named.__qualname__}"
+    raise ConfigurationError(f'{function!r} has no name to keep its budget under: pace(..., name="api")')

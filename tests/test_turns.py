@@ -1,0 +1,218 @@
+"""Waiting for a turn: who goes at which slot, when callers come, give up, stall and share, whatever the order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit._pacing import Turns, run_async
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.errors import PaceTimeout
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import Quota, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from tests.callers import run_callers
+from tests.histories import Ledger
+from tests.strategies import quotas
+
+INF = float("inf")
+EARLY = 0.005
+"""Seconds by which a call may be early, at the most."""
+EVEN = TokenBucket(10, burst=1)
+
+
+def turn(store: Store, quota: Quota = EVEN, max_wait: float = INF, cost: float = 1) -> Coroutine[Any, Any, Decision]:
+    """Wait for a turn in a task."""
+    return run_async(Turns(store).wait(Take((Charge(quota, "key", cost),), max_wait)))
+
+
+def test_half_of_a_crowd_gives_up() -> None:
+    """The others finish when a hundred alone would have, in their order, and no slot is left booked."""
+    clock = SteppedClock(0)
+    store, chance = MemoryStore(clock=clock), random.Random(5)
+
+    async def main() -> list[float]:
+        callers = [asyncio.ensure_future(turn(store)) for _ in range(200)]
+        await asyncio.sleep(0)
+        leaving = chance.sample(callers[1:], 100)
+        for caller in leaving:
+            await asyncio.sleep(chance.uniform(0, 0.05))
+            caller.cancel()
+        finished = await asyncio.gather(*callers, return_exceptions=True)
+        return [decision.ready_at for decision in finished if isinstance(decision, Decision)]
+
+    slots = clock.run(main())
+    stayed = len(slots)
+    assert stayed >= 100  # those who had gone before they could give up
+    assert clock.now <= (stayed - 1) / 10 * 1.05
+    assert slots == sorted(slots)
+    assert SteppedClock.run(clock, Limiter(EVEN, store=store).peek("key")).retry_after == pytest.approx(0.1)
+
+
+@given(st.data())
+def test_whoever_comes_and_goes_the_promise_holds(data: st.DataObject) -> None:
+    """Every call has a slot that has come, no slot has two, and no interval holds more than its quota promises."""
+    quota, clock = data.draw(quotas("q")), SteppedClock(0)
+    store, ledger = MemoryStore(clock=clock), Ledger(quota)
+    gaps = st.sampled_from([0.0, 0.001, 0.02]) | st.floats(0, float(2 * quota.period / quota.limit))
+    plan = data.draw(st.lists(st.tuples(gaps, st.none() | gaps), min_size=1, max_size=25))
+
+    async def call(patience: float | None) -> None:
+        async with asyncio.timeout(patience):
+            decision = await turn(store, quota)
+        assert clock.now_us() >= round(decision.ready_at * 1e6)
+        ledger.admit(clock.now_us(), 1)
+
+    async def main() -> None:
+        calls = []
+        for gap, patience in plan:
+            await asyncio.sleep(gap)
+            calls.append(asyncio.ensure_future(call(patience)))
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    clock.run(main())
+    ledger.require_ceiling()
+    assert sum(entry.units for entry in ledger.entries) >= sum(patience is None for _, patience in plan)
+
+
+def test_nobody_overtakes_when_a_slot_comes_free_elsewhere() -> None:
+    """Another process gives an early slot back: it is for the first in the queue, and all behind move up."""
+    clock = SteppedClock(0)
+    store = MemoryStore(clock=clock)
+
+    async def main() -> list[float]:
+        elsewhere = Limiter(EVEN, store=store)
+        await elsewhere.pace("key")
+        booked = await elsewhere.pace("key")
+        callers = [asyncio.ensure_future(turn(store)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await elsewhere.cancel(booked)
+        with pytest.raises(PaceTimeout, match=r"is 0.4 s away, max_delay is 0.35 s"):
+            await turn(store, max_wait=0.35)
+        callers.append(asyncio.ensure_future(turn(store)))
+        return [(await caller).ready_at for caller in callers]
+
+    assert clock.run(main()) == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_a_stall_drops_the_oldest_slots_and_keeps_the_order() -> None:
+    """Those who came first go first, at the slots that are still good, and as many slots are booked anew."""
+    clock = SteppedClock(0)
+    store = MemoryStore(clock=clock)
+    ledger = Ledger(EVEN)
+
+    async def main() -> list[tuple[int, float]]:
+        async def call(number: int) -> tuple[int, float]:
+            await turn(store)
+            ledger.admit(clock.now_us(), 1)
+            return number, clock.now
+
+        calls = [asyncio.ensure_future(call(number)) for number in range(6)]
+        await asyncio.sleep(0.1)
+        clock.advance(60)
+        return await asyncio.gather(*calls)
+
+    starts = clock.run(main())
+    assert [number for number, _ in starts] == list(range(6))
+    assert [start for _, start in starts] == [0.0, 60.1, 60.2, 60.3, 60.4, 60.5]
+    ledger.require_ceiling()
+
+
+def test_a_late_caller_whom_the_store_refuses_leaves_the_others_alone() -> None:
+    """It books anew, may not, and is told; those behind it still go."""
+    clock = SteppedClock(0)
+    store = MemoryStore(clock=clock)
+
+    async def main() -> list[Any]:
+        callers = [asyncio.ensure_future(turn(store, max_wait=0.3)) for _ in range(4)]
+        await asyncio.sleep(0)
+        clock.advance(10)
+        await store.take([Take((Charge(EVEN, "key"),), INF) for _ in range(5)])
+        return await asyncio.gather(*callers, return_exceptions=True)
+
+    first, *late = clock.run(main())
+    assert first.ready_at == 0.0
+    assert [type(error) for error in late] == [PaceTimeout] * 3
+
+
+def test_nothing_is_kept_of_those_who_have_gone() -> None:
+    """Neither a queue nor a caller, and the queues of a store do not keep it alive."""
+    clock = SteppedClock(0)
+
+    async def main() -> weakref.ref[MemoryStore]:
+        store = MemoryStore(clock=clock)
+        await asyncio.gather(*[turn(store, cost=cost) for cost in (1, 2, 1, 2)])
+        assert not Turns(store)._queues
+        return weakref.ref(store)
+
+    gone = clock.run(main())
+    gc.collect()
+    assert gone() is None
+
+
+# Over Redis, in real time
+
+HOURLY = TokenBucket(1, 3600, burst=1)
+
+
+@pytest.fixture
+async def redis_store(redis_url: str) -> AsyncIterator[RedisStore]:
+    """A store on the server's own time."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    yield store
+    await store.aclose()
+
+
+async def until(store: Store, holds: Callable[[float], bool]) -> None:
+    """Wait until the time in which the bucket is full again is right."""
+    async with asyncio.timeout(30):
+        while not holds((await Limiter(HOURLY, store=store).peek("key")).reset_after):
+            pass
+
+
+@pytest.mark.anyio
+async def test_callers_that_are_cancelled_give_their_slots_back(redis_store: RedisStore) -> None:
+    """By the time that they have ended."""
+    await turn(redis_store, HOURLY)
+    callers = [asyncio.ensure_future(turn(redis_store, HOURLY)) for _ in range(5)]
+    await until(redis_store, lambda seconds: seconds > 5 * 3600)
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert (await Limiter(HOURLY, store=redis_store).peek("key")).reset_after <= 3600
+
+
+@pytest.mark.anyio
+async def test_callers_that_are_cancelled_while_they_book_give_back_what_they_get(redis_store: RedisStore) -> None:
+    """Their takes are on the way to Redis, which will book them; soon after, all is as it was."""
+    limiter = Limiter(HOURLY, store=redis_store)
+    await turn(redis_store, HOURLY)
+    callers = [asyncio.ensure_future(turn(redis_store, HOURLY)) for _ in range(5)]
+    seen = limiter.peek("key")
+    await asyncio.sleep(0)
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert all(caller.cancelled() for caller in callers)
+    await seen
+    await until(redis_store, lambda seconds: seconds <= 3600)
+
+
+def test_threads_loops_and_processes_share_a_budget(redis_url: str) -> None:
+    """Each gets its part; no slot has two callers, nobody is early, and the promise holds over all of them."""
+    calls = run_callers(redis_url, "100/s", seconds=1.0, processes=2, tasks=3, threads=3)
+    slots = sorted(call.ready_at for call in calls)
+    assert all(later - earlier >= 0.01 - 1e-6 for earlier, later in pairwise(slots))
+    assert all(call.start >= call.ready_at - EARLY for call in calls)
+    assert {call.kind for call in calls} == {"task", "other loop", "thread"}
+    assert len(calls) >= 50
