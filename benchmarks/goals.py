@@ -72,11 +72,16 @@ class Ahead:
     peer: Row
     figure: float
     ours: float
+    no_headers: float
+    """Ours without headers, where that was measured."""
 
     def __str__(self) -> str:
-        decimals = self.column.decimals
-        figures = f"{self.figure:,.{decimals}f}, ours {self.ours:,.{decimals}f}"
+        also = "" if math.isnan(self.no_headers) else f", without headers {self._shown(self.no_headers)}"
+        figures = f"{self._shown(self.figure)}, ours {self._shown(self.ours)}{also}"
         return f"{self.part}, {self.column.head}: {self.peer.subject.title} {figures}"
+
+    def _shown(self, figure: float) -> str:
+        return f"{figure:,.{self.column.decimals}f}"
 
 
 def ahead(done: Mapping[str, Part]) -> Iterator[Ahead]:
@@ -84,9 +89,18 @@ def ahead(done: Mapping[str, Part]) -> Iterator[Ahead]:
     for part in done.values():
         for name, column in part.columns.items():
             for row in part.rows:
-                ours = part.row(row.subject.ours) if row.subject.is_peer else None
-                if ours and is_ahead(row.figure(name), ours.figure(name), column):
-                    yield Ahead(part.title, column, row, row.figure(name), ours.figure(name))
+                ours, bare = _ours(part, row, name)
+                if is_ahead(row.figure(name), ours, column):
+                    yield Ahead(part.title, column, row, row.figure(name), ours, bare)
+
+
+def _ours(part: Part, row: Row, figure: str) -> tuple[float, float]:
+    """That of ours to compare a peer's with, and that without headers; NaN for what is not a peer's."""
+    if not row.subject.is_of_others:
+        return NAN, NAN
+    found = part.row(row.subject.ours), part.row(f"ours_no_headers {row.subject.where}")
+    ours, bare = (each.figure(figure) if each else NAN for each in found)
+    return ours, bare if row.subject.base == "bare" else NAN
 
 
 def is_ahead(figure: float, ours: float, column: Column) -> bool:
@@ -97,5 +111,5 @@ def is_ahead(figure: float, ours: float, column: Column) -> bool:
 
 
 def _best_of_peers(part: Part, figure: str) -> float:
-    found = [row.figure(figure) for row in part.rows if row.subject.is_peer and row.subject.where == "redis"]
+    found = [row.figure(figure) for row in part.rows if row.subject.is_of_others and row.subject.where == "redis"]
     return max((each for each in found if not math.isnan(each)), default=NAN)

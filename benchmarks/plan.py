@@ -25,5 +25,5 @@ class Plan:
 
 def plan(*, quick: bool, clients: int) -> Plan:
     if quick:
-        return Plan(7, 0.02, 3, 0.3, 1.3, 3.0, clients)
-    return Plan(25, 0.06, 12, 0.8, 3.0, 10.0, clients)
+        return Plan(7, 0.02, 3, 0.3, 1.1, 2.5, clients)
+    return Plan(24, 0.05, 24, 0.3, 3.0, 10.0, clients)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .results import Part, Row
-from .subject import OURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +60,7 @@ def _picture(panels: Sequence[Panel], done: Mapping[str, Part], path: Path) -> N
 def _bars(axes: Axes, panel: Panel, part: Part) -> None:
     rows = [row for row in part.rows if _shows(row, panel)][::-1]
     values = [row.figures[panel.figure] for row in rows]
-    colours = ["tab:orange" if row.subject.peer.name in OURS.values() else "tab:gray" for row in rows]
+    colours = ["tab:orange" if row.subject.peer.name.startswith("ours") else "tab:gray" for row in rows]
     bars = axes.barh([row.subject.peer.title for row in rows], values, color=colours)
     axes.bar_label(bars, fmt="%.3g", padding=3)
     axes.margins(x=0.12)

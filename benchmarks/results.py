@@ -54,6 +54,12 @@ def mid(values: Iterable[float]) -> float:
     return median(found) if found else NAN
 
 
+def best(values: Iterable[float]) -> float:
+    """The median of the least quarter; NaN of nothing. For CPU time, to which other work can only add."""
+    found = sorted(value for value in values if not math.isnan(value))
+    return mid(found[: (len(found) + 3) // 4])
+
+
 def spread(values: Sequence[float]) -> float:
     """The middle half of them, as a part of the median; NaN of fewer than two."""
     if len(values) < 2:
@@ -72,10 +78,6 @@ def paired(own: Sequence[Round], base: Sequence[Round], figure: str, against: Ca
 
 def over(own: float, base: float) -> float:
     return own / base
-
-
-def less(own: float, base: float) -> float:
-    return own - base
 
 
 def unexpected(statuses: Mapping[str, int], expected: Iterable[str]) -> str:

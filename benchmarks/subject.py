@@ -58,6 +58,7 @@ PEERS = {
         Peer("bare", "bare Starlette", "starlette", ("none",)),
         Peer("bare_fastapi", "bare FastAPI", "fastapi", ("none",), "bare_fastapi"),
         Peer("ours", "ours", "asgi-ratelimit-pacer"),
+        Peer("ours_no_headers", "ours, no headers", "asgi-ratelimit-pacer", note="none of them but Retry-After"),
         Peer("ours_fastapi", "ours on FastAPI", "asgi-ratelimit-pacer", BOTH, "bare_fastapi"),
         Peer("plain", "plain EVALSHA", "redis", ("redis",), note="no headers; the caller's clock"),
         Peer("asgi_ratelimit_peer", "asgi-ratelimit", "asgi-ratelimit", note="no headers but Retry-After"),
@@ -92,6 +93,7 @@ PEERS = {
 
 OURS = {"bare": "ours", "bare_fastapi": "ours_fastapi"}
 """What a peer is compared with, by the bare app that it stands on."""
+NOT_OTHERS = {*OURS.values(), "ours_no_headers", "plain"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,9 @@ class Subject:
         return _name(OURS[self.peer.base], self.where)
 
     @property
-    def is_peer(self) -> bool:
+    def is_of_others(self) -> bool:
         """Whether it is somebody else's limiter, and not ours, a bare app or the yardstick."""
-        return self.where != "none" and self.peer.name not in {*OURS.values(), "plain"}
+        return self.where != "none" and self.peer.name not in NOT_OTHERS
 
 
 def _name(peer: str, where: Where) -> str:

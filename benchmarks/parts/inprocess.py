@@ -9,7 +9,7 @@ from typing import Any
 
 from ..plan import Plan
 from ..redis_stats import Work
-from ..results import NAN, Column, Part, Round, Row, less, mid, over, paired, unexpected
+from ..results import NAN, Column, Part, Round, Row, best, mid, over, paired, unexpected
 from ..runner import Failed, Runner
 from ..subject import OPEN
 
@@ -48,8 +48,8 @@ class Subject:
     requests: int = 0
     errors: dict[int, str] = field(default_factory=dict)
 
-    def mid(self, at_once: int, figure: str) -> float:
-        return mid(each.get(figure, NAN) for each in self.rounds[at_once])
+    def best(self, at_once: int, figure: str) -> float:
+        return best(each.get(figure, NAN) for each in self.rounds[at_once])
 
 
 def run(runners: Sequence[Runner], plan: Plan) -> Part:
@@ -74,8 +74,9 @@ def _interleave(subjects: list[Subject], at_once: int, plan: Plan) -> None:
     """One round of each subject in turn, and again, each time from another one on."""
     for subject in subjects:
         _probe(subject, at_once, plan)
-    for number in range(plan.rounds):
-        start = number * len(subjects) // plan.rounds
+    rounds = plan.rounds if at_once <= 64 else plan.rounds // 2  # a crowd takes longer, and has no goal of its own
+    for number in range(rounds):
+        start = number * len(subjects) // rounds
         for subject in subjects[start:] + subjects[:start]:
             _round(subject, at_once, plan)
 
@@ -130,31 +131,26 @@ def _ask(subject: Subject, requests: int, at_once: int, plan: Plan) -> dict[str,
 def _row(subject: Subject, subjects: dict[str, Subject]) -> Row:
     found = subject.runner.subject
     base, plain = subjects[found.base], subjects.get("plain redis")
-    figures = {f"cpu_{n}": paired(subject.rounds[n], base.rounds[n], "cpu", less) for n in AT_ONCE}
-    if subject is base:
-        figures = {f"cpu_{n}": subject.mid(n, "cpu") for n in AT_ONCE}
-    else:
-        figures["scaled_64"] = paired(subject.rounds[64], base.rounds[64], "cpu", _scaled)
-    figures |= {name: subject.mid(1, name) for name in ("median_us", "p99_us")}
+    figures = {f"cpu_{n}": subject.best(n, "cpu") for n in AT_ONCE}
+    if subject is not base:
+        figures = {f"cpu_{n}": subject.best(n, "cpu") - base.best(n, "cpu") for n in AT_ONCE}
+        figures["scaled_64"] = figures["cpu_64"] * BARE_US / subjects["bare"].best(64, "cpu")
+    figures["median_us"] = subject.best(1, "median_us")
+    figures["p99_us"] = mid(each["p99_us"] for each in subject.rounds[1])
     figures["throughput_bare"] = paired(base.rounds[64], subject.rounds[64], "wall", over)
-    figures["rate_1000"] = 1e6 / subject.mid(1000, "wall")
+    figures["rate_1000"] = 1e6 / subject.best(1000, "wall")
     if found.where == "redis":
-        figures |= {name: subject.mid(64, name) for name in ("redis_cpu", "script_us", "trips")}
+        figures |= {name: subject.best(64, name) for name in ("redis_cpu", "script_us", "trips")}
         figures["connections"] = max((each["connections"] for each in subject.rounds[1000]), default=NAN)
         figures |= _against_plain(subject, plain) if plain else {}
     return Row(found, figures, _error(subject.errors))
-
-
-def _scaled(own: float, base: float) -> float:
-    """What is more than the base, on a machine on which that takes ``BARE_US``."""
-    return (own - base) / base * BARE_US
 
 
 def _against_plain(subject: Subject, plain: Subject) -> dict[str, float]:
     return {
         "latency_plain": paired(subject.rounds[1], plain.rounds[1], "median_us", over),
         "throughput_plain": paired(plain.rounds[64], subject.rounds[64], "wall", over),
-        "redis_cpu_plain": paired(subject.rounds[64], plain.rounds[64], "redis_cpu", over),
+        "redis_cpu_plain": subject.best(64, "redis_cpu") / plain.best(64, "redis_cpu"),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..clients import rate
 from ..plan import Plan
-from ..results import Column, Part, Round, Row, less, mid, over, paired, spread
+from ..results import Column, Part, Round, Row, best, mid, over, paired, spread
 from ..runner import Failed, Runner
 from ..subject import OPEN
 
@@ -74,6 +74,6 @@ def _figures(row: Row, rounds: dict[str, list[Round]]) -> dict[str, float]:
         "spread": spread([each["rate"] for each in own]),
         "of_bare": paired(own, base, "rate", over),
         "of_ours": paired(own, ours, "rate", over),
-        "cpu": mid(each["cpu"] for each in own),
-        "cpu_more": paired(own, base, "cpu", less),
+        "cpu": best(each["cpu"] for each in own),
+        "cpu_more": best(each["cpu"] for each in own) - best(each["cpu"] for each in base),
     }
