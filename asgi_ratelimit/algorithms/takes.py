@@ -220,8 +220,8 @@ def _at(charges: Sequence[Charge], cost: float) -> tuple[Charge, ...]:
     return tuple([replace(charge, cost=cost) for charge in charges])
 
 
-def _left(quota: Quota, state: State, now: float) -> float:
-    return _ALGORITHMS[type(quota)].left(quota, state, now)
+def _left(quota: Quota, state: State, now: float) -> int:
+    return int(_ALGORITHMS[type(quota)].left(quota, state, now))
 
 
 def _moved(states: States, before: list[State]) -> States:
