@@ -105,6 +105,27 @@ def test_nobody_overtakes_when_a_slot_comes_free_elsewhere() -> None:
     assert clock.run(main()) == [0.1, 0.2, 0.3, 0.4]
 
 
+def test_a_key_that_is_blocked_blocks_no_other() -> None:
+    """One waits for a minute, and the calls of the other start at their own slots, to the microsecond."""
+    clock = SteppedClock(0)
+    store = MemoryStore(clock=clock)
+    turns = Turns(store)
+    starts: dict[str, list[float]] = {"blocked": [], "other": []}
+
+    async def call(key: str, quota: Quota) -> None:
+        await run_async(turns.wait(Take((Charge(quota, key),), INF)))
+        starts[key].append(clock.now)
+
+    async def main() -> None:
+        slow = TokenBucket(1, 60, burst=1)
+        blocked = [call("blocked", slow) for _ in range(3)]
+        await asyncio.gather(*blocked, *[call("other", EVEN) for _ in range(1000)])
+
+    clock.run(main())
+    assert starts["blocked"] == [0.0, 60.0, 120.0]
+    assert starts["other"] == [number / 10 for number in range(1000)]
+
+
 def test_a_stall_drops_the_oldest_slots_and_keeps_the_order() -> None:
     """Those who came first go first, at the slots that are still good, and as many slots are booked anew."""
     clock = SteppedClock(0)

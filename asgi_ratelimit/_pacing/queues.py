@@ -12,16 +12,14 @@ Each slot is used once, or given back, or missed. So the calls are a part of wha
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 from ..decision import Decision
-from ..stores import Store
 from .alarms import Alarm
+from .forks import reset_in_child
 
 
 @dataclass(slots=True)
@@ -59,6 +57,11 @@ class Queues:
     """All queues over one store. Its lock is held for a few instructions, never for a wait. Thread-safe."""
 
     def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget everybody."""
         self._lock = Lock()
         self._queues: dict[Hashable, _Queue] = {}
 
@@ -124,27 +127,3 @@ class Queues:
             else:
                 del self._queues[key]
             return spare
-
-
-_queues: WeakKeyDictionary[Store, Queues] = WeakKeyDictionary()
-_lock = Lock()
-
-
-def queues_of(store: Store) -> Queues:
-    """The queues over a store, the same for all who share that object."""
-    with _lock:
-        queues = _queues.get(store)
-        if queues is None:
-            queues = _queues[store] = Queues()
-        return queues
-
-
-def _start_anew() -> None:
-    """A forked child has none of the tasks and threads that waited in its parent."""
-    global _lock
-    _lock = Lock()
-    for queues in list(_queues.values()):
-        queues.__init__()  # type: ignore[misc]  # in place, for those who hold it
-
-
-os.register_at_fork(after_in_child=_start_anew)

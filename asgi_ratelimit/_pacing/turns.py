@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 from ..algorithms import settlement_of
 from ..clock import time_of
 from ..decision import Decision, Take
-from ..errors import PaceTimeout
 from ..quotas import SECOND_US
 from ..stores import Store
 from .alarms import Alarm
-from .queues import Slot, queues_of
+from .own_keys import OwnKeys, own_part, refused, too_far
+from .queues import Slot
+from .rooms import room_of
 from .steps import Book, Flow, GiveBack, NewAlarm, Sleep
 
 LATE_US = 100_000.0
@@ -26,13 +26,16 @@ class Turns:
         self.store = store
         self.clock = getattr(store, "clock", None)
         self.now_us = time_of(self.clock)
-        self._queues = queues_of(store)
+        room = room_of(store)
+        self._queues = room.queues
+        self._own_keys = OwnKeys(store, self.clock, self.now_us, room.gates, self._ask)
 
     def wait(self, take: Take) -> Flow[Decision]:
         """Book a slot for ``take`` and wait until it has come; the decision whose slot was used in the end.
 
-        Callers of equal takes go in the order in which they came. Raises ``PaceTimeout`` where the slot is further
-        away than the take waits, and then nothing is booked.
+        Callers of equal takes go in the order in which they came. Where there are several keys, the last one is shared,
+        and one busy key does not hold up the others. Raises ``PaceTimeout`` where the slot is further away than the
+        take waits, and then nothing is booked.
         """
         decision = yield from self._book(take)
         if decision.delay == 0.0 and not self._queues:
@@ -43,10 +46,17 @@ class Turns:
         return (yield from self._sleep(queue, take, decision))
 
     def _book(self, take: Take) -> Flow[Decision]:
-        decision: Decision = (yield Book(self.store, self.store.take((take,)), self._undo))[0]
+        own = own_part(take)
+        if own is not None:
+            return (yield from self._own_keys.book(take, own))
+        decision = yield from self._ask(take)
         if not decision.allowed:
             raise too_far(take, decision)
         return decision
+
+    def _ask(self, take: Take) -> Flow[Decision]:
+        decisions: list[Decision] = yield Book(self.store, self.store.take((take,)), self._undo)
+        return decisions[0]
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that has gone meanwhile; those behind it move up."""
@@ -67,7 +77,7 @@ class Turns:
         try:
             too_long_us = last_us - self.now_us() - take.max_wait_us
             if too_long_us > 0.0:  # a slot came free, which is for those who came before
-                raise too_far(take, _refused(decision, too_long_us))
+                raise too_far(take, refused(decision, too_long_us))
             slot = yield from self._due(queue, take, alarm)
         except GeneratorExit:  # nobody is left to carry out a step
             self._queues.leave(queue, alarm)
@@ -95,20 +105,6 @@ class Turns:
 
     def _slot(self, decision: Decision) -> Slot:
         return Slot(self.now_us() + round(decision.delay * SECOND_US), decision)
-
-
-def too_far(take: Take, decision: Decision) -> PaceTimeout:
-    """What to raise where ``take`` was refused."""
-    key = take.charges[0].key
-    if decision.degraded:
-        return PaceTimeout(f"no slot for {key!r}: the store is out, and its on_error refuses", decision)
-    away = take.max_wait + decision.retry_after
-    return PaceTimeout(f"the next slot for {key!r} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
-
-
-def _refused(decision: Decision, too_long_us: float) -> Decision:
-    retry_after = too_long_us / SECOND_US
-    return replace(decision, allowed=False, granted=0, delay=0.0, retry_after=retry_after)
 
 
 def _queue_of(take: Take) -> Hashable:
