@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import os
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 
-from asgi_ratelimit import RateLimitMiddleware, Rule, client_ip, header
+from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule, client_ip, header, limited_responses
 
 app = FastAPI()
 app.add_middleware(
     RateLimitMiddleware,
     quota="1/second burst 5",
     key=client_ip(),
-    rules=[
-        Rule("/login", "3/minute", methods=["POST"]),
-        Rule("/api/{path:path}", "2 per 10 seconds", key=header("x-api-key")),
-        Rule("/health", None),
-    ],
+    rules=[Rule("/health", None)],
     store=os.environ.get("RATELIMIT_STORE", "memory://"),
 )
-api = APIRouter(prefix="/api")
+api = APIRouter(
+    prefix="/api",
+    dependencies=[Depends(RateLimit("2 per 10 seconds", key=header("x-api-key"), name="api"))],
+    responses=limited_responses(),
+)
 
 
 @app.get("/")
@@ -32,7 +32,7 @@ async def home() -> str:
     return "hello"
 
 
-@app.post("/login")
+@app.post("/login", dependencies=[Depends(RateLimit("3/minute", name="login"))], responses=limited_responses())
 async def login() -> str:
     """What guessers of passwords would call: a tighter limit on top."""
     return "welcome"

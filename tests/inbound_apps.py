@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocket
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -11,7 +12,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from asgi_ratelimit import Decision, MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store, header
+from asgi_ratelimit import Decision, MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule, Store, header
 
 STORE = os.environ.get("STORE", "memory://")
 PATIENT = 20.0
@@ -67,3 +68,33 @@ def a_rules_app() -> Starlette:
 
 
 rules_app = a_rules_app()
+
+
+def a_dependency_app() -> FastAPI:
+    """Limits next to routes, two routers deep, inside a middleware that has the store and the key."""
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, store=a_store(), key=header("x-client"))
+    leaf = APIRouter(prefix="/leaf", dependencies=[Depends(RateLimit("3/hour", name="leaf"))])
+
+    @leaf.get("/{number}", dependencies=[Depends(RateLimit("2/day", name="number"))])
+    async def number(number: int) -> int:
+        return number
+
+    @leaf.get("/own/teapot")
+    async def teapot() -> None:
+        raise HTTPException(418)
+
+    branch = APIRouter(prefix="/branch")
+    branch.include_router(leaf)
+    app.include_router(branch)
+
+    @app.websocket("/ws", dependencies=[Depends(RateLimit("1/hour", name="sockets"))])
+    async def talk(session: WebSocket) -> None:
+        await session.accept()
+        await session.send_text("hello")
+        await session.close()
+
+    return app
+
+
+dependency_app = a_dependency_app()

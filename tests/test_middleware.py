@@ -39,13 +39,16 @@ async def test_connections_that_it_does_not_know_pass(kind: str) -> None:
 
 @pytest.mark.parametrize("scope", [http(), websocket()], ids=["http", "websocket"])
 async def test_the_app_is_called_once(scope: Scope) -> None:
-    """It gets the very scope, with nothing added, and the very ``receive`` of the server."""
-    app, peer, before = Calls(), Peer(), copy.deepcopy(scope)
+    """It gets the very scope, with one thing added while it runs, and the very ``receive`` of the server."""
+    peer, before, seen = Peer(), copy.deepcopy(scope), []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((scope, receive, {name for name in scope if name not in before}))
+
     await limited(app)(scope, peer.receive, peer.send)
-    ((seen, receive, _),) = app.seen
-    assert seen is scope
+    assert seen == [(scope, peer.receive, {"asgi_ratelimit"})]
+    assert seen[0][0] is scope
     assert scope == before
-    assert receive == peer.receive
 
 
 async def test_an_app_that_fails_is_not_called_again() -> None:
@@ -146,10 +149,12 @@ async def test_every_answer_says_what_is_left() -> None:
 
 @pytest.mark.parametrize("scope", [http("/health"), websocket("/health")], ids=["http", "websocket"])
 async def test_exempt_requests_are_left_alone(scope: Scope) -> None:
-    """No headers, nothing taken, not even a wrapper around ``send``."""
-    app, peer = Calls(), Peer()
-    await limited(app, "1/minute", rules=[Rule("/health", None)])(scope, peer.receive, peer.send)
-    assert app.seen == [(scope, peer.receive, peer.send)]
+    """No headers, nothing taken, and messages pass as they are."""
+    start = {"type": "websocket.accept" if scope["type"] == "websocket" else "http.response.start", "status": 200}
+    app = limited(sends(start, BODY), "1/minute", rules=[Rule("/health", None)])
+    for _ in range(3):
+        peer = await ask(app, scope)
+        assert [id(message) for message in peer.sent] == [id(start), id(BODY)]
 
 
 async def test_without_a_quota_nothing_is_limited() -> None:

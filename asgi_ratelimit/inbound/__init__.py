@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from .dependency import RateLimit, limited_responses
 from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .middleware import RateLimitMiddleware
+from .refused import RateLimited
 from .rules import Rule
 
 __all__ = [
+    "RateLimit",
     "RateLimitMiddleware",
+    "RateLimited",
     "Rule",
     "client_ip",
     "combine",
     "cookie",
     "first_of",
     "header",
+    "limited_responses",
     "path_param",
     "state",
     "user",

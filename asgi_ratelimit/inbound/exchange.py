@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from starlette.types import Message, Scope, Send
 
 from ..decision import Decision
-from ..headers import Dialect
+from ..errors import StoreError
+from ..stores import Store
+from .gate import Gate, settle
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the exchange of a request is found in its scope."""
@@ -20,24 +24,87 @@ class Exchange:
     """A ``send`` that adds headers to the start of the answer, and passes everything else through as it is.
 
     The headers tell what was decided until then: limits further in add their decisions to those of the outermost.
+    Without a ``send``, which is how dependencies begin one, it only knows what was decided.
     """
 
-    __slots__ = ("_dialect", "_send", "decisions", "started")
+    __slots__ = ("_send", "_told", "decisions", "gate", "started", "stores")
 
-    def __init__(self, send: Send, dialect: Dialect | None, decisions: list[Decision]) -> None:
-        self._send = send
-        self._dialect = dialect
+    def __init__(self, gate: Gate, decisions: list[Decision], send: Send | None) -> None:
+        self.gate = gate
         self.decisions = decisions
+        self.stores = [gate.store] * len(decisions)
         self.started = False
+        self._told: list[Decision] | None = None
+        self._send = send
 
     def __call__(self, message: Message) -> Awaitable[None]:
+        assert self._send is not None
         if message["type"] in _STARTS:
             self.started = True
-            if self._dialect is not None and self.decisions:
-                message = {**message, "headers": [*message.get("headers", ()), *self._dialect(self.decisions)]}
+            dialect = self.gate.dialect
+            if dialect is not None and self.told:
+                message = {**message, "headers": [*message.get("headers", ()), *dialect(self.told)]}
         return self._send(message)
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the answer passes through here, so that its headers are taken care of."""
+        return self._send is not None
+
+    @property
+    def told(self) -> list[Decision]:
+        """The decisions as headers tell them: of each bucket the newest state."""
+        return self.decisions if self._told is None else self._told
+
+    def through(self, send: Send) -> Exchange:
+        """The same, for an answer that passes through here."""
+        exchange = Exchange(self.gate, self.decisions, send)
+        exchange.stores, exchange._told = self.stores, self._told
+        return exchange
+
+    def add(self, decisions: list[Decision], store: Store) -> None:
+        """Decisions of a limit further in."""
+        for decision in decisions:
+            self._told = None if self._told is None else [*self._told, decision]
+            self.decisions.append(decision)
+            self.stores.append(store)
+
+    def add_more(self, decision: Decision, store: Store) -> None:
+        """A further charge to buckets that were charged before: what headers tell of them changes."""
+        told = [_updated(each, decision) for each in self.told]
+        self.add([decision], store)
+        self._told = told
+
+    def hide(self, decision: Decision) -> None:
+        """Let headers tell nothing of a decision, because no quota has made it."""
+        self._told = [each for each in self.told if each is not decision]
+
+    async def give_back(self) -> None:
+        """Give back all that this request was charged; what the store cannot take back now stays charged."""
+        for decision, store in zip(self.decisions, self.stores):
+            if decision.allowed:
+                with suppress(StoreError):
+                    await settle(store, decision, [0.0] * len(decision.states))
 
 
 def exchange_of(scope: Scope) -> Exchange | None:
     """The exchange that the outermost limit of a request has begun, if there is one."""
     return scope.get(SCOPE_KEY)
+
+
+def _updated(old: Decision, new: Decision) -> Decision:
+    """An older decision with the newer states of its buckets."""
+    if old.take is None or new.take is None:
+        return old
+    newer = {charge.bucket: state for charge, state in zip(new.take.charges, new.states)}
+    states = tuple([newer.get(charge.bucket, state) for charge, state in zip(old.take.charges, old.states)])
+    binding = min(states, key=lambda state: (state.allowed, -state.retry_after, state.remaining))
+    return replace(
+        old,
+        allowed=binding.allowed,
+        retry_after=binding.retry_after,
+        quota=binding.quota,
+        remaining=binding.remaining,
+        reset_after=binding.reset_after,
+        states=states,
+    )

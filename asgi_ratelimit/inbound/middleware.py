@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
-from dataclasses import replace
 from typing import NoReturn
 
 from starlette.exceptions import HTTPException
@@ -13,15 +12,17 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._keys import DEFAULT_NAME
-from ..decision import Decision, OnError
+from ..decision import OnError
 from ..headers import dialect
 from ..hooks import Hook, Hooks
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
 from .exchange import SCOPE_KEY, Exchange, exchange_of
+from .gate import Gate
 from .keys import KeyFunction, client_ip
-from .lines import Bill, Denied
+from .lines import Denied
+from .refused import RateLimited, refuse
 from .responses import OnLimited, Refusal, answer_unavailable
 from .rulebook import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
@@ -63,11 +64,8 @@ class RateLimitMiddleware:
         self.app = app
         self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error))
         self._terms = self._rulebook.terms
-        self._name = name
-        self._dialect = dialect(headers)
-        self._refusal = Refusal(on_limited)
-        self._hooks = Hooks(hooks)
         self._store = as_store(store)
+        self._gate = Gate(name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -79,46 +77,34 @@ class RateLimitMiddleware:
         except Denied:
             await answer_unavailable(scope, send)
             return
-        if bill is None:
-            await self.app(scope, receive, send)
-            return
-        decisions = await self._store.take(bill.takes)
-        if self._hooks or not bill.is_usual:
-            decisions = self._noted(bill, decisions)
+        decisions = await self._store.take(bill.takes) if bill is not None else []
+        if bill is not None and (not bill.is_usual or self._gate.hooks):
+            decisions = self._gate.noted(bill, decisions)
         outer = exchange_of(scope)
-        if outer is None:
-            await self._begin(decisions, scope, receive, send)
-        else:
-            outer.decisions.extend(decisions)
+        if outer is not None:
+            outer.add(decisions, self._store)
             await self._go_on(outer, scope, receive, send)
-
-    async def _begin(self, decisions: list[Decision], scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on as the outermost limit of this request: all headers are ours to add."""
-        exchange = scope[SCOPE_KEY] = Exchange(send, self._dialect, decisions)
+            return
+        exchange = scope[SCOPE_KEY] = Exchange(self._gate, decisions, send)
         try:
             await self._go_on(exchange, scope, receive, exchange)
+        except RateLimited as error:
+            if exchange.started:
+                raise
+            await error(scope, receive, exchange)
         except Exception as error:
             if not exchange.started and _is_unexpected(error) and self._answers_errors(scope):
                 await _server_error(error, scope, receive, exchange)
             raise
         finally:
-            scope.pop(SCOPE_KEY, None)
+            del scope[SCOPE_KEY]
 
     def _go_on(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Delegate to the app, unless the last decision refused."""
         decisions = exchange.decisions
         if not decisions or decisions[-1].allowed:
             return self.app(scope, receive, send)
-        return self._refusal.answer(decisions, scope, receive, send)
-
-    def _noted(self, bill: Bill, decisions: list[Decision]) -> list[Decision]:
-        """The decisions that are enforced; hooks are told of all of them."""
-        enforced = decisions[: bill.is_enforced]
-        shadows = [replace(decision, shadow=True) for decision in decisions[bill.is_enforced :]]
-        if self._hooks:
-            for decision in (*enforced, *shadows):
-                self._hooks(self._name, decision)
-        return enforced
+        return refuse(self._gate, exchange, (scope, receive, send))
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:

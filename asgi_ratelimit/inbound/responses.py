@@ -19,6 +19,9 @@ from ..headers import Header, names, retry_after
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 """The answer to a refused connection: a response, or ``None`` for the usual one."""
 
+Connection: TypeAlias = tuple[Scope, Receive, Send]
+"""What an ASGI app is called with."""
+
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
 logger = logging.getLogger("asgi_ratelimit")
@@ -38,19 +41,17 @@ class Refusal:
         self._on_limited = on_limited
         self._failed = False
 
-    async def answer(self, decisions: list[Decision], scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request whose last decision refused it; ``send`` adds the headers that every answer has."""
+    async def answer(self, told: Sequence[Decision], decision: Decision, connection: Connection) -> None:
+        """Answer a request that ``decision`` refused; its headers, which ``send`` adds, speak of all that is told."""
+        scope, receive, send = connection
         if not _can_answer(scope):
             await send({"type": "websocket.close", "code": 1008, "reason": "rate limit exceeded"})
             return
-        own = None if self._on_limited is None else await self._own(self._on_limited, scope, decisions[-1])
+        own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
-            policies, last = violated(decisions), decisions[-1]
-            if not policies:
-                decisions.clear()  # no quota has decided, so that none is told
-            await _send_problem(policies, retry_after(last), scope, send)
+            await _send_problem(violated(told), retry_after(decision), scope, send)
         else:
-            await own(scope, receive, _adding(retry_after(decisions[-1]), send))
+            await own(scope, receive, _adding(retry_after(decision), send))
 
     async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
         try:
@@ -71,10 +72,15 @@ async def answer_unavailable(scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
 
 
-def violated(decisions: Sequence[Decision]) -> tuple[str, ...]:
-    """The names, as the headers have them, of the quotas that refused in the last decision."""
-    last = decisions[-1].states
-    return tuple([name for name, state in zip(names(decisions)[-len(last) :], last) if not state.allowed])
+def is_outage(decision: Decision) -> bool:
+    """Whether a refusal is for want of a store, and no quota has refused."""
+    return decision.degraded and all(state.allowed for state in decision.states)
+
+
+def violated(told: Sequence[Decision]) -> tuple[str, ...]:
+    """The names, as the headers have them, of the quotas that refused."""
+    states = [state for decision in told for state in decision.states]
+    return tuple([name for name, state in zip(names(told), states) if not state.allowed])
 
 
 def _can_answer(scope: Scope) -> bool:

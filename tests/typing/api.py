@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Annotated, assert_type
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI, Request
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -21,6 +21,8 @@ from asgi_ratelimit import (
     Quota,
     QuotaError,
     QuotaState,
+    RateLimit,
+    RateLimited,
     RateLimitError,
     RateLimitMiddleware,
     RedisStore,
@@ -31,6 +33,7 @@ from asgi_ratelimit import (
     TokenBucket,
     client_ip,
     header,
+    limited_responses,
     open_store,
     pace,
     parse_quotas,
@@ -144,6 +147,23 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     fastapi.add_middleware(RateLimitMiddleware, quota=None, key=header("x-api-key"), rules=RULES, cost=1)
     fastapi.add_middleware(RateLimitMiddleware, tier, on_limited=sorry, headers="both", on_error="allow", hooks=[told])
     return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
+
+
+def dependencies(store: Store) -> FastAPI:
+    """Limits next to the routes of FastAPI."""
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))], responses=limited_responses())
+    named = RateLimit(tier, key=by_user, cost=price, name="reports", store=store, on_error="deny")
+
+    @app.get("/", dependencies=[Depends(named)])
+    async def report(decision: Annotated[Decision | None, Depends(named)]) -> None:
+        assert_type(decision, Decision | None)
+
+    @app.exception_handler(RateLimited)
+    def limited(request: Request, error: RateLimited) -> Response:
+        assert_type(error.decision, Decision | None)
+        return PlainTextResponse(error.detail, error.status_code)
+
+    return app
 
 
 async def calls(app: RateLimitMiddleware, scope: Scope, receive: Receive, send: Send) -> None:

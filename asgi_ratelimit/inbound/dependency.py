@@ -1,0 +1,151 @@
+"""``Depends(RateLimit("5/minute"))``: limits written next to the routes of FastAPI, which is not imported here.
+
+Annotations stand as they are, not as text: FastAPI reads them to see what to pass.
+"""
+
+import sys
+from collections import Counter
+from typing import Any
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+from starlette.types import Scope
+
+from ..decision import Decision, OnError
+from ..headers import draft
+from ..hooks import Hooks
+from ..limiter import as_store, checked_name
+from ..quota_text import QuotaLike
+from ..stores import Store
+from .exchange import SCOPE_KEY, Exchange, exchange_of
+from .gate import Gate
+from .keys import KeyFunction, client_ip
+from .lines import Denied, Line, Terms
+from .refused import RateLimited
+from .responses import Refusal
+from .rulebook import Defaults
+from .rules import CostFunction, QuotaFunction
+
+_CLIENT_IP = client_ip()
+
+
+class RateLimit:
+    """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
+
+    ``quota``, ``key`` and ``cost`` are as in ``Rule``, functions included. One instance is one limit, which all its
+    routes share: on a router it is for the whole router. ``key`` and ``store`` are those of the
+    ``RateLimitMiddleware`` around the app, if there is one, and otherwise the client's address and this process's
+    memory. Without a ``name`` the limit is known by the module and line that it is written in.
+
+    A request over the limit never reaches the endpoint; it is answered as by the middleware. What its other limits
+    had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
+    """
+
+    def __init__(
+        self,
+        quota: "QuotaLike | QuotaFunction",
+        *,
+        key: "KeyFunction | None" = None,
+        cost: "float | CostFunction" = 1,
+        name: str | None = None,
+        store: "Store | str | None" = None,
+        on_error: "OnError | None" = None,
+    ) -> None:
+        name = _place(sys._getframe(1)) if name is None else checked_name(name)
+        self._line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
+        self._terms = Terms([self._line])
+        self._inherits_key = key is None
+        self._gate: Gate | None = None
+        self._own = None if store is None else self._gate_of(as_store(store))
+
+    def __repr__(self) -> str:
+        return f"RateLimit({self._line.quota!r}, name={self._line.name!r})"
+
+    async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
+        """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
+        outer = exchange_of(connection.scope)
+        exchange = outer or self._begun(connection.scope)
+        gate = self._own or exchange.gate
+        decision = await self._decide(gate, exchange, connection.scope)
+        if decision is None:
+            return None
+        exchange.add([decision], gate.store)
+        if not decision.allowed:
+            raise RateLimited(exchange, decision).let_answer(connection.scope)
+        if not exchange.is_sending:
+            _tell(exchange, response)
+        return decision
+
+    async def _decide(self, gate: Gate, exchange: Exchange, scope: Scope) -> Decision | None:
+        terms = self._terms_at(gate)
+        try:
+            bill = terms.bill(scope) if terms.is_plain else await terms.ask(scope)
+        except Denied as error:
+            raise RateLimited(exchange, None).let_answer(scope) from error
+        decisions = await gate.decide(bill) if bill else []
+        return decisions[0] if decisions else None
+
+    def _begun(self, scope: Scope) -> Exchange:
+        """An exchange for a request that no middleware has limited."""
+        if self._own is None:
+            self._own = self._gate_of(as_store(None))
+        exchange = scope[SCOPE_KEY] = Exchange(self._own, [], None)
+        return exchange
+
+    def _gate_of(self, store: Store) -> Gate:
+        return Gate(self._line.name, store, _CLIENT_IP, draft, Refusal(), Hooks(()))
+
+    def _terms_at(self, gate: Gate) -> Terms:
+        """What the limit comes to behind this gate, whose key it takes over if it has none."""
+        if self._inherits_key and gate is not self._gate:
+            line = self._line
+            self._gate = gate
+            self._terms = Terms([Line(line.name, line.quota, gate.key, line.cost, on_error=line.on_error)])
+        return self._terms
+
+
+def _tell(exchange: Exchange, response: Response) -> None:
+    """Put the headers of all decisions where FastAPI adds them to its own answer."""
+    for name, value in draft(exchange.told):
+        response.headers[name.decode()] = value.decode()
+
+
+_written: Counter[str] = Counter()
+"""How many limits were written in each line of each module."""
+
+
+def _place(frame: Any) -> str:
+    """A name for a limit that has none: the same in all processes that run the same code."""
+    place = f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"
+    _written[place] += 1
+    return place if _written[place] == 1 else f"{place} {_written[place]}"
+
+
+def limited_responses() -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI should know of a limited route: ``responses=limited_responses()`` of a route, router or app."""
+    integer, text = {"schema": {"type": "integer"}}, {"schema": {"type": "string"}}
+    return {
+        429: {
+            "description": "Too many requests: a quota has been exceeded",
+            "headers": {
+                "Retry-After": {"description": "Seconds to wait", **integer},
+                "RateLimit-Policy": {"description": "The quotas, by name", **text},
+                "RateLimit": {"description": "What is left of them", **text},
+            },
+            "content": {"application/problem+json": {"schema": _PROBLEM}},
+        }
+    }
+
+
+_PROBLEM = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "violated-policies": {"type": "array", "items": {"type": "string"}},
+    },
+}
