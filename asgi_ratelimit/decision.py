@@ -75,8 +75,11 @@ class Take:
     """The longest wait in whole microseconds, rounded down."""
     soonest_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The least wait in whole microseconds: a part of a take waits for the other parts."""
+    is_simple: bool = field(init=False, repr=False, compare=False)
+    """Whether it is a single charge, with nothing more to it."""
 
     def __post_init__(self) -> None:
+        self.is_simple = len(self.charges) == 1 and not self.best_effort
         if self.max_wait != 0:
             self.max_wait_us = _patience_us(self.max_wait)
         if len(self.charges) != 1:

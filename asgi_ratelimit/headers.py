@@ -38,8 +38,9 @@ def draft(decisions: Sequence[Decision]) -> list[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     states = decisions[0].states if len(decisions) == 1 else [state for each in decisions for state in each.states]
     if len(states) == 1:
-        described, form, _ = _described(states[0].quota)
-        return [(b"ratelimit-policy", described), (b"ratelimit", _standing(form, states[0]))]
+        (state,) = states
+        described, form, _ = _described(state.quota)
+        return [(b"ratelimit-policy", described), (b"ratelimit", _standing(form, state))]
     quotas = [state.quota for state in states]
     if len({quota.name for quota in quotas}) == len(quotas):
         all_described = list(map(_described, quotas))

@@ -8,10 +8,10 @@ room, sleeps until then, and books all charges at once; only the shared quota's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
-from ..algorithms import State, decide, foresee
+from ..algorithms import decide, foresee
 from ..clock import Clock
 from ..decision import Decision, Take
 from ..errors import PaceTimeout
@@ -102,7 +102,7 @@ class OwnKeys:
     def _require_near(self, own: Take, ahead: int) -> Flow[None]:
         """Whether the own keys will have room in time, with so many callers ahead who have booked nothing."""
         looked: Decision = yield Ask(self._store, self._store.peek(own))
-        states: Sequence[State | None] = looked.before or [None] * len(own.charges)
+        states = looked.before or [None] * len(own.charges)
         for _ in range(ahead + 1):
             decision, states = decide(own, states, looked.now_us)
             if not decision.allowed:

@@ -15,6 +15,17 @@ a bucket that was never used:
 """
 
 from ._state import MAX_HOLES, NEVER_US, State
-from .takes import decide, foresee, reset_us, settle, settlement_of, share
+from .takes import decide, decide_simple, foresee, reset_us, settle, settlement_of, share
 
-__all__ = ["MAX_HOLES", "NEVER_US", "State", "decide", "foresee", "reset_us", "settle", "settlement_of", "share"]
+__all__ = [
+    "MAX_HOLES",
+    "NEVER_US",
+    "State",
+    "decide",
+    "decide_simple",
+    "foresee",
+    "reset_us",
+    "settle",
+    "settlement_of",
+    "share",
+]

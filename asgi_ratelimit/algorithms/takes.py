@@ -91,15 +91,16 @@ def _identity(decision: Decision) -> float:
     return float(hash((decision.now_us, decision.delay, tuple(cores), tuple(found))) % 2**53)
 
 
-def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
+def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State | None]]:
     """The decision of a take over the states of its charges, and their new states, ``None`` where nothing is written.
 
     All charges are asked for their wait and the longest decides: within the take's ``max_wait`` all book at that
     moment, else none does. A refusal writes nothing, but for a state that a clock set back by more than a period had
     left in the future: it is brought back once, lest it lock its key out.
     """
-    if len(take.charges) == 1 and not take.best_effort and not take.soonest_us:
-        return _decide_one(take, states[0], now)
+    if take.is_simple:
+        decision, left = decide_simple(take, states[0], now)
+        return decision, [left]
     before = [known(charge.quota, state, now) for charge, state in zip(take.charges, states)]
     charges = _partial(take, before, now) if take.best_effort else take.charges
     waits, longest = _ask(take, charges, before, now)
@@ -109,33 +110,45 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, States]:
         _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, charge.cost, longest)
         for charge, state in zip(charges, before)
     ]
-    return _grant(take, charges[0].cost, before, after, longest, now), after
+    return _grant(take, charges[0].cost, before, after, longest, now), [*after]
 
 
-def _decide_one(take: Take, stored: State | None, now: float) -> tuple[Decision, States]:
-    """``decide`` for the one charge that nearly every take has, without loops."""
+def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decision, State | None]:
+    """``decide`` for a take of one charge, which nearly all are: without loops."""
     charge = take.charges[0]
     quota = charge.quota
-    state = known(quota, stored, now) if stored is None or now < stored[1] else stored
+    state = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
     if type(quota) is TokenBucket:
         booked = token_bucket.book_at_once(quota, state, now, charge.cost)
         if booked is not None:  # by position, which is a good deal faster: this is the path of nearly every request
-            left, units, more_us, reset_us = booked
-            reset, at = reset_us / SECOND_US, now / SECOND_US
+            after, units, more_us, reset_us = booked
+            reset = reset_us / SECOND_US
             told = (QuotaState(quota, True, units, 0.0, reset, more_us / SECOND_US),)
-            before = [state]
             return Decision(
-                True, charge.cost, 0.0, 0.0, units, reset, at, quota, told, False, False, take, before, now
-            ), (left,)
+                True,
+                charge.cost,
+                0.0,
+                0.0,
+                units,
+                reset,
+                now / SECOND_US,
+                quota,
+                told,
+                False,
+                False,
+                take,
+                [state],
+                now,
+            ), after
     algorithm = _ALGORITHMS[type(quota)]
     if charge.cost > quota.most and not take.max_wait_us:
         wait_us = math.inf
     else:
         wait_us = algorithm.wait(quota, state, now, charge.cost)
     if wait_us > take.max_wait_us or wait_us == math.inf:
-        return _refusal(take, [state], [wait_us], wait_us, now), _moved([stored], [state])
-    after = [algorithm.book(quota, state, now, charge.cost, wait_us)]
-    return _grant(take, charge.cost, [state], after, wait_us, now), after
+        return _refusal(take, [state], [wait_us], wait_us, now), _moved([stored], [state])[0]
+    left = algorithm.book(quota, state, now, charge.cost, wait_us)
+    return _grant(take, charge.cost, [state], [left], wait_us, now), left
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:
@@ -224,7 +237,7 @@ def _left(quota: Quota, state: State, now: float) -> int:
     return int(_ALGORITHMS[type(quota)].left(quota, state, now))
 
 
-def _moved(states: States, before: list[State]) -> States:
+def _moved(states: States, before: list[State]) -> list[State | None]:
     """Those states that had to be brought back from the future."""
     return [state if stored is not None and stored is not state else None for stored, state in zip(states, before)]
 

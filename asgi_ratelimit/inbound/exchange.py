@@ -39,7 +39,7 @@ class Exchange:
 
     def __call__(self, message: Message) -> Awaitable[None]:
         assert self._send is not None
-        if message["type"] in _STARTS:
+        if not self.started and message["type"] in _STARTS:
             self.started = True
             dialect = self.gate.dialect
             if dialect is not None and self.told:

@@ -103,11 +103,11 @@ class Bill:
     takes: tuple[Take, ...]
     is_enforced: bool
     """Whether the first take is no shadow rule's."""
+    is_usual: bool = field(init=False)
+    """Whether it is one take that is enforced, and nothing else."""
 
-    @property
-    def is_usual(self) -> bool:
-        """Whether it is one take that is enforced, and nothing else."""
-        return self.is_enforced and len(self.takes) == 1
+    def __post_init__(self) -> None:
+        self.is_usual = self.is_enforced and len(self.takes) == 1
 
 
 class Terms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ DENIED_FOR = 1.0
 """Seconds after which a caller that was denied for want of a store may try again."""
 
 MAX_FOLLOWED = 10_000
-"""How many buckets are followed while the store is well, at the most; those unused for longest are left out."""
+"""How many buckets are followed while the store is well, and up to as many more that were used longer ago."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -38,17 +37,18 @@ class Failover:
         self._replicas = replicas
         self._clock = clock
         self._local = MemoryStore(clock=clock)
-        self._followed: OrderedDict[Bucket, tuple[Quota, State]] = OrderedDict()
+        self._followed: dict[Bucket, tuple[Quota, State]] = {}
+        self._followed_before: dict[Bucket, tuple[Quota, State]] = {}
         self._out: set[str] = set()
 
     def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
         """The store is well, and has left these buckets in these states."""
         for charge, state in zip(charges, states):
             if state is not None:
-                self._followed.pop(charge.bucket, None)
                 self._followed[charge.bucket] = (charge.quota, state)
-        while len(self._followed) > MAX_FOLLOWED:
-            self._followed.popitem(last=False)
+        if len(self._followed) > MAX_FOLLOWED:
+            self._followed_before = self._followed
+            self._followed = {}
 
     def back(self, where: str = "") -> None:
         """The store, or the part of it that is ``where``, answers again."""
@@ -90,7 +90,8 @@ class Failover:
     def _take_over(self, charges: Sequence[Charge]) -> None:
         """Go on from what is known of these buckets, each once for each time that it was followed."""
         for charge in charges:
-            quota, state = self._followed.pop(charge.bucket, (charge.quota, None))
+            before = self._followed_before.pop(charge.bucket, None)
+            quota, state = self._followed.pop(charge.bucket, before) or (charge.quota, None)
             if state is not None and quota.cut == charge.quota.cut:
                 self._local.adopt(charge, share(quota, state, self._replicas))
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any, TypeAlias, cast
 
-from ..algorithms import State, decide, foresee
+from ..algorithms import State, decide, decide_simple, foresee
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import StoreError
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -143,20 +143,25 @@ def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
     results: list[Result] = []
     at = 0
     for action, verdict in zip(actions, verdicts):
+        if type(action) is Take and action.is_simple:
+            decision, state = decide_simple(action, unpack_state(action.charges[0].quota, values[at]), now)
+            results.append(_agreed(action, decision, (state,), verdict))
+            at += 1
+            continue
         charges = action.charges
-        if len(charges) == 1:
-            states = [unpack_state(charges[0].quota, values[at])]
-        else:
-            states = [unpack_state(charge.quota, value) for charge, value in zip(charges, values[at:])]
+        states = [unpack_state(charge.quota, value) for charge, value in zip(charges, values[at:])]
         at += len(charges)
         if type(action) is Take:
-            decided = decide(action, states, now)
-            if decided[0].allowed != (verdict == _YES):
-                raise StoreError(f"the script decided {verdict:c} on {action!r}, where {decided[0]!r} was due")
-            results.append(decided)
+            results.append(_agreed(action, *decide(action, states, now), verdict))
         else:
             results.append((foresee(action.take, states, now), ()) if type(action) is Look else None)
     return results
+
+
+def _agreed(take: Take, decision: Decision, states: Sequence[State | None], verdict: int) -> Result:
+    if decision.allowed != (verdict == _YES):
+        raise StoreError(f"the script decided {verdict:c} on {take!r}, where {decision!r} was due")
+    return decision, states
 
 
 def _parts(reply: Reply) -> tuple[float, bytes, Reply]:
@@ -235,4 +240,5 @@ def _own_numbers(quota: Quota) -> Iterator[float]:
 
 @lru_cache(maxsize=4096)
 def _stamp(quota: Quota) -> bytes:
+    """How a value of this quota starts."""
     return _STAMP.pack(FORMATS[type(quota)], quota.period_us)

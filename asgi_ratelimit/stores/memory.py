@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush, heapreplace
 from threading import Lock
 
-from ..algorithms import State, decide, foresee, reset_us, settle
+from ..algorithms import State, decide, decide_simple, foresee, reset_us, settle
 from ..clock import Clock, SystemClock
 from ..decision import Bucket, Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
@@ -33,6 +33,7 @@ class MemoryStore:
             )
         self._max_keys = max_keys
         self._clock = clock or SystemClock()
+        self._now_us = self._clock.now_us
         self._lock = Lock()
         self._buckets: dict[Bucket, tuple[Quota, State | None]] = {}
         # One entry for each bucket: a time at which it will not be full any earlier.
@@ -48,18 +49,22 @@ class MemoryStore:
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order. It never waits."""
+        return self.take_now(takes)
+
+    def take_now(self, takes: Sequence[Take]) -> list[Decision]:
+        """``take`` for those who know that it never waits: without a coroutine."""
         return [self._take(takes[0])] if len(takes) == 1 else [self._take(take) for take in takes]
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
         with self._lock:
             states = [self._state(charge) for charge in take.charges]
-            return foresee(take, states, float(self._clock.now_us()))
+            return foresee(take, states, float(self._now_us()))
 
     async def settle(self, settlement: Settlement) -> None:
         """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
         with self._lock:
-            now = float(self._clock.now_us())
+            now = float(self._now_us())
             charges = [line.charge for line in settlement.lines]
             states = [self._state(charge) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now)):
@@ -79,33 +84,35 @@ class MemoryStore:
     def adopt(self, charge: Charge, state: State) -> None:
         """Go on from a state that another store left this charge's bucket in, unless more was used here since."""
         with self._lock:
-            now = float(self._clock.now_us())
+            now = float(self._now_us())
             own = self._state(charge)
             if own is None or reset_us(charge.quota, own, now) < reset_us(charge.quota, state, now):
                 self._put(charge, state, now)
 
     def _take(self, take: Take) -> Decision:
         with self._lock:
-            now = float(self._clock.now_us())
-            if len(take.charges) == 1:
-                return self._take_one(take, take.charges[0], now)
+            now = float(self._now_us())
+            if take.is_simple:
+                return self._take_simple(take, now)
             decision, written = decide(take, [self._state(charge) for charge in take.charges], now)
             for charge, state in zip(take.charges, written):
                 if state is not None:
                     self._put(charge, state, now)
             return decision
 
-    def _take_one(self, take: Take, charge: Charge, now: float) -> Decision:
+    def _take_simple(self, take: Take, now: float) -> Decision:
         """What ``_take`` does for one charge, which is what nearly every take has."""
-        entry = self._buckets.get(charge.bucket)
-        if entry is None or entry[0] is not charge.quota:
-            decision, (state,) = decide(take, (self._state(charge),), now)
+        charge = take.charges[0]
+        bucket, quota = charge.bucket, charge.quota
+        entry = self._buckets.get(bucket)
+        if entry is not None and entry[0] is quota:
+            decision, state = decide_simple(take, entry[1], now)
             if state is not None:
-                self._put(charge, state, now)
+                self._buckets[bucket] = (quota, state)
             return decision
-        decision, (state,) = decide(take, (entry[1],), now)
+        decision, state = decide_simple(take, self._state(charge), now)
         if state is not None:
-            self._buckets[charge.bucket] = (charge.quota, state)
+            self._put(charge, state, now)
         return decision
 
     def _state(self, charge: Charge) -> State | None:

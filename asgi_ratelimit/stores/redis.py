@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from .._keys import escaped
 from ..clock import Clock, SystemClock, monotonic_us
-from ..decision import Charge, Decision, OnError, Settlement, Take
+from ..decision import Bucket, Charge, Decision, OnError, Settlement, Take
 from ..errors import ConfigurationError, StoreError
 from . import _wire
 from ._cluster import ClusterLanes
@@ -63,9 +63,10 @@ class RedisStore:
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order, by a call to Redis that carries those of others, too."""
-        if len(takes) == 1:
-            return [await self._take(takes[0])]
-        return list(await asyncio.gather(*map(self._take, takes)))
+        if len(takes) > 1:
+            return await self._take_in_order(takes)
+        denied = self._denials.find(takes[0])
+        return [denied if denied is not None else await self._ask(takes[0])]
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken. Raises ``StoreError`` if Redis does not answer."""
@@ -94,11 +95,18 @@ class RedisStore:
         if lane is not None:
             await lane.aclose()
 
-    async def _take(self, take: Take) -> Decision:
-        denied = self._denials.find(take)
-        if denied is not None:
-            return denied
-        self._denials.forget(take.charges)  # or a take behind this one would be told what was before it
+    async def _take_in_order(self, takes: Sequence[Take]) -> list[Decision]:
+        """What one take books the next one sees: once a bucket is asked for, none is refused here on its account."""
+        asked: set[Bucket] = set()
+        denied: list[Decision | None] = []
+        for take in takes:
+            buckets = {charge.bucket for charge in take.charges}
+            denied.append(None if asked & buckets else self._denials.find(take))
+            asked |= buckets
+        answers = iter(await asyncio.gather(*[self._ask(take) for take, no in zip(takes, denied) if no is None]))
+        return [next(answers) if no is None else no for no in denied]
+
+    async def _ask(self, take: Take) -> Decision:
         try:
             return cast("Decision", await self._lane().submit(take))
         except StoreError:  # it is told once for all who wait, where it came from
