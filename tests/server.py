@@ -77,6 +77,11 @@ class Server(ABC):
         self._process = None
         self._folder.cleanup()
 
+    def kill(self) -> None:
+        """End the process as a crash would, at once."""
+        self._signal(signal.SIGKILL)
+        self.stop()
+
     def pause(self) -> None:
         """Freeze the process: it accepts connections, and answers nothing."""
         self._signal(signal.SIGSTOP)

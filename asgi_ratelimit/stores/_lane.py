@@ -18,7 +18,7 @@ from ._breaker import Breaker
 from ._denials import Denials
 from ._failover import Failover
 from ._group_commit import GroupCommit
-from ._link import Call, Link, as_ours
+from ._link import Call, Link, NotWritable, as_ours
 
 Answer: TypeAlias = Decision | StoreError | None
 """What comes of a take or a look, of one that failed alone, and of a settlement or a reset."""
@@ -95,8 +95,7 @@ class Lane:
             await self._link.aclose()
             raise
         if self.breaker.is_open:
-            self.breaker.succeeded()
-            self._shared.failover.back(self.where)
+            self._try_succeeded(results)
         noted = self._shared.noted
         return [noted(action, result, asked_us) for action, result in zip(actions, results)]
 
@@ -106,5 +105,18 @@ class Lane:
             raise as_ours(answer, self._shared.timeout) from answer
         return _wire.decode(actions, answer)
 
+    def _try_succeeded(self, results: Sequence[_wire.Result | StoreError]) -> None:
+        """The store is back, unless it could not write before and has only refused now."""
+        if isinstance(self._failure, NotWritable) and not any(map(_has_written, results)):
+            self.breaker.failed()
+            return
+        self.breaker.succeeded()
+        self._shared.failover.back(self.where)
+
     async def _close(self) -> None:
         await self._link.aclose()
+
+
+def _has_written(result: _wire.Result | StoreError) -> bool:
+    """Whether an action has booked something, settled or reset: a refusal and a look have not."""
+    return result is None or (type(result) is tuple and result[0].allowed and len(result[1]) > 0)

@@ -25,8 +25,14 @@ Command: TypeAlias = Sequence[str | bytes | int]
 Call: TypeAlias = Sequence[bytes | int]
 """What the script is called with: how many keys, the keys, the arguments."""
 
-_OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY)\b")
+_OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b")
 """How an error starts, or the one inside of a script's, that says that Redis is there but cannot serve."""
+
+_NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
+
+
+class NotWritable(StoreUnavailable):
+    """Raised where Redis can read, but not write: it can still refuse."""
 
 
 class Link:
@@ -113,6 +119,8 @@ def as_ours(error: Exception, timeout: float) -> StoreError:
         return StoreError(f"Redis does not let us in: {error}")
     if isinstance(error, (RedisConnectionError, OSError)):
         return StoreUnavailable(f"Redis cannot be reached: {error}")
+    if isinstance(error, ResponseError) and _NOT_WRITABLE.search(str(error)):
+        return NotWritable(f"Redis cannot serve: {error}")
     if isinstance(error, ResponseError) and _OUT_OF_SERVICE.search(str(error)):
         return StoreUnavailable(f"Redis cannot serve: {error}")
     return StoreError(f"Redis answered with an error: {error}")

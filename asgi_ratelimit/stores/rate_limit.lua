@@ -533,8 +533,11 @@ local values = {}
 local function read(key)
   local value = values[key]
   if value == nil then
-    value = redis.pcall('GET', key) -- a key of a foreign type answers with an error, and counts as unused
-    if type(value) ~= 'string' then value = false end
+    value = redis.pcall('GET', key)
+    if type(value) == 'table' then -- an error: a key of a foreign type counts as unused, all else must not
+      if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
+      value = false
+    end
     values[key] = value
   end
   return value
