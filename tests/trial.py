@@ -32,6 +32,12 @@ class Trial:
     deadline: float
     decisions: list[Decision] = field(default_factory=list)
 
+    @classmethod
+    def on(cls, source: Any, quota: Any = QUOTA, **options: Any) -> Trial:
+        """A limiter on ``source``."""
+        options = {"timeout": DEADLINE, **options}
+        return cls(Limiter(quota, store=RedisStore(source, **options)), options["timeout"])
+
     async def take(self, key: str = "key", cost: float = 1) -> Decision:
         """A decision, which comes within the deadline and without any error."""
         async with asyncio.timeout(self.deadline + GRACE):
@@ -72,11 +78,9 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     its beginning and one for its end; every key has a time to live; no task, file or connection is left.
     """
     before, lines = _leftovers(servers), _Lines()
-    quota = options.pop("quota", QUOTA)
-    store = RedisStore(source, **{"timeout": DEADLINE, **options})
+    tried = Trial.on(source, **options)
     with lines:
-        async with Limiter(quota, store=store) as limiter:
-            tried = Trial(limiter, store._shared.timeout)
+        async with tried.limiter:
             yield tried
             await tried.until_back()
     assert [line.levelname for line in lines.seen] == ["ERROR", "WARNING"] * outages, lines

@@ -1,0 +1,240 @@
+"""A way to Redis that is slow, lossy, or leads nowhere, and a Redis that is frozen."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.asyncio import Redis
+
+from asgi_ratelimit.decision import Charge
+from asgi_ratelimit.quotas import TokenBucket
+from tests.proxy import Proxy
+from tests.redis_cluster import asked
+from tests.redis_server import RedisServer
+from tests.server import HOST
+from tests.trial import QUOTA, Trial, trial
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis of this test's own, to be frozen."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
+async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
+    """A way to the common Redis that can be disturbed; no keys are there."""
+    redis_server.flush()
+    async with Proxy(redis_server.port) as own:
+        yield own
+
+
+@asynccontextmanager
+async def disturbed(proxy: Proxy, server: RedisServer, outages: int = 1) -> AsyncIterator[Trial]:
+    """A trial over the proxy, after ten takes while all was well."""
+    async with trial(proxy.url, server, outages=outages) as tried:
+        assert not any(d.degraded for d in await tried.takes(10))
+        yield tried
+
+
+# Black holes
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("decode_responses", [False, True])
+async def test_a_redis_that_is_frozen(server: RedisServer, protocol: int, decode_responses: bool) -> None:
+    """Whoever is waiting then is answered at the deadline, and all others at once."""
+    async with Redis.from_url(server.url, protocol=protocol, decode_responses=decode_responses) as client:
+        async with trial(client, server) as tried:
+            await tried.takes(10)
+            server.pause()
+            for _ in range(3):
+                assert all(d.degraded for d in await tried.takes(300, "key {}"))
+            server.resume()
+
+
+async def test_a_pause_that_is_asked_for(server: RedisServer) -> None:
+    """``CLIENT PAUSE`` is as good as frozen; so is a failover by hand, which begins with one."""
+    async with trial(server.url, server) as tried:
+        await tried.takes(10)
+        asked(server, "CLIENT", "PAUSE", 600)
+        assert all(d.degraded for d in await tried.takes(30))
+
+
+async def test_nobody_waits_while_it_is_known_to_be_out(server: RedisServer) -> None:
+    """But for one at a time who tries, each take is decided here without a trip: none waits for anything."""
+    async with trial(server.url, server) as tried:
+        server.pause()
+        await tried.until_degraded()
+        probing = asyncio.create_task(tried.until_back())
+        at_once = 0
+        for number in range(300):
+            step = tried.limiter.rate_limit(f"key {number}")
+            try:
+                step.send(None)
+            except StopIteration as done:
+                at_once += done.value.degraded
+            else:
+                step.close()
+            await asyncio.sleep(0.001)
+        assert at_once >= 290
+        server.resume()
+        await probing
+
+
+async def test_a_port_that_swallows_connections() -> None:
+    """Nobody accepts them, nobody refuses them: the deadline covers connecting, too."""
+    with socket.socket() as silent:
+        silent.bind((HOST, 0))
+        silent.listen(0)
+        full = [socket.socket() for _ in range(3)]
+        for each in full:
+            each.setblocking(False)
+            each.connect_ex(silent.getsockname())
+        trying = Trial.on(f"redis://{HOST}:{silent.getsockname()[1]}")
+        assert all(d.degraded for d in await trying.takes(30))
+        await trying.limiter.aclose()
+        for each in full:
+            each.close()
+
+
+# Slow ways
+
+
+@pytest.mark.parametrize("delay", [0.02, 0.05])
+async def test_a_way_that_is_slow_but_in_time(proxy: Proxy, redis_server: RedisServer, delay: float) -> None:
+    """All is decided by Redis: those who come meanwhile go together."""
+    async with disturbed(proxy, redis_server, outages=0) as tried:
+        proxy.delay = delay
+        for _ in range(3):
+            await tried.takes(100)
+            await tried.takes(100, "key {}")
+        assert tried.admitted() == QUOTA.burst
+
+
+async def test_a_way_that_is_too_slow(proxy: Proxy, redis_server: RedisServer) -> None:
+    """What comes after the deadline is thrown away, and with it the line that it came over."""
+    async with disturbed(proxy, redis_server) as tried:
+        proxy.delay = 1.0
+        assert all(d.degraded for d in await tried.takes(30))
+        proxy.delay = 0.0
+        await tried.until_back()
+        connections = proxy.connections
+        assert connections > 1
+        keys = [f"own {number}" for number in range(50)]
+        for cost, key in enumerate(keys, 1):
+            decision = await tried.limiter.take([Charge(TokenBucket(100, 3600), key, cost)])
+            assert decision.remaining == 100 - cost
+
+
+# What is lost on the way
+
+
+async def test_an_answer_that_is_lost_is_charged_once(proxy: Proxy, redis_server: RedisServer) -> None:
+    """Redis has carried the take out, and nobody knows: it is not sent again."""
+    async with disturbed(proxy, redis_server) as tried:
+        asked(redis_server, "CONFIG", "RESETSTAT")
+        proxy.mangle = lambda answer: b""
+        assert (await tried.take()).degraded
+        proxy.mangle = bytes
+        assert evaluations(redis_server) == 1
+        await tried.until_back()
+        assert (await tried.limiter.peek("key")).remaining <= QUOTA.burst - 11
+        await tried.takes(30)
+        assert tried.admitted() <= QUOTA.burst
+
+
+def evaluations(server: RedisServer) -> int:
+    """How often the script was run."""
+    lines = asked(server, "INFO", "commandstats").decode().splitlines()
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
+
+
+GARBAGE = {
+    "cut short": lambda answer: answer[: len(answer) // 2],
+    "garbled": lambda answer: b"!" + answer,
+    "an unknown type": lambda answer: b"?5\r\n",
+    "a number": lambda answer: b":5\r\n",
+    "nothing": lambda answer: b"$-1\r\n",
+    "a text": lambda answer: b"+OK\r\n",
+    "an empty list": lambda answer: b"*0\r\n",
+    "too short a list": lambda answer: b"*1\r\n$1\r\n1\r\n",
+    "too long a list": lambda answer: b"*4\r\n$1\r\n1\r\n$1\r\n1\r\n$-1\r\n$-1\r\n",
+    "numbers in a list": lambda answer: b"*3\r\n:1\r\n:1\r\n:1\r\n",
+    "no time": lambda answer: b"*3\r\n$4\r\nnoon\r\n$1\r\n1\r\n$-1\r\n",
+    "an error": lambda answer: b"-ERR no\r\n",
+    "a list in a list": lambda answer: b"*3\r\n$1\r\n1\r\n$1\r\n1\r\n*0\r\n",
+    "a telegram of another service": lambda answer: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "another verdict": lambda answer: answer.replace(b"$1\r\n1\r\n", b"$1\r\n0\r\n"),
+}
+
+
+@pytest.mark.parametrize("mangled", GARBAGE)
+async def test_an_answer_that_makes_no_sense(proxy: Proxy, redis_server: RedisServer, mangled: str) -> None:
+    """It is not believed, and nothing more that comes over that line."""
+    async with disturbed(proxy, redis_server) as tried:
+        proxy.mangle = GARBAGE[mangled]
+        decisions = [await tried.take(), await tried.take()]
+        assert all(d.degraded for d in decisions)
+        proxy.mangle = bytes
+        await tried.until_back()
+        assert proxy.connections > 1
+
+
+async def test_an_answer_that_comes_twice(proxy: Proxy, redis_server: RedisServer) -> None:
+    """The second one is never taken for the answer to the next take, be it there before that or not."""
+    async with disturbed(proxy, redis_server, outages=0) as tried:
+        quota = TokenBucket(100, 3600)
+        for cost in range(1, 40):
+            proxy.mangle = (lambda answer: answer * 2) if cost % 2 else bytes
+            decision = await tried.limiter.take([Charge(quota, f"own {cost}", cost)])
+            assert decision.remaining == 100 - cost
+        proxy.mangle = bytes
+        await tried.until_degraded() if False else None
+
+
+async def test_lines_that_are_cut(proxy: Proxy, redis_server: RedisServer) -> None:
+    """While nothing is under way nobody even notices."""
+    async with disturbed(proxy, redis_server, outages=0) as tried:
+        for number in range(5):
+            proxy.cut()
+            await asyncio.sleep(0.01)
+            await tried.takes(5, f"{number} {{}}")
+
+
+async def test_lines_that_are_killed_in_the_middle(proxy: Proxy, redis_server: RedisServer) -> None:
+    """Whoever was under way is decided here, and the next one who tries is back."""
+    async with disturbed(proxy, redis_server) as tried:
+        proxy.delay = 0.1
+        waiting = asyncio.create_task(tried.take())
+        await asyncio.sleep(0.03)
+        asked(redis_server, "CLIENT", "KILL", "TYPE", "normal")
+        proxy.delay = 0.0
+        assert (await waiting).degraded
+
+
+# Those who leave
+
+
+async def test_a_flood_of_takes_that_are_given_up(proxy: Proxy, redis_server: RedisServer) -> None:
+    """No connection is lost by it, no neighbour disturbed, and what was sent is charged once."""
+    async with disturbed(proxy, redis_server, outages=0) as tried:
+        proxy.delay = 0.005
+        for number in range(40):
+            leaving = [asyncio.ensure_future(tried.limiter.rate_limit(f"gone {number}")) for _ in range(20)]
+            staying = asyncio.create_task(tried.take(f"there {number}"))
+            await asyncio.sleep(0.001 * (number % 8))
+            for each in leaving:
+                each.cancel()
+            assert not (await staying).degraded
+            await asyncio.gather(*leaving, return_exceptions=True)
+        proxy.delay = 0.0
+        assert proxy.connections == 1
+        assert [d.remaining for d in tried.decisions[-40:]] == [QUOTA.burst - 1] * 40
