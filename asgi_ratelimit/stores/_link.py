@@ -7,12 +7,14 @@ import hashlib
 import re
 from collections.abc import Coroutine, Sequence
 from importlib.resources import files
+from itertools import count
+from random import getrandbits
 from typing import Any, TypeAlias, cast
 
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AuthenticationError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, InvalidResponse, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -42,6 +44,7 @@ class Link:
         self._pool = pool
         self._timeout = timeout
         self._connection: AbstractConnection | None = None
+        self._marks = count(getrandbits(48))
 
     async def evaluate(self, calls: Sequence[Call], submitted: float, *, asking: bool = False) -> list[Any]:
         """The script's reply to each call, or the error that Redis answered, all by the same deadline.
@@ -75,14 +78,16 @@ class Link:
 
     async def _evaluate(self, calls: Sequence[Call], asking: bool) -> list[Any]:
         """By its hash, as a rule; Redis forgets scripts at a restart, and then is sent the whole once."""
-        answers = await self._exchange([("EVALSHA", SCRIPT_SHA, *call) for call in calls], asking)
+        marks = [b"%d" % next(self._marks) for _ in calls]
+        commands = [("EVALSHA", SCRIPT_SHA, *call, mark) for call, mark in zip(calls, marks)]
+        answers = await self._exchange(commands, asking)
         unknown = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unknown:
-            again: list[Command] = [("EVALSHA", SCRIPT_SHA, *calls[at]) for at in unknown]
-            again[0] = ("EVAL", SCRIPT, *calls[unknown[0]])
+            again = [commands[at] for at in unknown]
+            again[0] = ("EVAL", SCRIPT, *again[0][2:])
             for at, answer in zip(unknown, await self._exchange(again, asking), strict=True):
                 answers[at] = answer
-        return answers
+        return list(map(_unmarked, answers, marks))
 
     async def _exchange(self, commands: Sequence[Command], asking: bool) -> list[Any]:
         """Send all commands at once, then read the answer to each; one that is an error hurts no other."""
@@ -105,6 +110,15 @@ class Link:
         if self._connection is None:
             self._connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
         return self._connection
+
+
+def _unmarked(answer: Any, mark: bytes) -> Any:
+    """The answer to the call with that mark. Raises ``InvalidResponse`` for one to another call."""
+    if isinstance(answer, ResponseError):
+        return answer
+    if isinstance(answer, list) and answer and answer[0] == mark:
+        return answer[1:]
+    raise InvalidResponse("that was no answer to what it was asked")
 
 
 def _packed(*command: str | bytes | int) -> bytes:

@@ -49,6 +49,7 @@ FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
 
 TAKE, BEST_EFFORT, SETTLE, RESET, TAKE_LATER = 1, 2, 3, 4, 5
 LOOK_ONLY = -1.0
+_TEXTS = {bytes, type(None)}
 _YES = ord("1")
 
 _QUOTA = struct.Struct("<Bfdddddd")
@@ -135,7 +136,8 @@ _PACKERS: dict[Any, Callable[[tuple[Any, ...], list[Action], dict[Quota, int]], 
 def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
     """For each take its decision and the states that it left, and for a look its decision, from the script's reply.
 
-    Raises ``StoreError`` where the script decided otherwise than ``decide`` does over the same states.
+    Raises ``StoreError`` where that makes no sense, or the script decided otherwise than ``decide`` does over the same
+    states.
     """
     now, verdicts, values = _parts(reply)
     if len(verdicts) != len(actions) or len(values) != sum([len(action.charges) for action in actions]):
@@ -164,11 +166,15 @@ def _agreed(take: Take, decision: Decision, states: Sequence[State | None], verd
     return decision, states
 
 
-def _parts(reply: Reply) -> tuple[float, bytes, Reply]:
-    now, verdicts, *values = reply
-    if now is None or verdicts is None:
-        raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
-    return float(now), verdicts, values
+def _parts(reply: object) -> tuple[float, bytes, Reply]:
+    """The time, the verdicts and the values in a reply, whatever it is."""
+    if isinstance(reply, list) and len(reply) >= 2 and reply[1] is not None and _TEXTS.issuperset(map(type, reply)):
+        now, verdicts, *values = reply
+        try:
+            return float(now), verdicts, values
+        except (TypeError, ValueError):  # no time at all
+            pass
+    raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
 
 
 def unpack_state(quota: Quota, value: bytes | None) -> State | None:

@@ -21,6 +21,7 @@
 --          a reset        B 4, H 1, d 0, H charges, and for each charge  H number of the quota, d 0
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
+-- ARGV[5]  a mark of this call, to tell its reply from others
 --
 -- A value is packed: B format, f period_us, d last, H era, and then
 --          of a token bucket (format 1)    d level
@@ -29,7 +30,7 @@
 -- and, where there are any, B holes, B ids, for each hole d, d, and for each id d. What has another format, or was
 -- written under another period, counts as never used.
 --
--- Reply    { the time, one character for each take or settlement ('1' allowed or done, '0' not),
+-- Reply    { the mark, the time, one character for each take or settlement ('1' allowed or done, '0' not),
 --            then for each charge the value of its key before, false where there was none }
 --
 -- Packed numbers are little-endian; d is a double and keeps every whole microsecond, which tostring would not.
@@ -803,4 +804,4 @@ while at <= #todo do
   at = after
 end
 
-return { string.format('%.0f', now), table.concat(verdicts), unpack(before) }
+return { ARGV[5], string.format('%.0f', now), table.concat(verdicts), unpack(before) }
