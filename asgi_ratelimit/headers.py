@@ -36,11 +36,11 @@ def render(decision: Decision) -> list[Header]:
 
 def draft(decisions: Sequence[Decision]) -> list[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
-    states = decisions[0].states if len(decisions) == 1 else [state for each in decisions for state in each.states]
-    if len(states) == 1:
-        (state,) = states
+    if len(decisions) == 1 and len(decisions[0].states) == 1:
+        (state,) = decisions[0].states
         described, form, _ = _described(state.quota)
         return [(b"ratelimit-policy", described), (b"ratelimit", _standing(form, state))]
+    states = [state for each in decisions for state in each.states]
     quotas = [state.quota for state in states]
     if len({quota.name for quota in quotas}) == len(quotas):
         all_described = list(map(_described, quotas))

@@ -41,9 +41,9 @@ class Exchange:
         assert self._send is not None
         if not self.started and message["type"] in _STARTS:
             self.started = True
-            dialect = self.gate.dialect
-            if dialect is not None and self.told:
-                message = {**message, "headers": [*message.get("headers", ()), *dialect(self.told)]}
+            dialect, told = self.gate.dialect, self.told
+            if dialect is not None and told:
+                message = {**message, "headers": [*message.get("headers", ()), *dialect(told)]}
         return self._send(message)
 
     @property

@@ -17,7 +17,7 @@ from ..headers import dialect
 from ..hooks import Hook, Hooks
 from ..limiter import as_store
 from ..quota_text import QuotaLike
-from ..stores import Store
+from ..stores import MemoryStore, Store
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
@@ -65,6 +65,7 @@ class RateLimitMiddleware:
         self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error))
         self._terms = self._rulebook.terms
         self._store = as_store(store)
+        self._take_now = self._store.take_now if isinstance(self._store, MemoryStore) else None
         self._gate = Gate(name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +78,12 @@ class RateLimitMiddleware:
         except Denied:
             await answer_unavailable(scope, send)
             return
-        decisions = await self._store.take(bill.takes) if bill is not None else []
+        if bill is None:
+            decisions: list[Decision] = []
+        elif self._take_now is not None:
+            decisions = self._take_now(bill.takes)
+        else:
+            decisions = await self._store.take(bill.takes)
         if bill is not None and (not bill.is_usual or self._gate.hooks):
             decisions = self._gate.noted(bill, decisions)
         outer = exchange_of(scope)
