@@ -335,3 +335,18 @@ async def test_each_charge_is_read_and_written_once(client: redis.Redis, remote:
     for seen in ({"get": 3, "set": 3}, {"get": 6, "set": 6}, {"get": 9, "set": 6}):
         await limiter.pace("key", max_delay=10)
         assert commands.seen == seen
+
+
+@KINDS
+async def test_the_last_eight_settlements_are_remembered(
+    quota: Quota, client: redis.Redis, remote: RedisStore, clock: SteppedClock
+) -> None:
+    """The same ones in both stores, so that a state stays small however much is given back."""
+    memory = MemoryStore(clock=clock)
+    for store in (remote, memory):
+        limiter = Limiter(quota, store=store)
+        for decision in [await limiter.pace("key") for _ in range(12)]:
+            await limiter.cancel(decision)
+    ((_, kept),) = memory._buckets.values()
+    assert len(kept[4]) == len(set(kept[4])) == 8
+    assert unpack_state(quota, client.get(KEY)) == kept

@@ -493,6 +493,18 @@ async def test_a_cancelled_take_frees_every_quota(store: Store) -> None:
     assert await delays(limiter, 2) == [decisions[12].delay, pytest.approx(10.5)]
 
 
+async def test_a_free_slot_that_is_over_when_another_quota_has_room(store: Store) -> None:
+    """The one at 0.5 s is of no use to a take that another quota holds up for 10 s: both book at the later end."""
+    even, fixed = replace(EVEN, name="even"), replace(FIXED, name="fixed")
+    limiter = Limiter([even, fixed], store=store)
+    await limiter.rate_limit("key", {"fixed": 10})
+    decisions = [await limiter.pace("key", {"even": 1}) for _ in range(151)]
+    await limiter.cancel(decisions[5])
+    assert [(await limiter.peek("key", {name: 1})).retry_after for name in ("even", "fixed")] == [0.5, 10.0]
+    assert await delays(limiter, 2) == [pytest.approx(15.1), pytest.approx(15.2)]
+    assert (await limiter.pace("key", {"even": 1})).delay == 0.5
+
+
 # Costs by name, and costs that cannot be.
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
+from asgi_ratelimit.algorithms import fixed_window, rolling_window
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.errors import QuotaError
 from asgi_ratelimit.limiter import Limiter
@@ -229,6 +230,18 @@ async def test_a_paced_take_past_the_longest_wait_books_nothing(store: Store) ->
     assert (refused.allowed, refused.retry_after) == (False, 1)
     assert [(state.allowed, state.retry_after) for state in refused.states] == [(True, 0), (False, 1), (True, 0)]
     assert (await limiter.pace("key", {"fixed": 1, "a": 1})).delay == 10
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "quota", "core"),
+    [(fixed_window, FIXED, (105.0, 3.0)), (rolling_window, ROLLING, ((100.0, 2.0), (1051.0, 3.0)))],
+    ids=["fixed", "rolling"],
+)
+def test_what_is_over_leaves_no_gap(algorithm: Any, quota: Quota, core: Any) -> None:
+    """A window that has passed, behind one that is booked ahead, is not noted as a place to go to."""
+    state = (core, 1_010e6, 0.0, (), ())
+    given_back = algorithm.give_back(quota, state, 1_040e6, 1_000e6, 100.0, 2.0, 2.0)
+    assert given_back[3] == ()
 
 
 CHANGES = [

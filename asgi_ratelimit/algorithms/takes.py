@@ -246,45 +246,27 @@ def _grant(
     take: Take, granted: float, before: list[State], after: list[State], delay_us: float, now: float
 ) -> Decision:
     told = tuple([_quota_state(charge.quota, state, now, 0.0) for charge, state in zip(take.charges, after)])
-    least = min(told, key=_remaining)
+    least = told[0] if len(told) == 1 else min(told, key=_remaining)
+    delay, ready_at = delay_us / SECOND_US, (now + delay_us) / SECOND_US
+    left, reset = least.remaining, least.reset_after
     return Decision(
-        allowed=True,
-        granted=granted,
-        delay=delay_us / SECOND_US,
-        retry_after=0.0,
-        remaining=least.remaining,
-        reset_after=least.reset_after,
-        ready_at=(now + delay_us) / SECOND_US,
-        quota=least.quota,
-        states=told,
-        take=take,
-        before=before,
-        now_us=now,
+        True, granted, delay, 0.0, left, reset, ready_at, least.quota, told, False, False, take, before, now
     )
 
 
 def _refusal(take: Take, before: list[State], waits: list[float], longest: float, now: float) -> Decision:
+    patience = take.max_wait_us
     told = tuple(
         [
-            _quota_state(charge.quota, state, now, _past(own, take.max_wait_us))
+            _quota_state(charge.quota, state, now, _past(own, patience))
             for charge, state, own in zip(take.charges, before, waits)
         ]
     )
-    worst = max(told, key=_retry_after)
-    retry_after = _past(longest, take.max_wait_us) / SECOND_US
+    worst = told[0] if len(told) == 1 else max(told, key=_retry_after)
+    retry_after = _past(longest, patience) / SECOND_US
+    left, reset, ready_at = worst.remaining, worst.reset_after, now / SECOND_US + retry_after
     return Decision(
-        allowed=False,
-        granted=0,
-        delay=0.0,
-        retry_after=retry_after,
-        remaining=worst.remaining,
-        reset_after=worst.reset_after,
-        ready_at=now / SECOND_US + retry_after,
-        quota=worst.quota,
-        states=told,
-        take=take,
-        before=before,
-        now_us=now,
+        False, 0, 0.0, retry_after, left, reset, ready_at, worst.quota, told, False, False, take, before, now
     )
 
 

@@ -232,14 +232,9 @@ def reset_us(quota: TokenBucket, state: State, now: float) -> float:
 
 def left(quota: TokenBucket, state: State, now: float) -> float:
     """The whole units that could be taken now, one by one."""
-    units = _left_at_end(quota, state, now)
-    for start, size in _holes_after(quota, state[3], now - state[1]):
-        units += math.floor(max(min(size, quota.cap - start), 0.0) / quota.period_us)
-    return units
-
-
-def _left_at_end(quota: TokenBucket, state: State, now: float) -> float:
-    return _units_at(quota, drained(quota, state[0], now - state[1]))
+    level, last, _, holes, _ = state
+    units = _units_at(quota, drained(quota, level, now - last))
+    return units + _units_in_holes(quota, holes, now - last) if holes else units
 
 
 def _units_at(quota: TokenBucket, level: float) -> float:
@@ -250,15 +245,28 @@ def _units_at(quota: TokenBucket, level: float) -> float:
     return units if level <= quota.cap - units * quota.period_us else max(units - 1.0, 0.0)
 
 
+def _units_in_holes(quota: TokenBucket, holes: Holes, elapsed: float) -> float:
+    units = 0.0
+    for start, size in _holes_after(quota, holes, elapsed):
+        units += math.floor(max(min(size, quota.cap - start), 0.0) / quota.period_us)
+    return units
+
+
 def outlook(quota: TokenBucket, state: State, now: float) -> tuple[float, float, float]:
     """The whole units that could be taken now, and the microseconds until there is one more, and until all are.
 
     One more at the end of the tape, that is: where something was given back, there may be more even sooner.
     """
-    level, last, _, _, _ = state
-    enough = quota.cap - (_left_at_end(quota, state, now) + 1.0) * quota.period_us
-    more_us = min(_end_wait(quota, level, now - last, enough, 0.0), NEVER_US) if enough >= 0.0 else 0.0
-    return left(quota, state, now), more_us, reset_us(quota, state, now)
+    level, last, _, holes, _ = state
+    elapsed = now - last
+    left_now = drained(quota, level, elapsed)
+    units, more_us = _units_at(quota, left_now), 0.0
+    enough = quota.cap - (units + 1.0) * quota.period_us
+    if enough >= 0.0:
+        more_us = min(_end_wait(quota, level, elapsed, enough, 0.0), NEVER_US)
+    if holes:
+        units += _units_in_holes(quota, holes, elapsed)
+    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left_now, 0.0)
 
 
 def share(state: State, replicas: float) -> State:
