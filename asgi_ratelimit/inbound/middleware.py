@@ -12,7 +12,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._keys import DEFAULT_NAME
-from ..decision import OnError
+from ..decision import Decision, OnError
 from ..headers import dialect
 from ..hooks import Hook, Hooks
 from ..limiter import as_store
