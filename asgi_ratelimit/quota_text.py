@@ -33,6 +33,15 @@ def parse_quotas(text: str, *, default_burst: float | None = None) -> tuple[Quot
     return tuple(quotas)
 
 
+def parse_period(text: str) -> float:
+    """The seconds that a text such as ``"10 minutes"`` or ``"day"`` stands for. Raises ``QuotaError``."""
+    parser = _Parser(text, 0, len(text))
+    seconds = parser.period()
+    if parser.peek():
+        raise parser.error("is not understood here")
+    return seconds
+
+
 def _is_digit(character: str) -> bool:
     return "0" <= character <= "9"
 

@@ -1,0 +1,217 @@
+"""Penalties: who is refused again and again is blocked for a while, by buckets like any others.
+
+Three buckets of a key are kept beside those of its quotas, so that processes share them and no store knows of them:
+
+* ``penalty-block`` is asked along with every request that may be blocked, in the same take, at next to no cost. A
+  block is one booking that is larger than the bucket: it stands over the rim for as long as the block lasts.
+* ``penalty-strikes`` counts refusals, and only those of a key that is not blocked: their number is bounded.
+* ``penalty-blocks`` counts earlier blocks where they grow, and forgets one of them a day.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Final, TypeVar
+
+from .._keys import DEFAULT_NAME
+from ..decision import Charge, Decision, Take
+from ..errors import ConfigurationError, QuotaError
+from ..limiter import as_key, as_store, checked_name
+from ..quota_text import parse_period
+from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
+from ..stores import Store
+
+RATE: Final = 1024.0
+"""Units that a block drains in a second."""
+
+BLOCKED = TokenBucket(RATE, 1.0, burst=1, name="penalty-block")
+"""Is over its rim while a key is blocked; from full to empty it takes less than a millisecond."""
+
+EARLIER = TokenBucket(1, 86_400.0, burst=32, name="penalty-blocks")
+"""Earlier blocks."""
+
+LOOK: Final = 1 / 16_384
+"""What it costs to look whether a key is blocked: so little that thousands of looks at once fill nothing."""
+
+_SOON = 0.005
+"""Seconds in which an unblocked bucket is certainly empty, and a blocked one certainly not."""
+
+T = TypeVar("T")
+
+logger = logging.getLogger("asgi_ratelimit")
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a while.
+
+    Durations are texts such as ``"10 minutes"``, or seconds; ``within`` is as long as the block unless given. With a
+    ``growth`` of 2 each further block is twice as long, up to ``longest``; one earlier block a day is forgotten.
+    Raises ``ConfigurationError`` for what cannot be.
+    """
+
+    block_for: str | float
+    _: KW_ONLY
+    after: int = 1
+    within: str | float | None = None
+    growth: float = 1.0
+    longest: str | float = "1 day"
+
+    shortest_s: float = field(init=False, repr=False, compare=False)
+    """The first block in seconds."""
+    longest_s: float = field(init=False, repr=False, compare=False)
+    """The longest block in seconds."""
+    strikes: Quota | None = field(init=False, repr=False, compare=False)
+    """How many refusals go unpunished; ``None``: not one."""
+
+    def __post_init__(self) -> None:
+        shortest = _seconds("block_for", self.block_for)
+        within = shortest if self.within is None else _seconds("within", self.within)
+        _require_numbers(self.after, self.growth)
+        strikes = None
+        if self.after > 1:
+            strikes = RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
+        object.__setattr__(self, "shortest_s", shortest)
+        object.__setattr__(self, "longest_s", max(shortest, _seconds("longest", self.longest)))
+        object.__setattr__(self, "strikes", strikes)
+
+    def seconds(self, earlier: int) -> float:
+        """How long a block lasts that comes after so many earlier ones."""
+        return min(self.shortest_s * self.growth**earlier, self.longest_s)
+
+
+class Blocks:
+    """Who is blocked, under the name of a rule or middleware: to see, to lift, and to block by hand.
+
+    ``store`` is its store or URL, and ``name`` its name. Keys are what its key function returns: an address, or the
+    key of a header, ``header("x-api-key").of(scope)``. Every verb but ``block`` may raise ``StoreError``.
+    """
+
+    def __init__(self, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
+        self._store = as_store(store)
+        self._name = checked_name(name)
+
+    async def blocked_for(self, key: str | bytes) -> float:
+        """The seconds for which ``key`` is still blocked; 0.0: it is not."""
+        return (await self._store.peek(Take((look(self._name, as_key(key)),)))).retry_after
+
+    async def block(self, key: str | bytes, block_for: str | float) -> bool:
+        """Block ``key`` for a duration such as ``"1 day"``, or seconds; false: it was blocked before, and still is."""
+        return await _block(self._store, self._name, as_key(key), _seconds("block_for", block_for))
+
+    async def lift(self, key: str | bytes) -> None:
+        """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas are what they were."""
+        await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in (BLOCKED, _STRIKES, EARLIER)])
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A penalty that hangs over a key, under the name of a rule."""
+
+    penalty: Penalty
+    name: str
+    key: str
+
+    @property
+    def look(self) -> Charge:
+        """What asks, within a take, whether the key is blocked."""
+        return look(self.name, self.key)
+
+    async def strike(self, store: Store) -> float:
+        """Count a refusal of a key that is not blocked; the seconds for which it is blocked now, 0.0 for not yet."""
+        if self.penalty.strikes is not None:
+            strike = Charge(self.penalty.strikes, self.key, 1, self.name)
+            decision = await _one(store, (strike, self.look))
+            if decision.allowed or is_blocked(decision):
+                return 0.0
+        earlier = await self._earlier(store)
+        seconds = self.penalty.seconds(earlier)
+        if not await _block(store, self.name, self.key, seconds):
+            return 0.0
+        logger.warning("the key %r is blocked by the rule %r for %g s", self.key, self.name, seconds)
+        await self._remember(store)
+        return seconds
+
+    async def _earlier(self, store: Store) -> int:
+        if self.penalty.growth == 1:
+            return 0
+        state = (await store.peek(Take((self._block,)))).states[0]
+        return round(EARLIER.burst) - state.remaining
+
+    async def _remember(self, store: Store) -> None:
+        if self.penalty.growth != 1:
+            await _one(store, (self._block,))
+        await store.reset([Charge(_STRIKES, self.key, 1, self.name)])
+
+    @property
+    def _block(self) -> Charge:
+        return Charge(EARLIER, self.key, 1, self.name)
+
+
+def look(name: str, key: str) -> Charge:
+    """What asks, within a take, whether a key is blocked under a name."""
+    return Charge(BLOCKED, key, LOOK, name)
+
+
+def is_blocked(decision: Decision) -> bool:
+    """Whether it was a block that refused."""
+    return any(state.quota.name == BLOCKED.name and not state.allowed for state in decision.states)
+
+
+def without_looks(decision: Decision) -> Decision:
+    """A decision as it would have been without asking for blocks: what clients are told, and what is settled."""
+    if decision.take is None or not decision.states:
+        return decision
+    kept = [number for number, state in enumerate(decision.states) if state.quota.name != BLOCKED.name]
+    states = tuple([decision.states[number] for number in kept])
+    binding = min(states, key=lambda state: (state.allowed, -state.retry_after, state.remaining))
+    return replace(
+        decision,
+        retry_after=binding.retry_after,
+        remaining=binding.remaining,
+        reset_after=binding.reset_after,
+        quota=binding.quota,
+        states=states,
+        take=replace(decision.take, charges=_only(decision.take.charges, kept)),
+        before=None if decision.before is None else list(_only(decision.before, kept)),
+        times_us=None if decision.times_us is None else _only(decision.times_us, kept),
+    )
+
+
+_STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
+"""A bucket is told by the name of its quota: this one will do to forget strikes."""
+
+
+async def _block(store: Store, name: str, key: str, seconds: float) -> bool:
+    """Book what has drained altogether after so long; false where something else stands over the rim.
+
+    It is back at the rim a millisecond earlier, so that when the time is over there is room for any number of looks.
+    """
+    return (await _one(store, (Charge(BLOCKED, key, seconds * RATE, name),), _SOON)).allowed
+
+
+async def _one(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:
+    return (await store.take((Take(charges, max_wait),)))[0]
+
+
+def _only(things: Sequence[T], kept: Sequence[int]) -> tuple[T, ...]:
+    return tuple([things[number] for number in kept])
+
+
+def _seconds(what: str, duration: str | float) -> float:
+    try:
+        seconds = parse_period(duration) if isinstance(duration, str) else duration
+    except QuotaError as error:
+        raise ConfigurationError(f'{what}: {duration!r} is no duration: {what}="10 minutes", or seconds') from error
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.1 <= seconds <= MAX_PERIOD:
+        raise ConfigurationError(f'{what} must be from 0.1 s to 400 days, not {duration!r}: {what}="10 minutes"')
+    return seconds
+
+
+def _require_numbers(after: int, growth: float) -> None:
+    if not isinstance(after, int) or isinstance(after, bool) or after < 1:
+        raise ConfigurationError(f'after must be a number of refusals, not {after!r}: Penalty("10 minutes", after=5)')
+    if not isinstance(growth, (int, float)) or isinstance(growth, bool) or not 1 <= growth <= 1000:
+        raise ConfigurationError(f'growth must be from 1 to 1000, not {growth!r}: Penalty("10 minutes", growth=2)')
