@@ -11,6 +11,8 @@ from .errors import (
     StoreUnavailable,
 )
 from .inbound import (
+    Blocks,
+    Penalty,
     RateLimit,
     RateLimited,
     RateLimitMiddleware,
@@ -32,6 +34,7 @@ from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, RedisStore, Store, open_store
 
 __all__ = [
+    "Blocks",
     "Charge",
     "ConfigurationError",
     "Decision",
@@ -39,6 +42,7 @@ __all__ = [
     "Limiter",
     "MemoryStore",
     "PaceTimeout",
+    "Penalty",
     "Quota",
     "QuotaError",
     "QuotaState",

@@ -7,6 +7,7 @@ import pytest
 import asgi_ratelimit
 
 NAMES = [
+    "Blocks",
     "Charge",
     "ConfigurationError",
     "Decision",
@@ -14,6 +15,7 @@ NAMES = [
     "Limiter",
     "MemoryStore",
     "PaceTimeout",
+    "Penalty",
     "Quota",
     "QuotaError",
     "QuotaState",

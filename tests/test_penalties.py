@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Charge, ConfigurationError, Decision, MemoryStore, Store, Take, TokenBucket
-from asgi_ratelimit.inbound.penalties import BLOCKED, Blocks, Penalty, Sentence, is_blocked, look, without_looks
+from asgi_ratelimit.inbound.penalties import BLOCKED, Blocks, Look, Penalty, is_blocked, look, without_looks
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -23,8 +23,9 @@ QUOTA = TokenBucket(2, 60, name="own")
 KEY = "192.0.2.1"
 
 
-def sentence(penalty: Penalty, key: str = KEY) -> Sentence:
-    return Sentence(penalty, "login", key)
+def over(key: str, penalty: Penalty) -> Look:
+    """The look of a key that this penalty hangs over."""
+    return look("login", key, penalty)
 
 
 async def decide(store: Store, key: str = KEY) -> Decision:
@@ -39,7 +40,7 @@ async def blocked_for(store: Store, key: str = KEY) -> float:
 
 async def strike(store: Store, penalty: Penalty, times: int) -> list[float]:
     """What each of so many strikes in a row brings."""
-    return [await sentence(penalty).strike(store) for _ in range(times)]
+    return [await over(KEY, penalty).strike(store) for _ in range(times)]
 
 
 @pytest.mark.parametrize("after", [1, 2, 5])
@@ -123,7 +124,7 @@ async def test_who_is_blocked_gets_no_strikes(store: Store) -> None:
 async def test_many_strikes_at_once_are_one_block(store: Store) -> None:
     """Of many requests that are refused together one imposes the block, and it is as long as one."""
     penalty = Penalty(60, after=3)
-    brought = await asyncio.gather(*[sentence(penalty).strike(store) for _ in range(50)])
+    brought = await asyncio.gather(*[over(KEY, penalty).strike(store) for _ in range(50)])
     assert sorted(brought) == [0.0] * 49 + [60.0]
     assert await blocked_for(store) == pytest.approx(60.0, abs=A_MOMENT)
 
@@ -163,8 +164,8 @@ async def test_to_look_costs_nothing_that_counts(store: Store) -> None:
 
 async def test_a_block_is_told_in_the_log(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     """Once, by the rule and the key, in a form that no key can break out of."""
-    await sentence(Penalty(60), "a\nb").strike(store)
-    await sentence(Penalty(60), "a\nb").strike(store)
+    await over("a\nb", Penalty(60)).strike(store)
+    await over("a\nb", Penalty(60)).strike(store)
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
         (logging.WARNING, "the key 'a\\nb' is blocked by the rule 'login' for 60 s")
     ]

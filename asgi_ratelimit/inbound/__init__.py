@@ -5,10 +5,13 @@ from __future__ import annotations
 from .dependency import RateLimit, limited_responses
 from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .middleware import RateLimitMiddleware
+from .penalties import Blocks, Penalty
 from .refused import RateLimited
 from .rules import Rule
 
 __all__ = [
+    "Blocks",
+    "Penalty",
     "RateLimit",
     "RateLimitMiddleware",
     "RateLimited",

@@ -5,6 +5,7 @@ Annotations stand as they are, not as text: FastAPI reads them to see what to pa
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -20,7 +21,8 @@ from ..stores import Store
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
-from .lines import Denied, Line, Terms
+from .lines import Denied, Terms
+from .penalties import Penalty, checked_penalty
 from .refused import RateLimited
 from .responses import Refusal
 from .rulebook import Defaults
@@ -32,8 +34,8 @@ _CLIENT_IP = client_ip()
 class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key`` and ``cost`` are as in ``Rule``, functions included. One instance is one limit, which all its
-    routes share: on a router it is for the whole router. ``key`` and ``store`` are those of the
+    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. One instance is one limit,
+    which all its routes share: on a router it is for the whole router. ``key`` and ``store`` are those of the
     ``RateLimitMiddleware`` around the app, if there is one, and otherwise the client's address and this process's
     memory. Without a ``name`` the limit is known by the module and line that it is written in.
 
@@ -51,9 +53,11 @@ class RateLimit:
         name: str | None = None,
         store: "Store | str | None" = None,
         on_error: "OnError | None" = None,
+        penalty: "Penalty | None" = None,
     ) -> None:
         name = _place(sys._getframe(1)) if name is None else checked_name(name)
         self._line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
+        self._line.penalty = checked_penalty(penalty)
         self._terms = Terms([self._line])
         self._inherits_key = key is None
         self._gate: Gate | None = None
@@ -101,7 +105,7 @@ class RateLimit:
         if self._inherits_key and gate is not self._gate:
             line = self._line
             self._gate = gate
-            self._terms = Terms([Line(line.name, line.quota, gate.key, line.cost, on_error=line.on_error)])
+            self._terms = Terms([replace(line, key=gate.key)])
         return self._terms
 
 

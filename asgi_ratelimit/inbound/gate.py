@@ -12,6 +12,7 @@ from ..hooks import Hooks
 from ..stores import Store
 from .keys import KeyFunction
 from .lines import Bill
+from .penalties import penalized
 from .responses import Refusal
 
 
@@ -28,11 +29,13 @@ class Gate:
 
     async def decide(self, bill: Bill) -> list[Decision]:
         """The decision of a bill's take that is enforced, if there is one; hooks are told of all."""
-        return self.noted(bill, await self.store.take(bill.takes))
+        return await self.noted(bill, await self.store.take(bill.takes))
 
-    def noted(self, bill: Bill, decisions: list[Decision]) -> list[Decision]:
-        """Those decisions that are enforced, after hooks were told of all."""
+    async def noted(self, bill: Bill, decisions: list[Decision]) -> list[Decision]:
+        """Those decisions that are enforced, after penalties were imposed and hooks told of all."""
         enforced = decisions[: bill.is_enforced]
+        if bill.has_looks:
+            enforced = [await penalized(self.store, decision) for decision in enforced]
         shadows = [replace(decision, shadow=True) for decision in decisions[bill.is_enforced :]]
         if self.hooks:
             for decision in (*enforced, *shadows):

@@ -17,6 +17,7 @@ from ..limiter import as_key
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .keys import KeyFunction, ScopeKey
+from .penalties import Penalty, look
 from .rules import CostFunction, QuotaFunction
 
 logger = logging.getLogger("asgi_ratelimit")
@@ -40,6 +41,7 @@ class Line:
     _: KW_ONLY
     shadow: bool = False
     on_error: OnError | None = None
+    penalty: Penalty | None = None
     failed: bool = field(init=False, default=False)
     """Whether one of its functions has failed, which is logged once."""
 
@@ -103,11 +105,13 @@ class Bill:
     takes: tuple[Take, ...]
     is_enforced: bool
     """Whether the first take is no shadow rule's."""
+    has_looks: bool = False
+    """Whether some of its charges only ask whether a key is blocked."""
     is_usual: bool = field(init=False)
     """Whether it is one take that is enforced, and nothing else."""
 
     def __post_init__(self) -> None:
-        self.is_usual = self.is_enforced and len(self.takes) == 1
+        self.is_usual = self.is_enforced and len(self.takes) == 1 and not self.has_looks
 
 
 class Terms:
@@ -162,6 +166,7 @@ class Terms:
 def _bill(charged: Iterable[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
     """The takes for what each line comes to: one for all that are enforced, and one for each shadow rule."""
     enforced: dict[Bucket, Charge] = {}
+    looks: dict[Bucket, Charge] = {}
     shadows = []
     on_error: OnError | None = "allow"
     for line, charges in charged:
@@ -171,8 +176,12 @@ def _bill(charged: Iterable[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
             on_error = max(on_error, line.on_error, key=_STRICTNESS.index)
             for charge in charges:
                 enforced.setdefault(charge.bucket, charge)
+            if line.penalty:
+                asking = look(line.name, charges[0].key, line.penalty)
+                looks.setdefault(asking.bucket, asking)
     if enforced:
-        return Bill((Take(tuple(enforced.values()), on_error=on_error), *shadows), True)
+        enforcing = Take((*enforced.values(), *looks.values()), on_error=on_error)
+        return Bill((enforcing, *shadows), True, bool(looks))
     return Bill(tuple(shadows), False) if shadows else None
 
 

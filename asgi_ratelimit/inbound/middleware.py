@@ -22,6 +22,7 @@ from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
 from .lines import Denied
+from .penalties import Penalty
 from .refused import RateLimited, refuse
 from .responses import OnLimited, Refusal, answer_unavailable
 from .rulebook import Defaults, Rulebook
@@ -41,7 +42,8 @@ class RateLimitMiddleware:
     async, may return another answer. ``headers`` says in which dialect every answer tells what is left:
     ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"`` or ``None``.
     ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are told of
-    each decision. The store is closed at lifespan shutdown.
+    each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. The store is closed at lifespan
+    shutdown.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -60,9 +62,10 @@ class RateLimitMiddleware:
         on_limited: OnLimited | None = None,
         on_error: OnError | None = None,
         hooks: Iterable[Hook] = (),
+        penalty: Penalty | None = None,
     ) -> None:
         self.app = app
-        self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error))
+        self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error), penalty)
         self._terms = self._rulebook.terms
         self._store = as_store(store)
         self._take_now = self._store.take_now if isinstance(self._store, MemoryStore) else None
@@ -85,7 +88,7 @@ class RateLimitMiddleware:
         else:
             decisions = await self._store.take(bill.takes)
         if bill is not None and (not bill.is_usual or self._gate.hooks):
-            decisions = self._gate.noted(bill, decisions)
+            decisions = await self._gate.noted(bill, decisions)
         outer = exchange_of(scope)
         if outer is not None:
             outer.add(decisions, self._store)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final, TypeVar
 
 from .._keys import DEFAULT_NAME
-from ..decision import Charge, Decision, Take
-from ..errors import ConfigurationError, QuotaError
+from ..decision import Charge, Decision, QuotaState, Take
+from ..errors import ConfigurationError, QuotaError, StoreError
 from ..limiter import as_key, as_store, checked_name
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
@@ -82,6 +83,13 @@ class Penalty:
         return min(self.shortest_s * self.growth**earlier, self.longest_s)
 
 
+def checked_penalty(penalty: Penalty | None) -> Penalty | None:
+    """A penalty, or none; ``ConfigurationError`` for anything else."""
+    if penalty is None or isinstance(penalty, Penalty):
+        return penalty
+    raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
+
+
 class Blocks:
     """Who is blocked, under the name of a rule or middleware: to see, to lift, and to block by hand.
 
@@ -99,73 +107,75 @@ class Blocks:
 
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
         """Block ``key`` for a duration such as ``"1 day"``, or seconds; false: it was blocked before, and still is."""
-        return await _block(self._store, self._name, as_key(key), _seconds("block_for", block_for))
+        return await _block(self._store, look(self._name, as_key(key)), _seconds("block_for", block_for))
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas are what they were."""
         await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in (BLOCKED, _STRIKES, EARLIER)])
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """A penalty that hangs over a key, under the name of a rule."""
+@dataclass(slots=True)
+class Look(Charge):
+    """What asks, within a take, whether a key is blocked, and knows the penalty that hangs over it."""
 
-    penalty: Penalty
-    name: str
-    key: str
-
-    @property
-    def look(self) -> Charge:
-        """What asks, within a take, whether the key is blocked."""
-        return look(self.name, self.key)
+    penalty: Penalty | None = None
 
     async def strike(self, store: Store) -> float:
         """Count a refusal of a key that is not blocked; the seconds for which it is blocked now, 0.0 for not yet."""
-        if self.penalty.strikes is not None:
-            strike = Charge(self.penalty.strikes, self.key, 1, self.name)
-            decision = await _one(store, (strike, self.look))
-            if decision.allowed or is_blocked(decision):
-                return 0.0
-        earlier = await self._earlier(store)
-        seconds = self.penalty.seconds(earlier)
-        if not await _block(store, self.name, self.key, seconds):
+        if self.penalty is None or not await self._is_last(self.penalty, store):
+            return 0.0
+        earlier = Charge(EARLIER, self.key, 1, self.name)
+        seconds = self.penalty.seconds(await _taken(store, earlier) if self.penalty.growth > 1 else 0)
+        if not await _block(store, self, seconds):
             return 0.0
         logger.warning("the key %r is blocked by the rule %r for %g s", self.key, self.name, seconds)
-        await self._remember(store)
+        if self.penalty.growth > 1:
+            await _one(store, (earlier,))
+        await store.reset([Charge(_STRIKES, self.key, 1, self.name)])
         return seconds
 
-    async def _earlier(self, store: Store) -> int:
-        if self.penalty.growth == 1:
-            return 0
-        state = (await store.peek(Take((self._block,)))).states[0]
-        return round(EARLIER.burst) - state.remaining
-
-    async def _remember(self, store: Store) -> None:
-        if self.penalty.growth != 1:
-            await _one(store, (self._block,))
-        await store.reset([Charge(_STRIKES, self.key, 1, self.name)])
-
-    @property
-    def _block(self) -> Charge:
-        return Charge(EARLIER, self.key, 1, self.name)
+    async def _is_last(self, penalty: Penalty, store: Store) -> bool:
+        """Whether this refusal is one more than goes unpunished."""
+        if penalty.strikes is None:
+            return True
+        decision = await _one(store, (Charge(penalty.strikes, self.key, 1, self.name), self))
+        return not decision.allowed and not is_blocked(decision)
 
 
-def look(name: str, key: str) -> Charge:
+def look(name: str, key: str, penalty: Penalty | None = None) -> Look:
     """What asks, within a take, whether a key is blocked under a name."""
-    return Charge(BLOCKED, key, LOOK, name)
+    return Look(BLOCKED, key, LOOK, name, penalty)
 
 
 def is_blocked(decision: Decision) -> bool:
     """Whether it was a block that refused."""
-    return any(state.quota.name == BLOCKED.name and not state.allowed for state in decision.states)
+    return any(not state.allowed for look, state in _looks(decision))
+
+
+async def penalized(store: Store, decision: Decision) -> Decision:
+    """A decision after its penalties: a refusal is counted, and may now be one by a block.
+
+    All others are freed of their looks. What the store cannot count now goes unpunished, and so does what was decided
+    without it.
+    """
+    if is_blocked(decision):
+        return decision
+    refused = {charge.name for charge, state in _lines(decision) if not state.allowed}
+    for look, state in [] if decision.degraded else _looks(decision):
+        seconds = 0.0
+        with suppress(StoreError):
+            seconds = await look.strike(store) if look.name in refused else 0.0
+        if seconds:
+            return _now_blocked(decision, state, seconds)
+    return without_looks(decision)
 
 
 def without_looks(decision: Decision) -> Decision:
     """A decision as it would have been without asking for blocks: what clients are told, and what is settled."""
-    if decision.take is None or not decision.states:
+    kept = [number for number, (charge, _) in enumerate(_lines(decision)) if not isinstance(charge, Look)]
+    if decision.take is None or len(kept) == len(decision.states):
         return decision
-    kept = [number for number, state in enumerate(decision.states) if state.quota.name != BLOCKED.name]
-    states = tuple([decision.states[number] for number in kept])
+    states = _only(decision.states, kept)
     binding = min(states, key=lambda state: (state.allowed, -state.retry_after, state.remaining))
     return replace(
         decision,
@@ -180,16 +190,37 @@ def without_looks(decision: Decision) -> Decision:
     )
 
 
+def _now_blocked(decision: Decision, look: QuotaState, seconds: float) -> Decision:
+    """A refusal by quotas as one by the block that it has led to."""
+    blocked = replace(look, allowed=False, remaining=0, retry_after=seconds, reset_after=seconds, more_after=seconds)
+    states = tuple([blocked if state is look else state for state in decision.states])
+    return replace(decision, quota=blocked.quota, retry_after=seconds, remaining=0, reset_after=seconds, states=states)
+
+
+def _lines(decision: Decision) -> list[tuple[Charge, QuotaState]]:
+    return list(zip(decision.take.charges, decision.states)) if decision.take else []
+
+
+def _looks(decision: Decision) -> list[tuple[Look, QuotaState]]:
+    return [(charge, state) for charge, state in _lines(decision) if isinstance(charge, Look)]
+
+
 _STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
 """A bucket is told by the name of its quota: this one will do to forget strikes."""
 
 
-async def _block(store: Store, name: str, key: str, seconds: float) -> bool:
+async def _block(store: Store, look: Charge, seconds: float) -> bool:
     """Book what has drained altogether after so long; false where something else stands over the rim.
 
     It is back at the rim a millisecond earlier, so that when the time is over there is room for any number of looks.
     """
-    return (await _one(store, (Charge(BLOCKED, key, seconds * RATE, name),), _SOON)).allowed
+    return (await _one(store, (Charge(BLOCKED, look.key, seconds * RATE, look.name),), _SOON)).allowed
+
+
+async def _taken(store: Store, charge: Charge) -> int:
+    """How many units of a charge's quota are taken."""
+    state = (await store.peek(Take((charge,)))).states[0]
+    return round(charge.quota.most) - state.remaining
 
 
 async def _one(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:

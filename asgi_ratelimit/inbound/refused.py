@@ -14,6 +14,7 @@ from ..errors import RateLimitError
 from ..headers import retry_after
 from .exchange import Exchange
 from .gate import Gate
+from .penalties import is_blocked
 from .responses import Connection, answer_unavailable, is_outage
 
 
@@ -22,7 +23,7 @@ async def refuse(gate: Gate, exchange: Exchange, connection: Connection) -> None
     decision = exchange.decisions[-1]
     if len(exchange.decisions) > 1:
         await exchange.give_back()
-    if is_outage(decision):
+    if is_outage(decision) or is_blocked(decision):
         exchange.hide(decision)
     await gate.refusal.answer(exchange.told, decision, connection)
 

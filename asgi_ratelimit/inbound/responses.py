@@ -15,12 +15,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision
 from ..errors import ConfigurationError
 from ..headers import Header, names, retry_after
+from .penalties import is_blocked
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 """The answer to a refused connection: a response, or ``None`` for the usual one."""
 
 Connection: TypeAlias = tuple[Scope, Receive, Send]
 """What an ASGI app is called with."""
+
+Problem: TypeAlias = tuple[int, bytes, list[Header]]
+"""Status, body and headers of problem details."""
 
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
@@ -49,7 +53,8 @@ class Refusal:
             return
         own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
-            await _send_problem(violated(told), retry_after(decision), scope, send)
+            problem = _problem(violated(told), is_blocked(decision))
+            await _send_problem(problem, retry_after(decision), scope, send)
         else:
             await own(scope, receive, _adding(retry_after(decision), send))
 
@@ -67,7 +72,7 @@ class Refusal:
 async def answer_unavailable(scope: Scope, send: Send) -> None:
     """Tell a client that for want of a decision nobody may pass: 503, or a close."""
     if _can_answer(scope):
-        await _send_problem((), [(b"retry-after", b"1")], scope, send)
+        await _send_problem(_problem(()), [(b"retry-after", b"1")], scope, send)
     else:
         await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
 
@@ -100,17 +105,21 @@ def _adding(headers: list[Header], send: Send) -> Send:
     return adding_send
 
 
-async def _send_problem(violated: tuple[str, ...], more: list[Header], scope: Scope, send: Send) -> None:
-    status, body, headers = _problem(violated)
+async def _send_problem(problem: Problem, more: list[Header], scope: Scope, send: Send) -> None:
+    status, body, headers = problem
     kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
     await send({"type": f"{kind}.start", "status": status, "headers": [*headers, *more]})
     await send({"type": f"{kind}.body", "body": body})
 
 
 @lru_cache(maxsize=4096)
-def _problem(violated: tuple[str, ...]) -> tuple[int, bytes, list[Header]]:
-    """Status, body and headers of the problem details for the quotas that refused, or for the want of a store."""
-    status, problem = (429, _quota_exceeded(violated)) if violated else (503, _REDUCED_CAPACITY)
+def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
+    """The problem details for a block, for the quotas that refused, or for the want of a store."""
+    status, problem = 503, _REDUCED_CAPACITY
+    if is_blocked:
+        status, problem = 429, _ABNORMAL_USAGE
+    elif violated:
+        status, problem = 429, _quota_exceeded(violated)
     body = json.dumps({**problem, "status": status}).encode()
     headers = [
         (b"content-type", b"application/problem+json"),
@@ -128,6 +137,10 @@ def _quota_exceeded(violated: tuple[str, ...]) -> dict[str, object]:
     }
 
 
+_ABNORMAL_USAGE: dict[str, object] = {
+    "type": _TYPES + "abnormal-usage-detected",
+    "title": "Request not satisfied due to detection of abnormal request pattern",
+}
 _REDUCED_CAPACITY: dict[str, object] = {
     "type": _TYPES + "temporary-reduced-capacity",
     "title": "Request cannot be satisfied due to temporary server capacity constraints",

@@ -18,6 +18,7 @@ from ..quotas import Quota
 from .keys import KeyFunction, bound
 from .lines import Line, Terms
 from .paths import compiled, route_path
+from .penalties import Penalty, checked_penalty
 from .rules import CostFunction, QuotaFunction, Rule, as_cost, as_methods, as_on_error
 
 LONGEST_REMEMBERED = 256
@@ -50,8 +51,16 @@ class Rulebook:
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, naming the rule.
     """
 
-    def __init__(self, quota: QuotaLike | QuotaFunction | None, rules: Iterable[Rule], defaults: Defaults) -> None:
+    def __init__(
+        self,
+        quota: QuotaLike | QuotaFunction | None,
+        rules: Iterable[Rule],
+        defaults: Defaults,
+        penalty: Penalty | None = None,
+    ) -> None:
         self._own = () if quota is None else (defaults.line(quota),)
+        for line in self._own:
+            line.penalty = checked_penalty(penalty)
         self._own_terms = _terms(self._own)
         self._rules = []
         names = {defaults.name}
@@ -131,7 +140,7 @@ def _compiled(rule: Rule, defaults: Defaults) -> _Compiled:
         line = None if rule.quota is None else _specified(rule, defaults).line(rule.quota)
         is_final = (rule.only or rule.quota is None) and not rule.shadow
         if line is not None:
-            line.shadow = rule.shadow
+            line.shadow, line.penalty = rule.shadow, checked_penalty(rule.penalty)
         return _Compiled(pattern, as_methods(rule.methods), is_final, line)
     except ValueError as error:
         error.add_note(f"in {rule!r}")

@@ -12,6 +12,7 @@ from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..quota_text import QuotaLike
 from .keys import KeyFunction
+from .penalties import Penalty
 
 QuotaFunction: TypeAlias = Callable[[HTTPConnection], "QuotaLike | Awaitable[QuotaLike | None] | None"]
 """The quota of a connection, ``None`` for no limit."""
@@ -34,6 +35,8 @@ class Rule:
     ``on_error`` decides: ``"deny"`` answers with 503, all else lets the request through without this rule.
     ``on_error`` also says what happens without the store; where the rules of a request differ, the strictest decides.
 
+    A ``penalty`` blocks, for this rule, a key that it refuses again and again.
+
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
     """
@@ -48,6 +51,7 @@ class Rule:
     only: bool = False
     shadow: bool = False
     on_error: OnError | None = None
+    penalty: Penalty | None = None
 
 
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
