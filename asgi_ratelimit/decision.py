@@ -90,10 +90,11 @@ class Take:
     def _require_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
-        buckets = [charge.bucket for charge in self.charges]
-        for bucket in buckets:
-            if buckets.count(bucket) > 1:
-                raise ConfigurationError(f"two charges of one take are on the bucket {bucket}: add their costs up")
+        buckets = set()
+        for charge in self.charges:
+            if charge.bucket in buckets:
+                raise ConfigurationError(f"two charges are on the bucket {charge.bucket}: add their costs up")
+            buckets.add(charge.bucket)
 
     def _require_one_cost(self) -> None:
         if self.max_wait:

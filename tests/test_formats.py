@@ -350,3 +350,20 @@ async def test_the_last_eight_settlements_are_remembered(
     ((_, kept),) = memory._buckets.values()
     assert len(kept[4]) == len(set(kept[4])) == 8
     assert unpack_state(quota, client.get(KEY)) == kept
+
+
+@KINDS
+async def test_gaps_are_kept_in_order(
+    quota: Quota, client: redis.Redis, remote: RedisStore, clock: SteppedClock
+) -> None:
+    """In whatever order slots are given back, both stores keep the same, the soonest first."""
+    memory = MemoryStore(clock=clock)
+    for store in (remote, memory):
+        limiter = Limiter(quota, store=store)
+        decisions = [await limiter.pace("key") for _ in range(70)]
+        for number in (61, 15, 33, 47, 35):
+            await limiter.cancel(decisions[number])
+    ((_, kept),) = memory._buckets.values()
+    assert len(kept[3]) >= 3
+    assert list(kept[3]) == sorted(kept[3])
+    assert unpack_state(quota, client.get(KEY)) == kept

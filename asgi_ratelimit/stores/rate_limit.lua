@@ -804,4 +804,6 @@ while at <= #todo do
   at = after
 end
 
-return { ARGV[5], string.format('%.0f', now), table.concat(verdicts), unpack(before) }
+local reply = { ARGV[5], string.format('%.0f', now), table.concat(verdicts) }
+for i, value in ipairs(before) do reply[i + 3] = value end -- where unpack gives up beyond some thousands
+return reply
