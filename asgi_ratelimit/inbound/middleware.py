@@ -68,7 +68,7 @@ class RateLimitMiddleware:
         self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error), penalty)
         self._terms = self._rulebook.terms
         self._store = as_store(store)
-        self._take_now = self._store.take_now if isinstance(self._store, MemoryStore) else None
+        self._take_now = self._store.take_now if type(self._store) is MemoryStore else None
         self._gate = Gate(name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
