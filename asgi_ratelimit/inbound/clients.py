@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from starlette.types import Scope
@@ -20,13 +21,15 @@ from .addresses import (
     parse_address,
     parse_network,
 )
-from .scope_keys import ScopeKey
+from .scope_keys import ScopeKey, ScopeTest
 
 MAX_SEEN = 65_536
 """How many addresses are remembered with their keys, at the most."""
 
 UNREADABLE = "unreadable"
 """The one key of all peers whose address is none: where a client can forge its address, it can vary it at will."""
+
+_WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 
 UNIX = "unix"
 """What stands for a Unix socket's other end among the trusted proxies."""
@@ -38,10 +41,11 @@ logger = logging.getLogger("asgi_ratelimit")
 
 
 class Hop(NamedTuple):
-    """One end of a connection: its key, and whether what it says of those before it is believed."""
+    """One end of a connection: its address and key, and whether what it says of those before it is believed."""
 
     key: str | None
     trusted: bool
+    address: Address | None = None
 
 
 class client_ip(ScopeKey):  # noqa: N801  # a function to its users
@@ -72,7 +76,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
                 f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
             )
         named = [trusted_proxies] if isinstance(trusted_proxies, str) else [*trusted_proxies]
-        self._trusted = tuple(_networks(text for text in named if text != UNIX))
+        example = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])'
+        self._trusted = tuple(_networks([text for text in named if text != UNIX], example))
         self._unix = Hop(None, UNIX in named)
         self._prefix = ipv6_prefix
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
@@ -87,10 +92,27 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
+        return self._client(scope).key
+
+    def within(self, *networks: str) -> ScopeTest:
+        """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.
+
+        Raises ``ConfigurationError`` for none, or for what is neither.
+        """
+        found = tuple(_networks(networks, _WITHIN))
+        if not found:
+            raise ConfigurationError(f"within needs at least one network: {_WITHIN}")
+        return _Within(self, found)
+
+    def address(self, scope: Scope) -> Address | None:
+        """The address of the client of this scope, if it has one."""
+        return self._client(scope).address
+
+    def _client(self, scope: Scope) -> Hop:
         client = scope.get("client")
         peer = client[0] if client else None
         hop = self._seen.get(peer) or self._peer(peer, scope)
-        return self._forwarded(hop, scope) if hop.trusted else hop.key
+        return self._forwarded(hop, scope) if hop.trusted else hop
 
     def _peer(self, text: str | None, scope: Scope) -> Hop:
         """The peer, met for the first time."""
@@ -106,7 +128,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return self._hop(address)
         return self._remembered(text, address)
 
-    def _forwarded(self, hop: Hop, scope: Scope) -> str | None:
+    def _forwarded(self, hop: Hop, scope: Scope) -> Hop:
         """The first hop from the right that is no trusted proxy, or the last one that can be read."""
         lines = [value for name, value in scope["headers"] if name == self._header]
         for text in self._hops(lines):
@@ -118,7 +140,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
                 break
         if hop.key is None:
             self._warn_once(_NO_ADDRESS)
-        return hop.key
+        return hop
 
     def _read(self, text: str) -> Hop | None:
         """A forwarded hop, met for the first time; ``None`` for what is no address."""
@@ -132,7 +154,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         return hop
 
     def _hop(self, address: Address) -> Hop:
-        return Hop(client_of(address, self._prefix), is_in(address, self._trusted))
+        return Hop(client_of(address, self._prefix), is_in(address, self._trusted), address)
 
     def _is_unsure(self, address: Address, text: str, scope: Scope) -> bool:
         """Whether a private address may yet turn out to be a proxy's that should be trusted, and is not."""
@@ -157,12 +179,29 @@ def header_name(name: str, example: str) -> bytes:
     raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")
 
 
-def _networks(trusted_proxies: Iterable[str]) -> Iterator[Network]:
-    for text in trusted_proxies:
+class _Within(ScopeTest):
+    """Whether the client that a key sees is in some networks."""
+
+    def __init__(self, key: client_ip, networks: tuple[Network, ...]) -> None:
+        self._key = key
+        self._networks = networks
+        self._known = lru_cache(maxsize=MAX_SEEN)(partial(is_in, networks=networks))
+
+    def __repr__(self) -> str:
+        return f"{self._key!r}.within({', '.join(repr(str(network)) for network in self._networks)})"
+
+    def of(self, scope: Scope) -> bool:
+        """Whether the client of this scope is there."""
+        address = self._key.address(scope)
+        return address is not None and self._known(address)
+
+
+def _networks(texts: Iterable[str], example: str) -> Iterator[Network]:
+    for text in texts:
         try:
             yield parse_network(text)
         except ValueError as error:
-            raise ConfigurationError(f'{error}: client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])') from error
+            raise ConfigurationError(f"{error}: {example}") from error
 
 
 def _reader(header: bytes) -> Callable[[Sequence[bytes]], Iterator[str]]:

@@ -22,9 +22,10 @@ from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
 from .lines import Denied
+from .lists import Barred, Lists, Test
 from .penalties import Penalty
 from .refused import RateLimited, refuse
-from .responses import OnLimited, Refusal, answer_unavailable
+from .responses import OnLimited, Refusal, answer_barred, answer_unavailable
 from .rulebook import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
 
@@ -42,7 +43,8 @@ class RateLimitMiddleware:
     async, may return another answer. ``headers`` says in which dialect every answer tells what is left:
     ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"`` or ``None``.
     ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are told of
-    each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. The store is closed at lifespan
+    each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow`` and ``deny`` are functions
+    of the connection that say who is not limited here at all, and who never gets in. The store is closed at lifespan
     shutdown.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
@@ -63,10 +65,13 @@ class RateLimitMiddleware:
         on_error: OnError | None = None,
         hooks: Iterable[Hook] = (),
         penalty: Penalty | None = None,
+        allow: Test | None = None,
+        deny: Test | None = None,
     ) -> None:
         self.app = app
         self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error), penalty)
         self._terms = self._rulebook.terms
+        self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
         self._store = as_store(store)
         self._take_now = self._store.take_now if type(self._store) is MemoryStore else None
         self._gate = Gate(name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
@@ -75,9 +80,12 @@ class RateLimitMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, self._closing(send) if scope["type"] == "lifespan" else send)
             return
-        terms = self._terms(scope)
         try:
+            terms = None if self._lists is not None and await self._lists.allow(scope) else self._terms(scope)
             bill = None if terms is None else terms.bill(scope) if terms.is_plain else await terms.ask(scope)
+        except Barred:
+            await answer_barred(scope, send)
+            return
         except Denied:
             await answer_unavailable(scope, send)
             return

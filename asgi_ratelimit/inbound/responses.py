@@ -77,6 +77,14 @@ async def answer_unavailable(scope: Scope, send: Send) -> None:
         await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
 
 
+async def answer_barred(scope: Scope, send: Send) -> None:
+    """Tell a client that it never gets in: 429 without a time to come back, or a close."""
+    if _can_answer(scope):
+        await _send_problem(_problem((), True), [], scope, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": "access denied"})
+
+
 def is_outage(decision: Decision) -> bool:
     """Whether a refusal is for want of a store, and no quota has refused."""
     return decision.degraded and all(state.allowed for state in decision.states)

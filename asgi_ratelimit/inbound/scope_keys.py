@@ -28,6 +28,17 @@ class ScopeKey(ABC):
         """The key of the request with this scope."""
 
 
+class ScopeTest(ABC):
+    """A question about a connection that is answered off the ASGI scope."""
+
+    def __call__(self, connection: HTTPConnection) -> bool:
+        return self.of(connection.scope)
+
+    @abstractmethod
+    def of(self, scope: Scope) -> bool:
+        """The answer for the request with this scope."""
+
+
 class PathBound(ABC):
     """A key that wants to know the path of the rule it is used in."""
 
