@@ -12,6 +12,7 @@ from .errors import (
 )
 from .inbound import (
     Blocks,
+    Limits,
     Penalty,
     RateLimit,
     RateLimited,
@@ -23,6 +24,7 @@ from .inbound import (
     first_of,
     header,
     limited_responses,
+    limits,
     path_param,
     state,
     user,
@@ -40,6 +42,7 @@ __all__ = [
     "Decision",
     "FixedWindow",
     "Limiter",
+    "Limits",
     "MemoryStore",
     "PaceTimeout",
     "Penalty",
@@ -67,6 +70,7 @@ __all__ = [
     "first_of",
     "header",
     "limited_responses",
+    "limits",
     "open_store",
     "pace",
     "parse_quotas",

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocket
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import Decision, MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule, Store, header
+from asgi_ratelimit import (
+    Decision,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    Store,
+    header,
+    limits,
+)
 
 STORE = os.environ.get("STORE", "memory://")
 PATIENT = 20.0
@@ -98,3 +111,57 @@ def a_dependency_app() -> FastAPI:
 
 
 dependency_app = a_dependency_app()
+
+
+async def login(request: Request) -> Response:
+    return PlainTextResponse("", 200 if request.query_params["password"] == "right" else 401)
+
+
+async def priced(request: Request) -> Response:
+    return PlainTextResponse("ok", headers={"x-cost": request.query_params["cost"]})
+
+
+async def endless(request: Request) -> Response:
+    """Kilobytes, until nobody listens any more."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1000
+            await asyncio.sleep(0)
+
+    return StreamingResponse(chunks())
+
+
+async def report(request: Request) -> Response:
+    await limits(request).charge(float(request.query_params["pages"]))
+    return PlainTextResponse("report")
+
+
+def failures(status: int, headers: Headers) -> float:
+    return 1 if status >= 400 else 0
+
+
+def x_cost(status: int, headers: Headers) -> float | None:
+    return float(headers["x-cost"]) if "x-cost" in headers else None
+
+
+def kilobytes(status: int, headers: Headers, sent: int) -> float:
+    return sent / 1000
+
+
+def an_outcome_app() -> Starlette:
+    endpoints = {"/login": login, "/priced": priced, "/endless": endless, "/kilobytes": hello, "/report": report}
+    rules = [
+        Rule("/login", "3/day", settle=failures),
+        Rule("/priced", "100/day", settle=x_cost),
+        Rule("/endless", "1000000/day", settle=kilobytes, name="kilobytes"),
+        Rule("/kilobytes", "1000000/day", name="kilobytes"),
+        Rule("/report", "10/day"),
+    ]
+    return Starlette(
+        routes=[Route(path, endpoint) for path, endpoint in endpoints.items()],
+        middleware=[Middleware(RateLimitMiddleware, rules=rules, store=a_store(), key=header("x-client"))],
+    )
+
+
+outcome_app = an_outcome_app()

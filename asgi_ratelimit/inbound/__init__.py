@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .dependency import RateLimit, limited_responses
 from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
+from .limits import Limits, limits
 from .middleware import RateLimitMiddleware
 from .penalties import Blocks, Penalty
 from .refused import RateLimited
@@ -11,6 +12,7 @@ from .rules import Rule
 
 __all__ = [
     "Blocks",
+    "Limits",
     "Penalty",
     "RateLimit",
     "RateLimitMiddleware",
@@ -22,6 +24,7 @@ __all__ = [
     "first_of",
     "header",
     "limited_responses",
+    "limits",
     "path_param",
     "state",
     "user",

@@ -76,6 +76,7 @@ class RateLimit:
             return None
         exchange.add([decision], gate.store)
         if not decision.allowed:
+            await exchange.give_back()
             raise RateLimited(exchange, decision).let_answer(connection.scope)
         if not exchange.is_sending:
             _tell(exchange, response)

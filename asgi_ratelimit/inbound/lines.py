@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .keys import KeyFunction, ScopeKey
 from .penalties import Penalty, look
-from .rules import CostFunction, QuotaFunction
+from .rules import CostFunction, QuotaFunction, SettleFunction
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -42,6 +42,9 @@ class Line:
     shadow: bool = False
     on_error: OnError | None = None
     penalty: Penalty | None = None
+    settle: SettleFunction | None = None
+    counts: bool = False
+    """Whether ``settle`` asks for the bytes that were sent."""
     failed: bool = field(init=False, default=False)
     """Whether one of its functions has failed, which is logged once."""
 
@@ -68,16 +71,21 @@ class Line:
         key, cost = as_key(key), checked_cost(cost)
         return tuple([Charge(each, key, cost, self.name) for each in quotas_of(quota)])
 
+    def fail_to_settle(self, error: Exception) -> None:
+        """Log once that the settle function of this line has failed."""
+        self._log_once("requests stay charged as they were", error)
+
     def fail(self, error: Exception) -> None:
         """Log once that a function of this line has failed; raises ``Denied`` where nobody may pass then."""
-        if not self.failed:
-            self.failed = True
-            passes = "refused" if self.on_error == "deny" else "let through without it"
-            logger.error(
-                "a function of the rule %r failed, requests are %s: %r", self.name, passes, error, exc_info=error
-            )
+        passes = "refused" if self.on_error == "deny" else "let through without it"
+        self._log_once(f"requests are {passes}", error)
         if self.on_error == "deny":
             raise Denied from error
+
+    def _log_once(self, outcome: str, error: Exception) -> None:
+        if not self.failed:
+            self.failed = True
+            logger.error("a function of the rule %r failed, %s: %r", self.name, outcome, error, exc_info=error)
 
 
 async def _answer(function: Any, connection: HTTPConnection, answers: Answers) -> Any:
@@ -99,6 +107,15 @@ _parsed = lru_cache(maxsize=1024)(lambda text: as_quotas(parse_quotas(text)))
 
 
 @dataclass(slots=True, eq=False)
+class Due:
+    """Charges of one line that are settled when the answer is known: their places in the take of that number."""
+
+    line: Line
+    take: int
+    places: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
 class Bill:
     """What one request is charged: the take that is enforced, if any, and then those of the shadow rules."""
 
@@ -107,11 +124,13 @@ class Bill:
     """Whether the first take is no shadow rule's."""
     has_looks: bool = False
     """Whether some of its charges only ask whether a key is blocked."""
+    dues: tuple[Due, ...] = ()
+    """What is to be settled after the answer."""
     is_usual: bool = field(init=False)
     """Whether it is one take that is enforced, and nothing else."""
 
     def __post_init__(self) -> None:
-        self.is_usual = self.is_enforced and len(self.takes) == 1 and not self.has_looks
+        self.is_usual = self.is_enforced and len(self.takes) == 1 and not self.has_looks and not self.dues
 
 
 class Terms:
@@ -163,26 +182,34 @@ class Terms:
         return _bill([(line, line.charges(key)) for line, key in keyed if key is not None])
 
 
-def _bill(charged: Iterable[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
+def _bill(charged: Sequence[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
     """The takes for what each line comes to: one for all that are enforced, and one for each shadow rule."""
-    enforced: dict[Bucket, Charge] = {}
+    enforced: dict[Bucket, tuple[Line, Charge]] = {}
     looks: dict[Bucket, Charge] = {}
-    shadows = []
-    on_error: OnError | None = "allow"
+    for line, charges in charged:
+        for charge in () if line.shadow else charges:
+            enforced.setdefault(charge.bucket, (line, charge))
+        if line.penalty and charges and not line.shadow:
+            asking = look(line.name, charges[0].key, line.penalty)
+            looks.setdefault(asking.bucket, asking)
+    takes, lines = [], []
+    if enforced:
+        lines.append([line for line, _ in enforced.values()])
+        on_error = max((line.on_error for line in lines[0]), key=_STRICTNESS.index)
+        takes.append(Take((*(charge for _, charge in enforced.values()), *looks.values()), on_error=on_error))
     for line, charges in charged:
         if line.shadow and charges:
-            shadows.append(Take(charges, on_error=line.on_error))
-        elif charges:
-            on_error = max(on_error, line.on_error, key=_STRICTNESS.index)
-            for charge in charges:
-                enforced.setdefault(charge.bucket, charge)
-            if line.penalty:
-                asking = look(line.name, charges[0].key, line.penalty)
-                looks.setdefault(asking.bucket, asking)
-    if enforced:
-        enforcing = Take((*enforced.values(), *looks.values()), on_error=on_error)
-        return Bill((enforcing, *shadows), True, bool(looks))
-    return Bill(tuple(shadows), False) if shadows else None
+            lines.append([line] * len(charges))
+            takes.append(Take(charges, on_error=line.on_error))
+    return Bill(tuple(takes), bool(enforced), bool(looks), tuple(_dues(lines))) if takes else None
+
+
+def _dues(lines: Sequence[Sequence[Line]]) -> Iterator[Due]:
+    """What there is to settle of takes whose charges are of these lines."""
+    for take, each in enumerate(lines):
+        for line in dict.fromkeys(each):
+            if line.settle is not None:
+                yield Due(line, take, tuple([place for place, other in enumerate(each) if other is line]))
 
 
 _STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")

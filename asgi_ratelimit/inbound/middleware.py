@@ -21,13 +21,14 @@ from ..stores import MemoryStore, Store
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
-from .lines import Denied
+from .lines import Bill, Denied
 from .lists import Barred, Lists, Test
 from .penalties import Penalty
 from .refused import RateLimited, refuse
-from .responses import OnLimited, Refusal, answer_barred, answer_unavailable
+from .responses import Connection, OnLimited, Refusal, answer_barred, answer_unavailable
 from .rulebook import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
+from .settling import Settling
 
 _CLIENT_IP = client_ip()
 
@@ -75,6 +76,7 @@ class RateLimitMiddleware:
         self._store = as_store(store)
         self._take_now = self._store.take_now if type(self._store) is MemoryStore else None
         self._gate = Gate(name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
+        self._is_observed = bool(self._gate.hooks)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -89,22 +91,19 @@ class RateLimitMiddleware:
         except Denied:
             await answer_unavailable(scope, send)
             return
-        if bill is None:
-            decisions: list[Decision] = []
-        elif self._take_now is not None:
-            decisions = self._take_now(bill.takes)
-        else:
-            decisions = await self._store.take(bill.takes)
-        if bill is not None and (not bill.is_usual or self._gate.hooks):
-            decisions = await self._gate.noted(bill, decisions)
+        app, decisions = self.app, []
+        if bill is not None:
+            decisions = self._take_now(bill.takes) if self._take_now else await self._store.take(bill.takes)
+            if self._is_observed or not bill.is_usual:
+                app, decisions = await self._beyond_the_usual(bill, decisions)
         outer = exchange_of(scope)
         if outer is not None:
             outer.add(decisions, self._store)
-            await self._go_on(outer, scope, receive, send)
+            await self._go_on(app, decisions, outer, (scope, receive, send))
             return
         exchange = scope[SCOPE_KEY] = Exchange(self._gate, decisions, send)
         try:
-            await self._go_on(exchange, scope, receive, exchange)
+            await self._go_on(app, decisions, exchange, (scope, receive, exchange))
         except RateLimited as error:
             if exchange.started:
                 raise
@@ -116,12 +115,20 @@ class RateLimitMiddleware:
         finally:
             del scope[SCOPE_KEY]
 
-    def _go_on(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Delegate to the app, unless the last decision refused."""
-        decisions = exchange.decisions
+    def _go_on(
+        self, app: ASGIApp, decisions: list[Decision], exchange: Exchange, connection: Connection
+    ) -> Awaitable[None]:
+        """Delegate to the app, unless one of our decisions refused."""
         if not decisions or decisions[-1].allowed:
-            return self.app(scope, receive, send)
-        return refuse(self._gate, exchange, (scope, receive, send))
+            return app(*connection)
+        return refuse(self._gate, exchange, connection)
+
+    async def _beyond_the_usual(self, bill: Bill, decisions: list[Decision]) -> tuple[ASGIApp, list[Decision]]:
+        """The app that is to run, and the decisions that are enforced, where there is more to do than to enforce."""
+        enforced = await self._gate.noted(bill, decisions)
+        if not bill.dues:
+            return self.app, enforced
+        return Settling(self.app, self._store, bill, [*enforced, *decisions[bill.is_enforced :]]), enforced
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:

@@ -20,9 +20,12 @@ from .responses import Connection, answer_unavailable, is_outage
 
 async def refuse(gate: Gate, exchange: Exchange, connection: Connection) -> None:
     """Answer a request that the last decision refused, and give back what others had charged for it."""
-    decision = exchange.decisions[-1]
     if len(exchange.decisions) > 1:
         await exchange.give_back()
+    await _answer(gate, exchange, exchange.decisions[-1], connection)
+
+
+async def _answer(gate: Gate, exchange: Exchange, decision: Decision, connection: Connection) -> None:
     if is_outage(decision) or is_blocked(decision):
         exchange.hide(decision)
     await gate.refusal.answer(exchange.told, decision, connection)
@@ -57,7 +60,7 @@ class RateLimited(RateLimitError, HTTPException):
         if self.decision is None:
             await answer_unavailable(scope, send)
         else:
-            await refuse(exchange.gate, exchange, (scope, receive, send))
+            await _answer(exchange.gate, exchange, self.decision, (scope, receive, send))
 
 
 async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLimited | None:

@@ -19,7 +19,7 @@ from .keys import KeyFunction, bound
 from .lines import Line, Terms
 from .paths import compiled, route_path
 from .penalties import Penalty, checked_penalty
-from .rules import CostFunction, QuotaFunction, Rule, as_cost, as_methods, as_on_error
+from .rules import CostFunction, QuotaFunction, Rule, as_cost, as_methods, as_on_error, asks_for_bytes
 
 LONGEST_REMEMBERED = 256
 """Characters of a path whose rules are remembered; for longer ones they are looked up each time."""
@@ -141,6 +141,7 @@ def _compiled(rule: Rule, defaults: Defaults) -> _Compiled:
         is_final = (rule.only or rule.quota is None) and not rule.shadow
         if line is not None:
             line.shadow, line.penalty = rule.shadow, checked_penalty(rule.penalty)
+            line.settle, line.counts = rule.settle, rule.settle is not None and asks_for_bytes(rule.settle)
         return _Compiled(pattern, as_methods(rule.methods), is_final, line)
     except ValueError as error:
         error.add_note(f"in {rule!r}")

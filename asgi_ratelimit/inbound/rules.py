@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias
 
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
 from ..decision import OnError, checked_cost, checked_on_error
@@ -19,6 +21,12 @@ QuotaFunction: TypeAlias = Callable[[HTTPConnection], "QuotaLike | Awaitable[Quo
 
 CostFunction: TypeAlias = Callable[[HTTPConnection], "float | Awaitable[float]"]
 """The cost of a connection in units, 0 for nothing."""
+
+SettleFunction: TypeAlias = (
+    Callable[[int, Headers], "float | Awaitable[float | None] | None"]
+    | Callable[[int, Headers, int], "float | Awaitable[float | None] | None"]
+)
+"""The actual cost in units by status and headers of the answer, and the bytes of its body; ``None``: as charged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,11 @@ class Rule:
     ``on_error`` decides: ``"deny"`` answers with 503, all else lets the request through without this rule.
     ``on_error`` also says what happens without the store; where the rules of a request differ, the strictest decides.
 
+    The cost is charged before the app runs. ``settle(status, headers)``, sync or async, may then say what it really
+    came to: less is given back before the answer goes out, more is owed. With a third parameter it gets the number of
+    bytes that were sent, and is asked at the end of the answer, also where that breaks off. Where no answer begins,
+    because the client has gone, the charge stands.
+
     A ``penalty`` blocks, for this rule, a key that it refuses again and again.
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
@@ -50,8 +63,27 @@ class Rule:
     name: str | None = None
     only: bool = False
     shadow: bool = False
+    settle: SettleFunction | None = None
     on_error: OnError | None = None
     penalty: Penalty | None = None
+
+
+def asks_for_bytes(settle: SettleFunction) -> bool:
+    """Whether a settle function wants the bytes of an answer; ``ConfigurationError`` for what is no such function."""
+    taken = _parameters(settle) if callable(settle) else 0
+    if 2 <= taken <= 3:
+        return taken == 3
+    raise ConfigurationError(
+        f"settle is a function of the status and the headers, and of the bytes sent if it likes, not {settle!r}: "
+        "settle=lambda status, headers: 0 if status < 400 else 1"
+    )
+
+
+def _parameters(function: Callable[..., object]) -> int:
+    """How many arguments a function takes by position; those with a default do not count."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    known = inspect.signature(function).parameters.values()
+    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in known)
 
 
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:

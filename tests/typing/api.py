@@ -7,6 +7,7 @@ from typing import Annotated, assert_type
 from fastapi import Depends, FastAPI, Request
 from redis.asyncio import Redis
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
@@ -16,6 +17,7 @@ from asgi_ratelimit import (
     Charge,
     Decision,
     Limiter,
+    Limits,
     MemoryStore,
     PaceTimeout,
     Quota,
@@ -34,6 +36,7 @@ from asgi_ratelimit import (
     client_ip,
     header,
     limited_responses,
+    limits,
     open_store,
     pace,
     parse_quotas,
@@ -125,6 +128,19 @@ async def sorry(connection: HTTPConnection, decision: Decision) -> Response | No
     return PlainTextResponse(f"{decision.retry_after}") if connection.url.path != "/" else None
 
 
+async def kilobytes(status: int, headers: Headers, sent: int) -> float | None:
+    return sent / 1000 if "x-free" not in headers else None
+
+
+async def endpoint(request: Request, own: Annotated[Limits, Depends(limits)]) -> None:
+    """The limits of a request inside its endpoint."""
+    await limits(request).charge(5, name="uploads")
+    await own.refund(2)
+    await own.settle(0, name="uploads")
+    assert_type(own.decisions, tuple[Decision, ...])
+    assert_type(own.decision, Decision | None)
+
+
 def told(event: Event) -> None:
     assert_type(event.decision, Decision)
 
@@ -135,7 +151,8 @@ RULES = [
     Rule("/search", TokenBucket(2), key=by_path),
     Rule("/health", None),
     Rule("/print", tier, cost=lambda connection: len(connection.url.path), shadow=True, on_error="deny"),
-    Rule("/upload", later, cost=price),
+    Rule("/upload", later, cost=price, settle=lambda status, headers: 0 if status < 400 else 1),
+    Rule("/files", "10/s", settle=kilobytes),
 ]
 
 

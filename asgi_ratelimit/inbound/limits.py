@@ -1,0 +1,109 @@
+"""``limits(request)``: the limits of a request, inside its endpoint.
+
+Annotations stand as they are, not as text: FastAPI reads them, so that ``Depends(limits)`` works.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from starlette.requests import HTTPConnection
+
+from ..decision import Charge, Decision, Take, checked_cost
+from ..errors import ConfigurationError
+from ..stores import Store
+from .exchange import Exchange, exchange_of
+from .gate import settle
+from .refused import RateLimited
+
+
+class Limits:
+    """What a request was charged, and how to charge more or to give back.
+
+    ``name`` narrows a verb down to the charges of one rule, dependency or middleware, or of one quota. A request to
+    which no limit applies can be charged, and is charged nothing.
+    """
+
+    def __init__(self, connection: HTTPConnection, exchange: Exchange) -> None:
+        self._connection = connection
+        self._exchange = exchange
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """All decisions on this request, in their order."""
+        return tuple(self._exchange.decisions)
+
+    @property
+    def decision(self) -> Decision | None:
+        """The one that binds most: of which the least is left. ``None`` where no limit applies."""
+        return min(self._exchange.decisions, key=lambda each: each.remaining, default=None)
+
+    async def charge(self, cost: float = 1, *, name: str | None = None) -> None:
+        """Take ``cost`` more units of each charge of this request, all or nothing.
+
+        Raises ``RateLimited`` where they are not there, which answers the request with 429; what it had been charged
+        before stays charged. A cost of 0 is nothing; ``ValueError`` for one that is no finite number above that.
+        """
+        for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
+            (decision,) = await store.take((take,))
+            self._exchange.add_more(decision, store)
+            if not decision.allowed:
+                raise RateLimited(self._exchange, decision).let_answer(self._connection.scope)
+
+    async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
+        """Give back ``cost`` units of each charge of this request, or all of them.
+
+        Each decision is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. May raise
+        ``StoreError``; then it may be tried again.
+        """
+        units = math.inf if cost is None else checked_cost(cost)
+        await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
+
+    async def settle(self, actual: float, *, name: str | None = None) -> None:
+        """Make each charge of this request come to ``actual`` units: less is given back, more is owed.
+
+        Each decision is settled once. May raise ``StoreError``; then it may be tried again.
+        """
+        units = actual if actual == 0 else checked_cost(actual)
+        await self._settle(name, lambda charge: units)
+
+    async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
+        for decision, store in self._each():
+            if decision.allowed:
+                charges = _charges(decision)
+                await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
+
+    def _each(self) -> list[tuple[Decision, Store]]:
+        return list(zip(self._exchange.decisions, self._exchange.stores))
+
+    def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
+        """For each store one take of all that this request is charged there."""
+        for store in dict.fromkeys(self._exchange.stores):
+            decisions = [decision for decision, of in self._each() if of is store]
+            charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
+            more = tuple([replace(each, cost=cost) for each in charges.values() if _is_of(each, name)])
+            if more:
+                yield store, Take(more, on_error=decisions[0].take.on_error if decisions[0].take else None)
+
+
+def limits(connection: HTTPConnection) -> Limits:
+    """The limits of a request or WebSocket, for its endpoint: ``await limits(request).charge(5)``.
+
+    As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` where neither
+    ``RateLimitMiddleware`` nor ``RateLimit`` has seen the request.
+    """
+    exchange = exchange_of(connection.scope)
+    if exchange is None:
+        raise ConfigurationError(
+            "limits() knows nothing of this request: put RateLimitMiddleware around the app, "
+            "app.add_middleware(RateLimitMiddleware, quota=...)"
+        )
+    return Limits(connection, exchange)
+
+
+def _charges(decision: Decision) -> tuple[Charge, ...]:
+    return decision.take.charges if decision.take else ()
+
+
+def _is_of(charge: Charge, name: str | None) -> bool:
+    return name is None or name in (charge.name, charge.quota.name)
