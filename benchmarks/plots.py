@@ -35,7 +35,7 @@ PICTURES = {
         Panel("inprocess", "redis", "redis_cpu", "CPU µs of Redis for each request, 64 at once (less is better)"),
         Panel("inprocess", "redis", "median_us", "Median µs of a request, one at a time (less is better)"),
         Panel("flood", "redis", "of_bare", "Refusals a second, of what the bare app answers (more is better)"),
-        Panel("memory", "redis", "bytes_50", "Bytes in Redis for each client after 50 requests (less is better)"),
+        Panel("inprocess", "redis", "rate_1000", "Requests a second, 1,000 at once (more is better)"),
     ),
 }
 """The panels of each file."""
@@ -58,14 +58,22 @@ def _picture(panels: Sequence[Panel], done: Mapping[str, Part], path: Path) -> N
 
 
 def _bars(axes: Axes, panel: Panel, part: Part) -> None:
-    rows = [row for row in part.rows if _shows(row, panel)][::-1]
-    values = [row.figures[panel.figure] for row in rows]
-    colours = ["tab:orange" if row.subject.peer.name.startswith("ours") else "tab:gray" for row in rows]
-    bars = axes.barh([row.subject.peer.title for row in rows], values, color=colours)
-    axes.bar_label(bars, fmt="%.3g", padding=3)
-    axes.margins(x=0.12)
+    rows = [row for row in part.rows if row.subject.where == panel.where][::-1]
+    values = [row.figure(panel.figure) for row in rows]
+    lengths = [0 if math.isnan(value) else value for value in values]
+    bars = axes.barh([row.subject.peer.title for row in rows], lengths, color=[_colour(row) for row in rows])
+    axes.bar_label(bars, [_label(value) for value in values], padding=3)
+    axes.margins(x=0.14)
     axes.set_title(panel.title, fontsize=10)
 
 
-def _shows(row: Row, panel: Panel) -> bool:
-    return row.subject.where == panel.where and not math.isnan(row.figure(panel.figure))
+def _colour(row: Row) -> str:
+    if row.subject.is_of_others:
+        return "tab:gray"
+    return "lightgray" if row.subject.peer.name == "plain" else "tab:orange"
+
+
+def _label(value: float) -> str:
+    if math.isnan(value):
+        return "error"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import pytest
 
@@ -14,6 +15,7 @@ from benchmarks.parts.admission import most_in_a_second
 from benchmarks.results import Column, Part, Row, as_json, best, mid, over, paired, spread, unexpected
 from benchmarks.runner import chosen
 from benchmarks.subject import PEERS, Subject, Where
+from tests.server import ROOT
 
 
 def row(peer: str, where: Where, error: str = "", **figures: float) -> Row:
@@ -156,3 +158,13 @@ def test_the_page_has_it_all() -> None:
     ]
     assert "* processor: 2 x something" in page
     assert "Nowhere." in page
+
+
+def test_the_readme_shows_the_results() -> None:
+    """Its table is the one that the last whole run wrote, and its picture is there."""
+    results = (report.RESULTS / "results.md").read_text("utf-8")
+    (short,) = re.findall(r"^## In short\n\n(.*?)\n\n", results, re.MULTILINE | re.DOTALL)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert short in readme
+    (picture,) = re.findall(r"!\[.*\]\((benchmarks/.*?)\)", readme)
+    assert (ROOT / picture).is_file()

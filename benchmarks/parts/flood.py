@@ -49,9 +49,7 @@ def _use_up(runner: Runner, row: Row) -> float:
     except Failed as failure:
         row.error = str(failure)
         return 0
-    row.error = unexpected(statuses, ("200", "429"))
-    if runner.subject.where != "none":
-        row.figures["admitted"] = statuses.get("200", 0)
+    _count(row, statuses)
     answer = _ask(runner, row, USE_UP)
     return USE_UP / answer["wall"] if answer else 0
 
@@ -85,8 +83,15 @@ def _ask(runner: Runner, row: Row, requests: int, warm: int = AT_ONCE) -> dict[s
     except Failed as failure:
         row.error = str(failure)
         return None
-    row.error = unexpected(answer["statuses"], ("200" if runner.subject.where == "none" else "429",))
+    _count(row, answer["statuses"])
     return None if row.error else answer
+
+
+def _count(row: Row, statuses: dict[str, int]) -> None:
+    """What was let through, now and before."""
+    row.error = row.error or unexpected(statuses, ("200", "429"))
+    if row.subject.where != "none":
+        row.figures["admitted"] = row.figures.get("admitted", 0) + statuses.get("200", 0)
 
 
 def _figures(row: Row, rounds: dict[str, list[Round]]) -> dict[str, float]:

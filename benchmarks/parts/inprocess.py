@@ -25,6 +25,8 @@ BARE_US = 7.0
 COLUMNS = {
     **{f"cpu_{n}": Column(f"CPU µs more, {n:,} at once", 1, "less") for n in AT_ONCE},
     "scaled_64": Column(f"at 64, scaled to {BARE_US:.0f} µs of the bare app", 1),
+    "cpu_bare": Column("CPU at 64, times bare", 2),
+    "cpu_ours": Column("more at 64, times ours", 2),
     "median_us": Column("median µs, at 1", 1, "less"),
     "p99_us": Column("p99 µs, at 1"),
     "latency_plain": Column("median, times plain", 2),
@@ -134,7 +136,7 @@ def _row(subject: Subject, subjects: dict[str, Subject]) -> Row:
     figures = {f"cpu_{n}": subject.best(n, "cpu") for n in AT_ONCE}
     if subject is not base:
         figures = {f"cpu_{n}": subject.best(n, "cpu") - base.best(n, "cpu") for n in AT_ONCE}
-        figures["scaled_64"] = figures["cpu_64"] * BARE_US / subjects["bare"].best(64, "cpu")
+        figures |= _against_bare(figures["cpu_64"], subject, subjects)
     figures["median_us"] = subject.best(1, "median_us")
     figures["p99_us"] = mid(each["p99_us"] for each in subject.rounds[1])
     figures["throughput_bare"] = paired(base.rounds[64], subject.rounds[64], "wall", over)
@@ -144,6 +146,17 @@ def _row(subject: Subject, subjects: dict[str, Subject]) -> Row:
         figures["connections"] = max((each["connections"] for each in subject.rounds[1000]), default=NAN)
         figures |= _against_plain(subject, plain) if plain else {}
     return Row(found, figures, _error(subject.errors))
+
+
+def _against_bare(more: float, subject: Subject, subjects: dict[str, Subject]) -> dict[str, float]:
+    """Of what the CPU at 64 is ``more`` than the bare app's."""
+    found = subject.runner.subject
+    base, ours = subjects[found.base].best(64, "cpu"), subjects.get(found.ours)
+    return {
+        "scaled_64": more * BARE_US / subjects["bare"].best(64, "cpu"),
+        "cpu_bare": (base + more) / base,
+        "cpu_ours": more / (ours.best(64, "cpu") - base) if ours else NAN,
+    }
 
 
 def _against_plain(subject: Subject, plain: Subject) -> dict[str, float]:
