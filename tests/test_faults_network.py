@@ -64,7 +64,7 @@ async def test_a_pause_that_is_asked_for(server: RedisServer) -> None:
     """``CLIENT PAUSE`` is as good as frozen; so is a failover by hand, which begins with one."""
     async with trial(server.url, server) as tried:
         await tried.takes(10)
-        asked(server, "CLIENT", "PAUSE", 600)
+        asked(server, "CLIENT", "PAUSE", 1_000)
         assert all(d.degraded for d in await tried.takes(30))
 
 

@@ -18,7 +18,9 @@ from tests.redis_cluster import asked
 from tests.redis_server import RedisServer
 
 QUOTA = TokenBucket(20, 86_400)  # a unit comes back in more than an hour
-DEADLINE = 0.25
+DEADLINE = 0.5
+PATIENT = 30.0
+"""The deadline where none is meant to pass, in seconds, on however busy a machine."""
 GRACE = 3.0
 """Seconds that an answer may come late for want of a processor."""
 BACK_WITHIN = 15
@@ -78,8 +80,7 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     its beginning and one for its end; every key has a time to live; no task, file or connection is left.
     """
     before, lines = _leftovers(servers), _Lines()
-    patience = {} if outages else {"timeout": 5}  # a busy machine is no outage
-    tried = Trial.on(source, **{**patience, **options})
+    tried = Trial.on(source, **{"timeout": DEADLINE if outages else PATIENT, **options})
     with lines:
         async with tried.limiter:
             yield tried
