@@ -15,7 +15,7 @@ a bucket that was never used:
 """
 
 from ._state import MAX_HOLES, NEVER_US, State
-from .takes import decide, decide_simple, foresee, reset_us, settle, settlement_of, share
+from .takes import decide, decide_simple, foresee, reset_us, settle, settlement_of, share, used
 
 __all__ = [
     "MAX_HOLES",
@@ -28,4 +28,5 @@ __all__ = [
     "settle",
     "settlement_of",
     "share",
+    "used",
 ]

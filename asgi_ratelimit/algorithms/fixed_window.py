@@ -117,3 +117,10 @@ def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     (window, count), last, era, _, _ = state
     return ((window, count / replicas), last, era, (), ())
+
+
+def booked(quota: FixedWindow, state: State, now: float) -> float:
+    """The units of the current window and of those ahead; those before the last one count as full."""
+    (window, count), current = state[0], index(quota, now)
+    free = sum([units for at, units in state[3] if at >= current])
+    return 0.0 if window < current else count + (window - current) * quota.limit - free

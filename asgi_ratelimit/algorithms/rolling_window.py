@@ -140,3 +140,11 @@ def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     parts, last, era, _, _ = state
     return (tuple([(part, count / replicas) for part, count in parts]), last, era, (), ())
+
+
+def booked(quota: RollingWindow, state: State, now: float) -> float:
+    """The units of the current window and of the parts ahead; whole windows before the last part count as full."""
+    current = index(quota, now)
+    ahead = state[0][-1][0] - current if state[0] else 0.0
+    free = sum([units for at, units in state[3] if at >= current])
+    return used(quota, state, current) + max(ahead // (quota.buckets + 1.0), 0.0) * quota.limit - free

@@ -33,6 +33,7 @@ class Algorithm(Protocol):
     def left(self, quota: Quota, state: State, now: float) -> float: ...
     def outlook(self, quota: Quota, state: State, now: float) -> tuple[float, float, float]: ...
     def share(self, state: State, replicas: float) -> State: ...
+    def booked(self, quota: Quota, state: State, now: float) -> float: ...
 
 
 _ALGORITHMS: dict[type, Algorithm] = {
@@ -59,6 +60,11 @@ def known(quota: Quota, state: State | None, now: float) -> State:
 def reset_us(quota: Quota, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
     return _ALGORITHMS[type(quota)].reset_us(quota, state, now)
+
+
+def used(quota: Quota, state: State, now: float) -> float:
+    """The units that count now, or will: those that were booked ahead are among them."""
+    return _ALGORITHMS[type(quota)].booked(quota, state, now)
 
 
 def share(quota: Quota, state: State, replicas: float) -> State:

@@ -273,3 +273,9 @@ def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     level, last, era, _, _ = state
     return (level / replicas, last, era, (), ())
+
+
+def booked(quota: TokenBucket, state: State, now: float) -> float:
+    """The units whose tape has not run out yet."""
+    free = sum([size for _, size in _holes_after(quota, state[3], now - state[1])])
+    return (drained(quota, state[0], now - state[1]) - free) / quota.period_us

@@ -6,20 +6,21 @@ import asyncio
 import math
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from redis.exceptions import AskError, MovedError
 
 from ..algorithms import foresee, settlement_of
 from ..clock import monotonic_us
-from ..decision import Decision, Take
+from ..decision import Charge, Decision, Take
 from ..errors import StoreError, StoreTimeout, StoreUnavailable
 from . import _wire
 from ._breaker import Breaker
 from ._lane import Answer, Shared
 from ._link import Link
 from ._node import Node
-from ._slots import Owners, Part, joined, latest_us, no_sooner, owners_in, split, together
+from ._slots import Owners, Part, joined, latest_us, no_sooner, owners_in, slot_of, split, together
 from ._sources import Address, Cluster
 
 TRIES = 8
@@ -132,8 +133,13 @@ class ClusterLanes:
 
     def _node_at(self, address: Address) -> Node:
         if address not in self._nodes:
-            self._nodes[address] = Node(self._shared, self._source.pool, address, self._redirected)
+            owns = partial(self._is_at, address)
+            self._nodes[address] = Node(self._shared, self._source.pool, address, self._redirected, owns)
+            self._nodes[address].repay()  # it may have taken over from one that was out
         return self._nodes[address]
+
+    def _is_at(self, address: Address, charge: Charge) -> bool:
+        return self._owners.get(slot_of(charge)) == address
 
     def _redirected(self, redirection: AskError, host: str) -> Address:
         """Where a redirection of the node at ``host`` leads; one for good is remembered."""

@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..decision import Bucket, Charge, Decision, OnError, Settlement, Take, checked_on_error
 from ..errors import ConfigurationError, StoreError
 from ..quotas import Quota, TokenBucket
+from ._debts import Debts
 from .memory import MemoryStore
 
 DENIED_FOR = 1.0
@@ -26,8 +27,9 @@ class Failover:
     """Decisions for the time that the store is out, each ``degraded``, with one log line for each transition.
 
     ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share
-    the store. It takes over warm: it goes on from what the store last said of each bucket. ``"allow"`` lets all
-    through; ``"deny"`` refuses all. Raises ``ConfigurationError`` for other words.
+    the store. It takes over warm: it goes on from what the store last said of each bucket, and what it admits are
+    ``debts``, for the store to be charged with. ``"allow"`` lets all through; ``"deny"`` refuses all.
+    Raises ``ConfigurationError`` for other words.
     """
 
     def __init__(self, on_error: OnError, replicas: int, clock: Clock) -> None:
@@ -37,6 +39,7 @@ class Failover:
         self._replicas = replicas
         self._clock = clock
         self._local = MemoryStore(clock=clock)
+        self.debts = Debts(self._local, clock)
         self._followed: dict[Bucket, tuple[Quota, State]] = {}
         self._followed_before: dict[Bucket, tuple[Quota, State]] = {}
         self._out: set[str] = set()
@@ -49,6 +52,13 @@ class Failover:
         if len(self._followed) > MAX_FOLLOWED:
             self._followed_before = self._followed
             self._followed = {}
+
+    async def forget(self, charges: Sequence[Charge]) -> None:
+        """The store has forgotten these buckets."""
+        for charge in charges:
+            self._followed.pop(charge.bucket, None)
+            self._followed_before.pop(charge.bucket, None)
+        await self._local.reset(charges)
 
     def back(self, where: str = "") -> None:
         """The store, or the part of it that is ``where``, answers again."""
@@ -81,11 +91,17 @@ class Failover:
         await self._local.settle(settlement)
 
     async def _decide_here(self, take: Take) -> Decision:
+        whole = take.charges
         if self._replicas > 1:
-            charges = tuple([replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in take.charges])
+            charges = tuple([replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in whole])
             take = replace(take, charges=charges)
         self._take_over(take.charges)
-        return replace((await self._local.take((take,)))[0], degraded=True)
+        before = list(map(self._local.state_of, take.charges))
+        (decision,) = await self._local.take((take,))
+        if decision.allowed:
+            for charge, here, state in zip(whole, take.charges, before):
+                self.debts.note(charge, here, state)
+        return replace(decision, degraded=True)
 
     def _take_over(self, charges: Sequence[Charge]) -> None:
         """Go on from what is known of these buckets, each once for each time that it was followed."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -11,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from .._keys import redis_key
 from ..clock import Clock, monotonic_us
-from ..decision import Decision
+from ..decision import Charge, Decision
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
 from ._breaker import Breaker
@@ -22,6 +23,9 @@ from ._link import Call, Link, NotWritable, as_ours
 
 Answer: TypeAlias = Decision | StoreError | None
 """What comes of a take or a look, of one that failed alone, and of a settlement or a reset."""
+
+_AT_ONCE = 64
+"""How many buckets are charged at once with what was taken while the store was out."""
 
 _STEPPED_TTL_MS = 3_600_000
 """The least time to live of a key where the clock is not the server's."""
@@ -60,15 +64,26 @@ class Shared:
         return decision
 
 
-class Lane:
-    """The way to one Redis, ``where``, for one event loop. A batch that fails opens the breaker."""
+def _every(charge: Charge) -> bool:
+    return True
 
-    def __init__(self, shared: Shared, pool: ConnectionPool, where: str = "") -> None:
+
+class Lane:
+    """The way to one Redis, ``where``, for one event loop. A batch that fails opens the breaker.
+
+    ``owns`` says whether the bucket of a charge is there.
+    """
+
+    def __init__(
+        self, shared: Shared, pool: ConnectionPool, where: str = "", owns: Callable[[Charge], bool] = _every
+    ) -> None:
         self.breaker = Breaker(monotonic_us, shared.timeout * 1e6)
         self._shared = shared
         self.where = where
+        self._owns = owns
         self._failure: StoreError | None = None
         self._link = Link(pool, shared.timeout)
+        self._repaying: asyncio.Task[None] | None = None
         self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(self._commit, self._close)
         self.send = self._group.submit
         """``submit`` for a caller who has asked the breaker already."""
@@ -79,8 +94,16 @@ class Lane:
             return self.send(action)
         raise StoreUnavailable(f"tried a moment ago: {self._failure}")
 
+    def repay(self) -> None:
+        """Charge Redis with what was taken here while it was out: bit by bit, so that no take waits for all of it."""
+        if self._shared.failover.debts and (self._repaying is None or self._repaying.done()):
+            self._repaying = asyncio.get_running_loop().create_task(self._repay())
+
     async def aclose(self) -> None:
         """Fail what waits, and close the connection."""
+        if self._repaying is not None:
+            self._repaying.cancel()
+            await asyncio.wait([self._repaying])
         await self._group.aclose(StoreUnavailable("the store was closed"))
 
     async def _commit(self, actions: list[_wire.Action], submitted: float) -> list[Answer]:
@@ -112,6 +135,16 @@ class Lane:
             return
         self.breaker.succeeded()
         self._shared.failover.back(self.where)
+        self.repay()
+
+    async def _repay(self) -> None:
+        debts = self._shared.failover.debts
+        due = debts.due(self._owns)
+        for start in range(0, len(due), _AT_ONCE):
+            answers = await asyncio.gather(*map(self.send, due[start : start + _AT_ONCE]), return_exceptions=True)
+            if any(isinstance(answer, BaseException) for answer in answers):
+                debts.put_back(due[start + _AT_ONCE :])  # but not these: they may have been charged
+                return
 
     async def _close(self) -> None:
         await self._link.aclose()

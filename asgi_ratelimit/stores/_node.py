@@ -8,6 +8,7 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.exceptions import AskError, MovedError
 
+from ..decision import Charge
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
 from ._lane import Lane, Shared
@@ -19,7 +20,8 @@ from ._sources import Address
 class Node(Lane):
     """The way to one primary: a call for each slot of a batch, all in one packet, and on to where a slot has moved.
 
-    ``redirected`` is told of every redirection, and of the host that it came from, and says where it leads.
+    ``redirected`` is told of every redirection, and of the host that it came from, and says where it leads;
+    ``owns`` says whether the bucket of a charge is there.
     """
 
     def __init__(
@@ -28,8 +30,9 @@ class Node(Lane):
         pool: Callable[[Address], ConnectionPool],
         address: Address,
         redirected: Callable[[AskError, str], Address],
+        owns: Callable[[Charge], bool],
     ) -> None:
-        super().__init__(shared, pool(address), "{}:{}".format(*address))
+        super().__init__(shared, pool(address), "{}:{}".format(*address), owns)
         self._pool = pool
         self._host = address[0]
         self._redirected = redirected

@@ -89,6 +89,11 @@ class MemoryStore:
             if own is None or reset_us(charge.quota, own, now) < reset_us(charge.quota, state, now):
                 self._put(charge, state, now)
 
+    def state_of(self, charge: Charge) -> State | None:
+        """The state of this charge's bucket, ``None`` where it was never used."""
+        with self._lock:
+            return self._state(charge)
+
     def _take(self, take: Take) -> Decision:
         with self._lock:
             now = float(self._now_us())

@@ -87,6 +87,7 @@ class RedisStore:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
         self._denials.forget(charges)
         await self._lane().submit(_wire.Reset(charges))
+        await self._failover.forget(charges)
 
     async def aclose(self) -> None:
         """Close this event loop's connection; a store that is used again afterwards opens a new one."""

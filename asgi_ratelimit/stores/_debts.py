@@ -1,0 +1,63 @@
+"""What was taken here while the store was out. It is charged to the store when that is back, so that an outage is not a
+second quota for anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import getrandbits
+
+from ..algorithms import State, used
+from ..clock import Clock
+from ..decision import Bucket, Charge, SettledCharge, Settlement
+from .memory import MemoryStore
+
+MAX_DEBTS = 10_000
+"""Of how many buckets it is remembered, at the most; what the others have taken is forgiven."""
+
+
+class Debts:
+    """The buckets that were charged in ``local``, by the time of ``clock``, in place of the store."""
+
+    def __init__(self, local: MemoryStore, clock: Clock) -> None:
+        self._local = local
+        self._clock = clock
+        self._begun: dict[Bucket, tuple[Charge, Charge, State | None]] = {}
+        self._unpaid: list[Settlement] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._begun or self._unpaid)
+
+    def note(self, charge: Charge, here: Charge, state: State | None) -> None:
+        """``charge`` was taken as ``here`` in the local store; before that the bucket was in this state there."""
+        if len(self._begun) < MAX_DEBTS:
+            self._begun.setdefault(charge.bucket, (charge, here, state))
+
+    def due(self, owns: Callable[[Charge], bool]) -> list[Settlement]:
+        """What the store is to be charged with now, for the buckets that it ``owns``; it is not due again."""
+        unpaid, self._unpaid = self._unpaid, []
+        for bucket, (charge, here, state) in list(self._begun.items()):
+            if owns(charge):
+                del self._begun[bucket]
+                units = self._taken_since(here, state)
+                if units > 0.0:
+                    unpaid.append(_owed(charge, units))
+        self.put_back([settlement for settlement in unpaid if not owns(settlement.lines[0].charge)])
+        return [settlement for settlement in unpaid if owns(settlement.lines[0].charge)]
+
+    def put_back(self, settlements: Iterable[Settlement]) -> None:
+        """These could not be charged, for the store is out again."""
+        self._unpaid.extend(settlements)
+
+    def _taken_since(self, here: Charge, begun: State | None) -> float:
+        """The units that count now, but for those that count from before."""
+        now = float(self._clock.now_us())
+        state = self._local.state_of(here)
+        before = 0.0 if begun is None else used(here.quota, begun, now)
+        return 0.0 if state is None else used(here.quota, state, now) - before
+
+
+def _owed(charge: Charge, units: float) -> Settlement:
+    """A charge of ``units`` more, whether they conform or not."""
+    line = SettledCharge(Charge(charge.quota, charge.key, units, charge.name), 0.0, 0.0, 0.0, 2 * units)
+    return Settlement(float(getrandbits(53)), (line,))
