@@ -111,7 +111,7 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     charges = _partial(take, before, now) if take.best_effort else take.charges
     waits, longest = _ask(take, charges, before, now)
     if longest > take.max_wait_us or longest == math.inf:
-        return _refusal(take, before, waits, longest, now), _moved(states, before)
+        return _refusal(take, before, waits, longest, now), list(map(_moved, states, before))
     after = [
         _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, charge.cost, longest)
         for charge, state in zip(charges, before)
@@ -146,13 +146,16 @@ def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decisio
                 [state],
                 now,
             ), after
+        refused = None if take.max_wait_us else token_bucket.refuse_at_once(quota, state, now, charge.cost)
+        if refused is not None:
+            return _refusal_at_once(take, state, now, *refused), None if state is stored else _moved(stored, state)
     algorithm = _ALGORITHMS[type(quota)]
     if charge.cost > quota.most and not take.max_wait_us:
         wait_us = math.inf
     else:
         wait_us = algorithm.wait(quota, state, now, charge.cost)
     if wait_us > take.max_wait_us or wait_us == math.inf:
-        return _refusal(take, [state], [wait_us], wait_us, now), _moved([stored], [state])[0]
+        return _refusal(take, [state], [wait_us], wait_us, now), _moved(stored, state)
     left = algorithm.book(quota, state, now, charge.cost, wait_us)
     return _grant(take, charge.cost, [state], [left], wait_us, now), left
 
@@ -243,9 +246,9 @@ def _left(quota: Quota, state: State, now: float) -> int:
     return int(_ALGORITHMS[type(quota)].left(quota, state, now))
 
 
-def _moved(states: States, before: list[State]) -> list[State | None]:
-    """Those states that had to be brought back from the future."""
-    return [state if stored is not None and stored is not state else None for stored, state in zip(states, before)]
+def _moved(stored: State | None, state: State) -> State | None:
+    """The state, if it had to be brought back from the future."""
+    return state if stored is not None and stored is not state else None
 
 
 def _grant(
@@ -274,6 +277,14 @@ def _refusal(take: Take, before: list[State], waits: list[float], longest: float
     return Decision(
         False, 0, 0.0, retry_after, left, reset, ready_at, worst.quota, told, False, False, take, before, now
     )
+
+
+def _refusal_at_once(take: Take, state: State, now: float, wait_us: float, reset_us: float) -> Decision:
+    """``_refusal`` of a single charge that waits for the next unit of a bucket."""
+    quota, wait, reset = take.charges[0].quota, wait_us / SECOND_US, reset_us / SECOND_US
+    told = (QuotaState(quota, False, 0, wait, reset, wait),)
+    at, before = now / SECOND_US + wait, [state]
+    return Decision(False, 0, 0.0, wait, 0, reset, at, quota, told, False, False, take, before, now)
 
 
 def _past(wait_us: float, max_wait_us: float) -> float:

@@ -174,6 +174,24 @@ def book_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> t
     return (level, now, era, holes, ids), units, more_us if enough >= 0.0 else 0.0, -(-level / limit // 1.0)
 
 
+def refuse_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> tuple[float, float] | None:
+    """The wait of a ``cost`` of 1 that does not conform now, and the time until all is drained, in one go.
+
+    This is ``wait`` and ``outlook`` for what nearly all refusals are: no unit is left, and the wait is for the next.
+    ``None`` where it is not as simple as that.
+    """
+    level, last, _, holes, _ = state
+    elapsed, limit = now - last, quota.limit
+    if cost != 1.0 or holes or elapsed < 0.0 or quota.slow != limit:
+        return None
+    left, target = level - elapsed * limit, quota.cap - quota.period_us
+    wait_us = -((target - left) / limit // 1.0)
+    until = elapsed + wait_us
+    if target < left <= quota.cap and level - until * limit <= target < level - (until - 1.0) * limit:
+        return wait_us, -(-left / limit // 1.0)
+    return None
+
+
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
     """Where on the tape ``book`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
     at = _place_in_holes(quota, state, now, cost, wait_us)

@@ -149,7 +149,12 @@ def look(name: str, key: str, penalty: Penalty | None = None) -> Look:
 
 def is_blocked(decision: Decision) -> bool:
     """Whether it was a block that refused."""
-    return any(not state.allowed for look, state in _looks(decision))
+    if decision.allowed or decision.take is None:
+        return False
+    for charge, state in zip(decision.take.charges, decision.states):
+        if not state.allowed and isinstance(charge, Look):
+            return True
+    return False
 
 
 async def penalized(store: Store, decision: Decision) -> Decision:

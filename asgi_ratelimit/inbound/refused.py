@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -18,17 +19,19 @@ from .penalties import is_blocked
 from .responses import Connection, answer_unavailable, is_outage
 
 
-async def refuse(gate: Gate, exchange: Exchange, connection: Connection) -> None:
-    """Answer a request that the last decision refused, and give back what others had charged for it."""
-    if len(exchange.decisions) > 1:
-        await exchange.give_back()
-    await _answer(gate, exchange, exchange.decisions[-1], connection)
-
-
-async def _answer(gate: Gate, exchange: Exchange, decision: Decision, connection: Connection) -> None:
+def answer(gate: Gate, exchange: Exchange, decision: Decision, connection: Connection) -> Awaitable[None]:
+    """Answer a request that ``decision`` refused."""
     if is_outage(decision) or is_blocked(decision):
         exchange.hide(decision)
-    await gate.refusal.answer(exchange.told, decision, connection)
+    return gate.refusal.answer(exchange.told, decision, connection)
+
+
+async def refuse(gate: Gate, exchange: Exchange, connection: Connection) -> None:
+    """Answer a request that the last decision refused, and give back what others had charged for it."""
+    decision = exchange.decisions[-1]
+    if len(exchange.decisions) > 1:
+        await exchange.give_back()
+    await answer(gate, exchange, decision, connection)
 
 
 class RateLimited(RateLimitError, HTTPException):
@@ -60,7 +63,7 @@ class RateLimited(RateLimitError, HTTPException):
         if self.decision is None:
             await answer_unavailable(scope, send)
         else:
-            await _answer(exchange.gate, exchange, self.decision, (scope, receive, send))
+            await answer(exchange.gate, exchange, self.decision, (scope, receive, send))
 
 
 async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLimited | None:

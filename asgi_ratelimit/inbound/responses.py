@@ -92,6 +92,9 @@ def is_outage(decision: Decision) -> bool:
 
 def violated(told: Sequence[Decision]) -> tuple[str, ...]:
     """The names, as the headers have them, of the quotas that refused."""
+    if len(told) == 1 and len(told[0].states) == 1:
+        (state,) = told[0].states
+        return () if state.allowed else (state.quota.name,)
     states = [state for decision in told for state in decision.states]
     return tuple([name for name, state in zip(names(told), states) if not state.allowed])
 
@@ -115,9 +118,13 @@ def _adding(headers: list[Header], send: Send) -> Send:
 
 async def _send_problem(problem: Problem, more: list[Header], scope: Scope, send: Send) -> None:
     status, body, headers = problem
-    kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
-    await send({"type": f"{kind}.start", "status": status, "headers": [*headers, *more]})
-    await send({"type": f"{kind}.body", "body": body})
+    start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
+    await send({"type": start, "status": status, "headers": [*headers, *more]})
+    await send({"type": rest, "body": body})
+
+
+_HTTP = ("http.response.start", "http.response.body")
+_HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
 
 
 @lru_cache(maxsize=4096)

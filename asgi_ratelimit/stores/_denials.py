@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import TypeAlias
 
-from ..algorithms import State, decide
+from ..algorithms import State, decide, decide_simple
 from ..decision import Bucket, Charge, Decision, Take
 from ..quotas import Quota
 
@@ -44,11 +44,16 @@ class Denials:
         now, states, ahead = self.now_us(), [], -math.inf
         for charge in take.charges:
             denied = self._denied.get(charge.bucket)
-            if denied is None or denied[0] != charge.quota or not 0 <= now - denied[2] < LONGEST_US:
+            if denied is None:
                 return None
-            states.append(denied[1])
-            ahead = max(ahead, denied[3])  # by the clock that is furthest ahead, we never refuse too long
-        decision, _ = decide(take, states, float(int(now + ahead)))
+            quota, state, asked_us, ahead_us = denied
+            if not 0 <= now - asked_us < LONGEST_US or (quota is not charge.quota and quota != charge.quota):
+                return None
+            states.append(state)
+            if ahead_us > ahead:  # by the clock that is furthest ahead, we never refuse too long
+                ahead = ahead_us
+        then = float(int(now + ahead))
+        decision = decide_simple(take, states[0], then)[0] if take.is_simple else decide(take, states, then)[0]
         return None if decision.allowed else decision
 
     def note(self, decision: Decision, asked_us: float) -> None:
