@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from asgi_ratelimit import (
     Decision,
@@ -165,3 +165,26 @@ def an_outcome_app() -> Starlette:
 
 
 outcome_app = an_outcome_app()
+
+
+async def echo(session: WebSocket) -> None:
+    """Says back what it hears, and which it was."""
+    await session.accept()
+    number = 0
+    async for text in session.iter_text():
+        number += 1
+        await session.send_text(f"{number} {text}")
+
+
+def a_socket_app() -> Starlette:
+    rules = [
+        Rule("/shut", "2/hour", messages="3/hour"),
+        Rule("/slow", None, messages="100/s burst 1"),
+    ]
+    return Starlette(
+        routes=[WebSocketRoute("/shut", echo), WebSocketRoute("/slow", echo)],
+        middleware=[Middleware(RateLimitMiddleware, rules=rules, store=a_store(), key=header("x-client"))],
+    )
+
+
+socket_app = a_socket_app()

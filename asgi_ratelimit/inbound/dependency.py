@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..decision import Decision, OnError
+from ..errors import QuotaError
 from ..headers import draft
 from ..hooks import Hooks
 from ..limiter import as_store, checked_name
@@ -56,6 +57,8 @@ class RateLimit:
         penalty: "Penalty | None" = None,
     ) -> None:
         name = _place(sys._getframe(1)) if name is None else checked_name(name)
+        if quota is None:
+            raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         self._line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
         self._line.penalty = checked_penalty(penalty)
         self._terms = Terms([self._line])

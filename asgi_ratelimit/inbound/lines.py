@@ -22,6 +22,12 @@ from .rules import CostFunction, QuotaFunction, SettleFunction
 
 logger = logging.getLogger("asgi_ratelimit")
 
+Charged: TypeAlias = tuple[str | None, tuple[Charge, ...]]
+"""The key of a line, if it has one, and what is charged for it."""
+
+PATIENCE = 5.0
+"""Seconds for which reading from a WebSocket may pause, at the most."""
+
 Answers: TypeAlias = dict[int, Any]
 """What functions have answered for a request, by their identity: each is asked once."""
 
@@ -42,6 +48,8 @@ class Line:
     shadow: bool = False
     on_error: OnError | None = None
     penalty: Penalty | None = None
+    messages: tuple[Quota, ...] = ()
+    """Quotas for what comes in over a WebSocket."""
     settle: SettleFunction | None = None
     counts: bool = False
     """Whether ``settle`` asks for the bytes that were sent."""
@@ -59,17 +67,18 @@ class Line:
         assert not callable(self.cost)
         return tuple([Charge(quota, key, self.cost, self.name) for quota in self.quota])
 
-    async def ask(self, connection: HTTPConnection, answers: Answers) -> tuple[Charge, ...]:
+    async def ask(self, connection: HTTPConnection, answers: Answers) -> Charged:
         """One charge for each quota, after asking functions; none where one of them says that it does not apply."""
         key = await _answer(self.key, connection, answers)
         if key is None:
-            return ()
+            return None, ()
         quota = await _answer(self.quota, connection, answers) if callable(self.quota) else self.quota
         cost = await _answer(self.cost, connection, answers) if callable(self.cost) else self.cost
+        key = as_key(key)
         if quota is None or cost == 0:
-            return ()
-        key, cost = as_key(key), checked_cost(cost)
-        return tuple([Charge(each, key, cost, self.name) for each in quotas_of(quota)])
+            return key, ()
+        quotas, cost = quotas_of(quota) if callable(self.quota) else quota, checked_cost(cost)
+        return key, tuple([Charge(each, key, cost, self.name) for each in quotas])
 
     def fail_to_settle(self, error: Exception) -> None:
         """Log once that the settle function of this line has failed."""
@@ -126,11 +135,15 @@ class Bill:
     """Whether some of its charges only ask whether a key is blocked."""
     dues: tuple[Due, ...] = ()
     """What is to be settled after the answer."""
+    messages: Take | None = None
+    """What each message is charged that comes in over a WebSocket."""
     is_usual: bool = field(init=False)
     """Whether it is one take that is enforced, and nothing else."""
 
     def __post_init__(self) -> None:
-        self.is_usual = self.is_enforced and len(self.takes) == 1 and not self.has_looks and not self.dues
+        self.is_usual = (
+            self.is_enforced and len(self.takes) == 1 and not self.has_looks and not self.dues and not self.messages
+        )
 
 
 class Terms:
@@ -161,7 +174,7 @@ class Terms:
         charged = []
         for line in self.lines:
             try:
-                charged.append((line, await line.ask(connection, answers)))
+                charged.append((line, *await line.ask(connection, answers)))
             except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
                 line.fail(error)
         return _bill(charged)
@@ -171,7 +184,7 @@ class Terms:
         for line in self.lines:
             try:
                 key = line.key.of(scope)  # type: ignore[attr-defined]  # plain lines have scope keys
-                charged.append((line, () if key is None else line.charges(key)))
+                charged.append((line, key, () if key is None else line.charges(key)))
             except Exception as error:  # noqa: BLE001  # an object of the app's, which nobody knows
                 line.fail(error)
         return _bill(charged)
@@ -179,14 +192,14 @@ class Terms:
     def _bill_for(self, *keys: str | None) -> Bill | None:
         known = dict(zip(self._keys, keys))
         keyed = [(line, known[line.key]) for line in self.lines]  # type: ignore[index]  # plain lines have scope keys
-        return _bill([(line, line.charges(key)) for line, key in keyed if key is not None])
+        return _bill([(line, key, line.charges(key)) for line, key in keyed if key is not None])
 
 
-def _bill(charged: Sequence[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
+def _bill(charged: Sequence[tuple[Line, str | None, tuple[Charge, ...]]]) -> Bill | None:
     """The takes for what each line comes to: one for all that are enforced, and one for each shadow rule."""
     enforced: dict[Bucket, tuple[Line, Charge]] = {}
     looks: dict[Bucket, Charge] = {}
-    for line, charges in charged:
+    for line, _, charges in charged:
         for charge in () if line.shadow else charges:
             enforced.setdefault(charge.bucket, (line, charge))
         if line.penalty and charges and not line.shadow:
@@ -197,11 +210,24 @@ def _bill(charged: Sequence[tuple[Line, tuple[Charge, ...]]]) -> Bill | None:
         lines.append([line for line, _ in enforced.values()])
         on_error = max((line.on_error for line in lines[0]), key=_STRICTNESS.index)
         takes.append(Take((*(charge for _, charge in enforced.values()), *looks.values()), on_error=on_error))
-    for line, charges in charged:
+    for line, _, charges in charged:
         if line.shadow and charges:
             lines.append([line] * len(charges))
             takes.append(Take(charges, on_error=line.on_error))
-    return Bill(tuple(takes), bool(enforced), bool(looks), tuple(_dues(lines))) if takes else None
+    messages = _messages(charged)
+    if not takes and not messages:
+        return None
+    return Bill(tuple(takes), bool(enforced), bool(looks), tuple(_dues(lines)), messages)
+
+
+def _messages(charged: Sequence[tuple[Line, str | None, tuple[Charge, ...]]]) -> Take | None:
+    """What each message over a WebSocket is charged, by all lines that say so."""
+    lines = [(line, key) for line, key, _ in charged if line.messages and key is not None and not line.shadow]
+    charges = [Charge(quota, key, 1, f"{line.name} messages") for line, key in lines for quota in line.messages]
+    if not charges:
+        return None
+    on_error = max((line.on_error for line, _ in lines), key=_STRICTNESS.index)
+    return Take(tuple({charge.bucket: charge for charge in charges}.values()), PATIENCE, on_error=on_error)
 
 
 def _dues(lines: Sequence[Sequence[Line]]) -> Iterator[Due]:

@@ -29,6 +29,7 @@ from .responses import Connection, OnLimited, Refusal, answer_barred, answer_una
 from .rulebook import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
 from .settling import Settling
+from .throttled import Throttled
 
 _CLIENT_IP = client_ip()
 
@@ -125,10 +126,12 @@ class RateLimitMiddleware:
 
     async def _beyond_the_usual(self, bill: Bill, decisions: list[Decision]) -> tuple[ASGIApp, list[Decision]]:
         """The app that is to run, and the decisions that are enforced, where there is more to do than to enforce."""
-        enforced = await self._gate.noted(bill, decisions)
-        if not bill.dues:
-            return self.app, enforced
-        return Settling(self.app, self._store, bill, [*enforced, *decisions[bill.is_enforced :]]), enforced
+        enforced, app = await self._gate.noted(bill, decisions), self.app
+        if bill.messages is not None:
+            app = Throttled(app, self._store, bill.messages)
+        if bill.dues:
+            app = Settling(app, self._store, bill, [*enforced, *decisions[bill.is_enforced :]])
+        return app, enforced
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:

@@ -39,9 +39,9 @@ class Defaults:
         as_cost(self.cost)
         as_on_error(self.on_error)
 
-    def line(self, quota: QuotaLike | QuotaFunction) -> Line:
-        """A line for this quota, and all the rest as said here."""
-        quotas = quota if callable(quota) else as_quotas(quota)
+    def line(self, quota: QuotaLike | QuotaFunction | None) -> Line:
+        """A line for this quota, or for none, and all the rest as said here."""
+        quotas = () if quota is None else quota if callable(quota) else as_quotas(quota)
         return Line(self.name, quotas, self.key, self.cost, on_error=self.on_error)
 
 
@@ -137,9 +137,11 @@ def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
 def _compiled(rule: Rule, defaults: Defaults) -> _Compiled:
     try:
         pattern, _ = compiled(rule.path)
-        line = None if rule.quota is None else _specified(rule, defaults).line(rule.quota)
         is_final = (rule.only or rule.quota is None) and not rule.shadow
-        if line is not None:
+        line = None
+        if rule.quota is not None or rule.messages is not None:
+            line = _specified(rule, defaults).line(rule.quota)
+            line.messages = () if rule.messages is None else as_quotas(rule.messages)
             line.shadow, line.penalty = rule.shadow, checked_penalty(rule.penalty)
             line.settle, line.counts = rule.settle, rule.settle is not None and asks_for_bytes(rule.settle)
         return _Compiled(pattern, as_methods(rule.methods), is_final, line)

@@ -48,6 +48,10 @@ class Rule:
     bytes that were sent, and is asked at the end of the answer, also where that breaks off. Where no answer begins,
     because the client has gone, the charge stands.
 
+    ``messages`` is a quota for what comes in over a WebSocket after its handshake, under the same key: reading pauses,
+    so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
+    closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
+
     A ``penalty`` blocks, for this rule, a key that it refuses again and again.
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
@@ -64,6 +68,7 @@ class Rule:
     only: bool = False
     shadow: bool = False
     settle: SettleFunction | None = None
+    messages: QuotaLike | None = None
     on_error: OnError | None = None
     penalty: Penalty | None = None
 

@@ -153,6 +153,8 @@ RULES = [
     Rule("/print", tier, cost=lambda connection: len(connection.url.path), shadow=True, on_error="deny"),
     Rule("/upload", later, cost=price, settle=lambda status, headers: 0 if status < 400 else 1),
     Rule("/files", "10/s", settle=kilobytes),
+    Rule("/chat", None, messages="20/s"),
+    Rule("/talk", "1/s", messages=[TokenBucket(20), "1000/hour"]),
 ]
 
 
