@@ -94,7 +94,8 @@ class RateLimitMiddleware:
             return
         app, decisions = self.app, []
         if bill is not None:
-            decisions = self._take_now(bill.takes) if self._take_now else await self._store.take(bill.takes)
+            if bill.takes:
+                decisions = self._take_now(bill.takes) if self._take_now else await self._store.take(bill.takes)
             if self._is_observed or not bill.is_usual:
                 app, decisions = await self._beyond_the_usual(bill, decisions)
         outer = exchange_of(scope)
@@ -105,14 +106,9 @@ class RateLimitMiddleware:
         exchange = scope[SCOPE_KEY] = Exchange(self._gate, decisions, send)
         try:
             await self._go_on(app, decisions, exchange, (scope, receive, exchange))
-        except RateLimited as error:
-            if exchange.started:
-                raise
-            await error(scope, receive, exchange)
         except Exception as error:
-            if not exchange.started and _is_unexpected(error) and self._answers_errors(scope):
-                await _server_error(error, scope, receive, exchange)
-            raise
+            if exchange.started or not await self._answers(error, exchange, scope, receive):
+                raise
         finally:
             del scope[SCOPE_KEY]
 
@@ -132,6 +128,15 @@ class RateLimitMiddleware:
         if bill.dues:
             app = Settling(app, self._store, bill, [*enforced, *decisions[bill.is_enforced :]])
         return app, enforced
+
+    async def _answers(self, error: Exception, exchange: Exchange, scope: Scope, receive: Receive) -> bool:
+        """Whether an error of the app that nobody has answered is answered here, and is none any more."""
+        if isinstance(error, RateLimited):
+            await error(scope, receive, exchange)
+            return True
+        if _is_unexpected(error) and self._answers_errors(scope):
+            await _server_error(error, scope, receive, exchange)
+        return False
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
