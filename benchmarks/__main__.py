@@ -41,8 +41,9 @@ def _measure(arguments: argparse.Namespace, only: list[str]) -> None:
     with runners(only) as found:
         for name in arguments.parts or PARTS:
             start = time.monotonic()
-            done[name] = PARTS[name](found, plan(quick=arguments.quick, clients=arguments.clients))
-            print(report.table(done[name]), f"({time.monotonic() - start:.0f} s)\n", sep="\n", flush=True)
+            parts = PARTS[name](found, plan(quick=arguments.quick, clients=arguments.clients))
+            done |= {part.name: part for part in parts}
+            print(*map(report.table, parts), f"({time.monotonic() - start:.0f} s)\n", sep="\n\n", flush=True)
     whole = not (arguments.quick or only or arguments.parts)
     print(*report.closing(done), sep="\n\n")
     print("\nWritten to", report.write(done, report.machine(load), whole=whole))

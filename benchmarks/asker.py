@@ -44,7 +44,7 @@ class Asker:
         self._statuses: Counter[str] = Counter()
 
     async def burst(self, requests: int, at_once: int, clients: int, warm: int = 0) -> dict[str, Any]:
-        """As many requests, ``at_once`` of them under way: the CPU and wall seconds, and times if one at a time.
+        """As many requests, ``at_once`` of them under way: the CPU and wall seconds, and how long one took.
 
         ``warm`` are asked before the clock starts: the last rounds on this machine were of others.
         """
@@ -53,7 +53,7 @@ class Asker:
         self._statuses.clear()
         gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
-        times = await (self._time_all(scopes, requests) if at_once == 1 else self._ask_all(scopes, requests, at_once))
+        times = await self._ask_all(scopes, requests, at_once)
         used = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
         return {**used, "requests": requests, **quantiles(times), "statuses": dict(self._statuses)}
 
@@ -77,21 +77,17 @@ class Asker:
         return {"passed": passed, "late": late, "seconds": used, "statuses": dict(self._statuses)}
 
     async def _ask_all(self, scopes: Iterator[Scope], requests: int, at_once: int) -> list[int]:
+        """The nanoseconds that each took."""
         left = iter(range(requests))
+        times = []
 
         async def loop() -> None:
             for _ in left:
+                start = time.perf_counter_ns()
                 await self._ask(next(scopes))
+                times.append(time.perf_counter_ns() - start)
 
         await asyncio.gather(*(loop() for _ in range(at_once)))
-        return []
-
-    async def _time_all(self, scopes: Iterator[Scope], requests: int) -> list[int]:
-        times = []
-        for _ in range(requests):
-            start = time.perf_counter_ns()
-            await self._ask(next(scopes))
-            times.append(time.perf_counter_ns() - start)
         return times
 
     async def _ask(self, scope: Scope) -> int:
@@ -114,7 +110,5 @@ class Asker:
 
 def quantiles(times: list[int]) -> dict[str, float]:
     """The median and the 99th percentile, in microseconds."""
-    if not times:
-        return {}
     times.sort()
     return {"median_us": times[len(times) // 2] / 1000, "p99_us": times[len(times) * 99 // 100] / 1000}

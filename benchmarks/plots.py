@@ -26,16 +26,16 @@ class Panel:
 
 PICTURES = {
     "overview": (
-        Panel("inprocess", "memory", "cpu_64", "Memory: CPU µs more for each request (less is better)"),
-        Panel("inprocess", "redis", "cpu_64", "Redis, 64 at once: CPU µs more for each request (less is better)"),
+        Panel("cpu", "memory", "cpu_64", "Memory: CPU µs more for each request (less is better)"),
+        Panel("cpu", "redis", "cpu_64", "Redis, 64 at once: CPU µs more for each request (less is better)"),
         Panel("served", "memory", "of_bare", "Memory, behind uvicorn: throughput, of the bare app (more is better)"),
         Panel("served", "redis", "of_bare", "Redis, behind uvicorn: throughput, of the bare app (more is better)"),
     ),
     "redis": (
-        Panel("inprocess", "redis", "redis_cpu", "CPU µs of Redis for each request, 64 at once (less is better)"),
-        Panel("inprocess", "redis", "median_us", "Median µs of a request, one at a time (less is better)"),
+        Panel("redis", "redis", "redis_cpu", "CPU µs of Redis for each request, 64 at once (less is better)"),
+        Panel("times", "redis", "median_us", "Median µs of a request, one at a time (less is better)"),
         Panel("flood", "redis", "of_bare", "Refusals a second, of what the bare app answers (more is better)"),
-        Panel("inprocess", "redis", "rate_1000", "Requests a second, 1,000 at once (more is better)"),
+        Panel("times", "redis", "rate_1000", "Requests a second, 1,000 at once (more is better)"),
     ),
 }
 """The panels of each file."""

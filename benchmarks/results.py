@@ -40,6 +40,7 @@ class Row:
 class Part:
     """One table: its columns by figure, and its rows."""
 
+    name: str
     title: str
     columns: Mapping[str, Column]
     rows: list[Row]

@@ -23,7 +23,10 @@ def row(peer: str, where: Where, error: str = "", **figures: float) -> Row:
 
 
 def in_process(*rows: Row) -> dict[str, Part]:
-    return {"inprocess": Part("In process", inprocess.COLUMNS, list(rows))}
+    return {
+        "cpu": Part("cpu", "CPU", inprocess.CPU, list(rows)),
+        "times": Part("times", "Times", inprocess.TIMES, list(rows)),
+    }
 
 
 def test_rounds_are_compared_with_their_neighbours() -> None:
@@ -88,7 +91,9 @@ def test_the_best_peer_is_the_one_to_beat() -> None:
         row("limits", "redis", of_ours=0.6),
         row("slowapi", "redis", of_ours=0.2),
     ]
-    part = Part("Behind uvicorn", {"of_ours": Column("of ours", 2)}, [row("ours", "redis", of_ours=1.0), *rows])
+    part = Part(
+        "served", "Behind uvicorn", {"of_ours": Column("of ours", 2)}, [row("ours", "redis", of_ours=1.0), *rows]
+    )
     (goal,) = (goal for goal in GOALS if goal.subject == "peers")
     assert goal.measured({"served": part}) == 0.6
 
@@ -107,8 +112,8 @@ def test_a_peer_that_is_ahead_is_named() -> None:
         row("slowapi", "memory", error="broken"),
     )
     assert [str(each) for each in ahead(done)] == [
-        "In process, CPU µs more, 64 at once: limits, memory 4.0, ours 5.0",
-        "In process, CPU µs more, 64 at once: throttled-py, memory 6.0, ours 8.0",
+        "CPU, CPU µs more, 64 at once: limits, memory 4.0, ours 5.0",
+        "CPU, CPU µs more, 64 at once: throttled-py, memory 6.0, ours 8.0",
     ]
 
 
@@ -124,21 +129,21 @@ def test_a_hair_is_no_lead(better: str | None, figure: float, expected: bool) ->
 def test_a_peer_that_errs_is_shown_with_its_error() -> None:
     """Its row keeps the figures that it has; the rest is left empty, and in the table in short there is a word."""
     done = in_process(
-        row("ours", "redis", cpu_64=12.0, rate_1000=30_000.0),
-        row("limits", "redis", error="1,000 at once: a|b (900 of 1,000)", cpu_64=56.4, rate_1000=math.nan),
+        row("ours", "redis", cpu_64=12.0, median_us=300.0, rate_1000=30_000.0),
+        row("limits", "redis", error="1,000 at once: a|b (900 of 1,000)", cpu_64=56.4, median_us=4000.0),
     )
-    table = report.table(done["inprocess"]).splitlines()
-    assert table[2] == "|  | CPU µs more, 64 at once | requests a second, 1,000 at once | error |"
+    table = report.table(done["times"]).splitlines()
+    assert table[2] == "|  | median µs, 1 at once | requests a second, 1,000 at once | error |"
     assert table[4:] == [
-        "| ours, redis | 12.0 | 30,000 |  |",
-        "| limits, redis | 56.4 |  | 1,000 at once: a/b (900 of 1,000) |",
+        "| ours, redis | 300.0 | 30,000 |  |",
+        "| limits, redis | 4,000.0 |  | 1,000 at once: a/b (900 of 1,000) |",
     ]
-    assert "| limits |  |  | 56.4 |  | error |  | error |" in report.summary(done)
+    assert "| limits |  |  | 56.4 |  |  |  | error |" in report.summary(done)
 
 
 def test_results_are_valid_json() -> None:
     """What there is no figure for is left out, for JSON knows no NaN."""
-    part = in_process(row("limits", "redis", error="broken", cpu_1=math.nan, cpu_64=56.412345))["inprocess"]
+    part = in_process(row("limits", "redis", error="broken", cpu_1=math.nan, cpu_64=56.412345))["cpu"]
     assert json.loads(json.dumps(as_json(part), allow_nan=False))["rows"] == [
         {"subject": "limits redis", "cpu_64": 56.412, "error": "broken"}
     ]
@@ -152,7 +157,8 @@ def test_the_page_has_it_all() -> None:
         "In short",
         "To reach",
         "Where a peer is ahead",
-        "In process",
+        "CPU",
+        "Times",
         "Of the peers",
         "Measured on",
     ]

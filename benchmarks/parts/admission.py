@@ -25,10 +25,11 @@ COLUMNS = {
 }
 
 
-def run(runners: Sequence[Runner], plan: Plan) -> Part:
+def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
     limited = [runner for runner in runners if runner.subject.where != "none"]
     groups = [limited[start : start + TOGETHER] for start in range(0, len(limited), TOGETHER)]
-    return Part("Ten times the quota", COLUMNS, [row for group in groups for row in _rows(group, plan)])
+    rows = [row for group in groups for row in _rows(group, plan)]
+    return [Part("admission", "Ten times the quota", COLUMNS, rows)]
 
 
 def _rows(group: Sequence[Runner], plan: Plan) -> list[Row]:

@@ -25,7 +25,7 @@ COLUMNS = {
 }
 
 
-def run(runners: Sequence[Runner], plan: Plan) -> Part:
+def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
     rows = {runner.subject.name: Row(runner.subject) for runner in runners}
     rounds: dict[str, list[Round]] = defaultdict(list)
     speeds = {runner.subject.name: _use_up(runner, rows[runner.subject.name]) for runner in runners}
@@ -38,7 +38,7 @@ def run(runners: Sequence[Runner], plan: Plan) -> Part:
         row = rows[runner.subject.name]
         row.figures |= {} if row.error else _figures(row, rounds)
         _attack(runner, row, plan.attack_seconds)
-    return Part("A flood on one refused client", COLUMNS, list(rows.values()))
+    return [Part("flood", "A flood on one refused client", COLUMNS, list(rows.values()))]
 
 
 def _use_up(runner: Runner, row: Row) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..plan import Plan
 from ..redis_stats import Work
@@ -22,21 +22,26 @@ WARM = 64
 BARE_US = 7.0
 """CPU of the bare app on the machine that the numbers to reach were set on."""
 
-COLUMNS = {
+CPU = {
     **{f"cpu_{n}": Column(f"CPU µs more, {n:,} at once", 1, "less") for n in AT_ONCE},
-    "scaled_64": Column(f"at 64, scaled to {BARE_US:.0f} µs of the bare app", 1),
+    "scaled_64": Column(f"at 64, scaled to {BARE_US:.0f} µs of bare Starlette", 1),
     "cpu_bare": Column("CPU at 64, times bare", 2),
     "cpu_ours": Column("more at 64, times ours", 2),
-    "median_us": Column("median µs, at 1", 1, "less"),
-    "p99_us": Column("p99 µs, at 1"),
+}
+TIMES = {
+    "median_us": Column("median µs, 1 at once", 1, "less"),
+    "p99_us": Column("p99 µs"),
     "latency_plain": Column("median, times plain", 2),
+    **{f"mean_{n}": Column(f"mean ms, {n:,} at once", 2, "less") for n in AT_ONCE[1:]},
     "throughput_bare": Column("throughput at 64, of bare", 2, "more"),
     "throughput_plain": Column("throughput at 64, times plain", 2),
     "rate_1000": Column("requests a second, 1,000 at once", 0, "more"),
-    "redis_cpu": Column("Redis CPU µs, at 64", 2, "less"),
-    "redis_cpu_plain": Column("Redis CPU, times plain", 2),
+}
+REDIS = {
+    "redis_cpu": Column("CPU µs of Redis", 2, "less"),
+    "redis_cpu_plain": Column("times plain", 2),
     "script_us": Column("of it in scripts µs", 2, "less"),
-    "trips": Column("round trips a request, at 64", 2, "less"),
+    "trips": Column("round trips a request", 2, "less"),
     "connections": Column("connections, 1,000 at once", 0, "less"),
 }
 
@@ -54,13 +59,21 @@ class Subject:
         return best(each.get(figure, NAN) for each in self.rounds[at_once])
 
 
-def run(runners: Sequence[Runner], plan: Plan) -> Part:
+Subjects: TypeAlias = dict[str, Subject]
+
+
+def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
     subjects = {runner.subject.name: Subject(runner) for runner in runners}
     for subject in subjects.values():
         _prepare(subject, plan)
     for at_once in AT_ONCE:
         _interleave(list(subjects.values()), at_once, plan)
-    return Part("In process", COLUMNS, [_row(subject, subjects) for subject in subjects.values()])
+    on_redis = {name: subject for name, subject in subjects.items() if subject.runner.redis}
+    return [
+        Part("cpu", "In process: CPU for each request", CPU, _rows(subjects, _cpu)),
+        Part("times", "In process: times and throughput", TIMES, _rows(subjects, _times)),
+        Part("redis", "In process: what Redis does for each request, 64 at once", REDIS, _rows(on_redis, _redis)),
+    ]
 
 
 def _prepare(subject: Subject, plan: Plan) -> None:
@@ -100,7 +113,7 @@ def _round(subject: Subject, at_once: int, plan: Plan) -> None:
         return
     requests = answer["requests"]
     found = {"cpu": answer["cpu"] / requests * 1e6, "wall": answer["wall"] / requests * 1e6}
-    found |= {name: answer[name] for name in ("median_us", "p99_us") if name in answer}
+    found |= {name: answer[name] for name in ("median_us", "p99_us")}
     if redis and before:
         found |= _redis_work(redis.work().since(before), requests + WARM)
     subject.rounds[at_once].append(found)
@@ -130,40 +143,45 @@ def _ask(subject: Subject, requests: int, at_once: int, plan: Plan) -> dict[str,
     return None if error else answer
 
 
-def _row(subject: Subject, subjects: dict[str, Subject]) -> Row:
-    found = subject.runner.subject
-    base, plain = subjects[found.base], subjects.get("plain redis")
-    figures = {f"cpu_{n}": subject.best(n, "cpu") for n in AT_ONCE}
-    if subject is not base:
-        figures = {f"cpu_{n}": subject.best(n, "cpu") - base.best(n, "cpu") for n in AT_ONCE}
-        figures |= _against_bare(figures["cpu_64"], subject, subjects)
-    figures["median_us"] = subject.best(1, "median_us")
-    figures["p99_us"] = mid(each["p99_us"] for each in subject.rounds[1])
-    figures["throughput_bare"] = paired(base.rounds[64], subject.rounds[64], "wall", over)
-    figures["rate_1000"] = 1e6 / subject.best(1000, "wall")
-    if found.where == "redis":
-        figures |= {name: subject.best(64, name) for name in ("redis_cpu", "script_us", "trips")}
-        figures["connections"] = max((each["connections"] for each in subject.rounds[1000]), default=NAN)
-        figures |= _against_plain(subject, plain) if plain else {}
-    return Row(found, figures, _error(subject.errors))
+def _rows(subjects: Subjects, figures: Callable[[Subject, Subjects], dict[str, float]]) -> list[Row]:
+    return [
+        Row(subject.runner.subject, figures(subject, subjects), _error(subject.errors)) for subject in subjects.values()
+    ]
 
 
-def _against_bare(more: float, subject: Subject, subjects: dict[str, Subject]) -> dict[str, float]:
-    """Of what the CPU at 64 is ``more`` than the bare app's."""
+def _cpu(subject: Subject, subjects: Subjects) -> dict[str, float]:
     found = subject.runner.subject
-    base, ours = subjects[found.base].best(64, "cpu"), subjects.get(found.ours)
-    return {
-        "scaled_64": more * BARE_US / subjects["bare"].best(64, "cpu"),
-        "cpu_bare": (base + more) / base,
-        "cpu_ours": more / (ours.best(64, "cpu") - base) if ours else NAN,
+    base, ours = subjects[found.base], subjects.get(found.ours)
+    if subject is base:
+        return {f"cpu_{n}": subject.best(n, "cpu") for n in AT_ONCE}
+    more = {f"cpu_{n}": subject.best(n, "cpu") - base.best(n, "cpu") for n in AT_ONCE}
+    bare = base.best(64, "cpu")
+    return more | {
+        "scaled_64": more["cpu_64"] * BARE_US / subjects["bare"].best(64, "cpu"),
+        "cpu_bare": (bare + more["cpu_64"]) / bare,
+        "cpu_ours": more["cpu_64"] / (ours.best(64, "cpu") - bare) if ours else NAN,
     }
 
 
-def _against_plain(subject: Subject, plain: Subject) -> dict[str, float]:
-    return {
-        "latency_plain": paired(subject.rounds[1], plain.rounds[1], "median_us", over),
-        "throughput_plain": paired(plain.rounds[64], subject.rounds[64], "wall", over),
-        "redis_cpu_plain": subject.best(64, "redis_cpu") / plain.best(64, "redis_cpu"),
+def _times(subject: Subject, subjects: Subjects) -> dict[str, float]:
+    figures = {"median_us": subject.best(1, "median_us"), "p99_us": mid(each["p99_us"] for each in subject.rounds[1])}
+    figures |= {f"mean_{n}": n * subject.best(n, "wall") / 1e3 for n in AT_ONCE[1:]}  # by Little's law
+    found, plain = subject.runner.subject, subjects.get("plain redis")
+    base = subjects[found.base].rounds[64]
+    figures["throughput_bare"] = paired(base, subject.rounds[64], "wall", over)
+    figures["rate_1000"] = 1e6 / subject.best(1000, "wall")
+    if found.where == "redis" and plain:
+        figures["latency_plain"] = paired(subject.rounds[1], plain.rounds[1], "median_us", over)
+        figures["throughput_plain"] = paired(plain.rounds[64], subject.rounds[64], "wall", over)
+    return figures
+
+
+def _redis(subject: Subject, subjects: Subjects) -> dict[str, float]:
+    figures = {name: subject.best(64, name) for name in ("redis_cpu", "script_us", "trips")}
+    plain = subjects.get("plain redis")
+    return figures | {
+        "redis_cpu_plain": figures["redis_cpu"] / plain.best(64, "redis_cpu") if plain else NAN,
+        "connections": max((each.get("connections", NAN) for each in subject.rounds[1000]), default=NAN),
     }
 
 

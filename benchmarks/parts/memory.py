@@ -17,8 +17,8 @@ COLUMNS = {
 }
 
 
-def run(runners: Sequence[Runner], plan: Plan) -> Part:
-    return Part("Redis memory", COLUMNS, [_row(runner) for runner in runners if runner.redis])
+def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
+    return [Part("memory", "Redis memory", COLUMNS, [_row(runner) for runner in runners if runner.redis])]
 
 
 def _row(runner: Runner) -> Row:

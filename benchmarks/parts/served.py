@@ -22,7 +22,7 @@ COLUMNS = {
 WARM_UP = 0.2
 
 
-def run(runners: Sequence[Runner], plan: Plan) -> Part:
+def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
     rows = {runner.subject.name: Row(runner.subject) for runner in runners}
     rounds: dict[str, list[Round]] = defaultdict(list)
     ports = {runner.subject.name: _listen(runner, rows[runner.subject.name]) for runner in runners}
@@ -35,7 +35,7 @@ def run(runners: Sequence[Runner], plan: Plan) -> Part:
     for row in rows.values():
         if not row.error:
             row.figures = _figures(row, rounds)
-    return Part("Behind uvicorn", COLUMNS, list(rows.values()))
+    return [Part("served", "Behind uvicorn", COLUMNS, list(rows.values()))]
 
 
 def _listen(runner: Runner, row: Row) -> int:
