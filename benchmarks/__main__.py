@@ -39,9 +39,10 @@ def _measure(arguments: argparse.Namespace, only: list[str]) -> None:
     load = report.load_average()
     done: dict[str, Part] = {}
     with runners(only) as found:
+        how = plan(quick=arguments.quick, clients=arguments.clients, subjects=len(found))
         for name in arguments.parts or PARTS:
             start = time.monotonic()
-            parts = PARTS[name](found, plan(quick=arguments.quick, clients=arguments.clients))
+            parts = PARTS[name](found, how)
             done |= {part.name: part for part in parts}
             print(*map(report.table, parts), f"({time.monotonic() - start:.0f} s)\n", sep="\n\n", flush=True)
     whole = not (arguments.quick or only or arguments.parts)

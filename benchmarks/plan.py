@@ -23,7 +23,13 @@ class Plan:
     clients: int
 
 
-def plan(*, quick: bool, clients: int) -> Plan:
+MANY = 20
+"""Subjects, more or less, where all are measured."""
+
+
+def plan(*, quick: bool, clients: int, subjects: int) -> Plan:
+    """The plan for so many subjects: the fewer there are, the more rounds."""
+    times = max(1, min(MANY // subjects, 4))
     if quick:
-        return Plan(7, 0.02, 3, 0.3, 1.1, 2.5, clients)
-    return Plan(24, 0.05, 24, 0.3, 3.0, 10.0, clients)
+        return Plan(7 * times, 0.02, 3 * times, 0.3, 1.1, 2.5, clients)
+    return Plan(24 * times, 0.05, 24 * times, 0.3, 3.0, 10.0, clients)
