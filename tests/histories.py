@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import redis
 from hypothesis import strategies as st
@@ -24,6 +24,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
 
+T = TypeVar("T")
 Bucket: TypeAlias = tuple[str, str, str]
 
 KEYS = ("a", "b")
@@ -345,17 +346,20 @@ ROLLING = st.builds(RollingWindow, WINDOW_LIMITS, PERIODS, st.sampled_from([1, 2
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
-    """One to three quotas of any kind, and up to forty steps, in every mix of verbs."""
+def plans(draw: st.DrawFn, *, back: bool = False) -> Plan:
+    """One to three quotas of any kind, and up to forty steps, in every mix of verbs.
+
+    In one of five histories the clock may be set ``back``, or in all of them.
+    """
     chosen = draw(st.lists(BUCKETS | FIXED | ROLLING, min_size=1, max_size=3))
     quotas = [replace(quota, name=f"quota {number}") for number, quota in enumerate(chosen)]
     fraction = draw(st.integers(0, 999_999))
-    steps = st.lists(draw(kinds_of_steps(quotas)), min_size=draw(st.integers(1, 40)), max_size=40)
+    steps = st.lists(draw(kinds_of_steps(quotas, back)), min_size=draw(st.integers(1, 40)), max_size=40)
     return Plan(1_800_000_000 + fraction / 1e6, quotas, draw(steps))
 
 
 @st.composite
-def kinds_of_steps(draw: st.DrawFn, quotas: list[Quota]) -> st.SearchStrategy[Step]:
+def kinds_of_steps(draw: st.DrawFn, quotas: list[Quota], back: bool) -> st.SearchStrategy[Step]:
     """Steps on the scale of the quotas' units and periods; a history has its own kinds of costs and of clocks."""
     unit = round(min(quota.period_us / quota.limit for quota in quotas))
     period = round(max(quota.period_us for quota in quotas))
@@ -373,6 +377,11 @@ def kinds_of_steps(draw: st.DrawFn, quotas: list[Quota]) -> st.SearchStrategy[St
     settling = st.builds(Settle, st.integers(0, 5), st.sampled_from([0.0, 0.0, 0.0, 0.5, 0.25, 1.0, 1.5, 4.0]))
     seldom = st.builds(Peek, keys, costs) | st.builds(Reset, keys)
     ahead = st.sampled_from([1, unit // 3, unit, unit, unit * 5 // 2, period, 50 * unit]) | st.integers(1, 4 * unit)
-    back = st.sampled_from([-1, -(unit // 2), -3 * unit, -period, -period - 1, -3 * period, -(10**8)])
-    moving = st.builds(Advance, ahead | back if draw(st.integers(0, 4)) == 4 else ahead)
-    return asking | asking | moving | settling | asking | moving | settling | seldom
+    behind = st.sampled_from([-1, -(unit // 2), -3 * unit, -period, -period - 1, -3 * period, -(10**8)])
+    moving = st.builds(Advance, evenly(ahead, behind) if back or draw(st.integers(0, 4)) == 4 else ahead)
+    return evenly(asking, asking, moving, settling, asking, moving, settling, seldom)
+
+
+def evenly(*kinds: st.SearchStrategy[T]) -> st.SearchStrategy[T]:
+    """One of these kinds, each as likely as the next; ``|`` would go by how many kinds each is made up of."""
+    return st.sampled_from(kinds).flatmap(lambda kind: kind)

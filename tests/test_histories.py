@@ -57,8 +57,8 @@ class Equality(Promise):
             assert unpack_state(quota, get(redis_key(b"rl", *bucket))) == state
 
 
-@given(plan=plans())
-@SOME
+@given(plan=plans(back=True))
+@settings(max_examples=300)
 def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
     """The memory store is the reference: Redis says the same of every take, and is left with the same states."""
     stores.run(plan, Equality())

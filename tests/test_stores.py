@@ -18,7 +18,7 @@ from asgi_ratelimit.algorithms import settlement_of
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import Quota, TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store, open_store
 from asgi_ratelimit.testing import SteppedClock
 from tests.redis_server import RedisServer
@@ -239,6 +239,62 @@ async def test_a_clock_set_back_a_little_gives_nothing(store: Store, clock: Step
     await take(store, Charge(THREE, "key", 3))
     clock.advance(-0.5)
     assert (await take(store, Charge(THREE, "key"))).retry_after == 0.6
+
+
+FIXED = FixedWindow(3, 1, name="fixed")
+ROLLING = RollingWindow(3, 1, 10, name="rolling")
+
+
+@pytest.mark.parametrize("others", [(), (Charge(HOURLY, "other"),)], ids=["alone", "with another"])
+@pytest.mark.parametrize(
+    ("quota", "back", "retry_after", "after_a_refund"),
+    [
+        (THREE, 1, 1.1, 1),
+        (THREE, 1.000001, 0.1, 0.1),
+        (FIXED, 1, 2, 1),
+        (FIXED, 1.000001, 0.000001, 0.000001),
+        (ROLLING, 1, 2.1, 1),
+        (ROLLING, 1.000001, 1.000001, 1.000001),
+    ],
+)
+async def test_a_clock_may_go_back_by_a_period(
+    store: Store,
+    clock: SteppedClock,
+    quota: Quota,
+    back: float,
+    retry_after: float,
+    after_a_refund: float,
+    others: tuple[Charge, ...],
+) -> None:
+    """Up to that it is waited out; beyond, the bucket counts as made just now, nothing of before goes back."""
+    charges = (Charge(quota, "key"), *others)
+    old, _ = [await take(store, Charge(quota, "key", cost)) for cost in (2, 1)]
+    clock.advance(-back)
+    assert (await take(store, *charges)).retry_after == retry_after
+    await settle(((store, old),), 0.0)
+    assert (await peek(store, *charges)).retry_after == after_a_refund
+
+
+@pytest.mark.parametrize(
+    ("quota", "back", "allowed", "then_left"),
+    [
+        (THREE, 1, True, 1),
+        (THREE, 1.000001, True, 3),
+        (FIXED, 1, False, 0),
+        (FIXED, 1.000001, True, 3),
+        (ROLLING, 1, False, 0),
+        (ROLLING, 1.000001, True, 1),
+    ],
+)
+async def test_a_take_after_a_clock_went_back(
+    store: Store, clock: SteppedClock, quota: Quota, back: float, allowed: bool, then_left: int
+) -> None:
+    """It is booked as of now where the bucket was brought back, and time goes by for it from then on."""
+    await take(store, Charge(quota, "key"))
+    clock.advance(-back)
+    assert (await take(store, Charge(quota, "key"))).allowed == allowed
+    clock.advance(0.2)
+    assert (await peek(store, Charge(quota, "key"))).remaining == then_left
 
 
 async def test_healing_one_bucket_leaves_the_others_alone(store: Store, clock: SteppedClock) -> None:
