@@ -40,7 +40,7 @@ class SteppedClock:
 
     def advance(self, seconds: float) -> None:
         """Move by ``seconds``, rounded up to whole microseconds; below 0 sets the clock back."""
-        self._now_us += math.ceil(round(seconds * 1e6, 3))
+        self._now_us += math.ceil(round(seconds * 1e6, 1))
 
     def move_to(self, now: float) -> None:
         """Set the time to ``now`` seconds since the epoch."""

@@ -6,7 +6,7 @@ import asyncio
 from threading import Event
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import MemoryStore, SyncLimiter
@@ -45,6 +45,8 @@ def test_it_moves_by_whole_microseconds_rounded_up(seconds: float, now_us: int) 
 
 
 @given(st.integers(0, 400 * 86_400 * 10**6))
+@example(17_249_403_347_017)
+@example(34_559_999_999_999)
 def test_it_moves_by_exactly_what_a_decision_says(retry_us: int) -> None:
     """Whole microseconds that are given in seconds are what it moves by, up to the longest period."""
     clock = SteppedClock(0)
