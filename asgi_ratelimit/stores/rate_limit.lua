@@ -43,481 +43,8 @@ local MAX_IDS = 8
 
 local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
 
--- _state ------------------------------------------------------------------------------------------------------------
-
 local function era_of(now)
   return now % 65536
-end
-
-local function by_start(a, b)
-  return a[1] < b[1]
-end
-
-local function units_in(holes, index)
-  for _, hole in ipairs(holes) do
-    if hole[1] == index then return hole[2] end
-  end
-  return 0
-end
-
-local function with_units(holes, index, units, first)
-  local kept, found, left = {}, false, {}
-  for _, hole in ipairs(holes) do
-    if hole[1] >= first then
-      if hole[1] == index then
-        found = true
-        kept[#kept + 1] = { hole[1], hole[2] + units }
-      else
-        kept[#kept + 1] = hole
-      end
-    end
-  end
-  if not found and #kept < MAX_HOLES then kept[#kept + 1] = { index, units } end
-  for _, hole in ipairs(kept) do
-    if hole[2] > 0 then left[#left + 1] = hole end
-  end
-  table.sort(left, by_start)
-  return left
-end
-
--- token_bucket: state.level -----------------------------------------------------------------------------------------
-
-local function drained(quota, level, elapsed)
-  if elapsed <= 0 then return level end
-  if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
-  local above = (level - quota.line) / quota.limit
-  if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
-  return max(quota.line - (elapsed - above) * quota.slow, 0)
-end
-
-local function drain_time(quota, level, target)
-  if level <= target then return 0 end
-  if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
-  local fast = max(level - quota.line, 0) / quota.limit
-  return ceil(fast + (min(level, quota.line) - target) / quota.slow)
-end
-
-local function end_wait(quota, level, elapsed, target, soonest)
-  local found = drain_time(quota, level, target) - elapsed
-  if found >= NEVER_US then return huge end
-  while drained(quota, level, elapsed + found) > target do found = found + 1 end
-  while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
-  return found
-end
-
-local function token_bucket()
-  local algorithm = {}
-
-  local function run(quota, hole, elapsed)
-    local start = hole[1] - max(elapsed, 0) * quota.limit
-    if start >= 0 then return { start, hole[2] } end
-    return { 0, hole[2] + start }
-  end
-
-  local function holes_after(quota, holes, elapsed)
-    local left = {}
-    for _, hole in ipairs(holes) do
-      local later = run(quota, hole, elapsed)
-      if later[2] > 0 then left[#left + 1] = later end
-    end
-    return left
-  end
-
-  local function fits(quota, hole, elapsed, cost)
-    local later, scaled = run(quota, hole, elapsed), cost * quota.period_us
-    return elapsed >= 0 and scaled <= later[2] and later[1] + scaled <= quota.cap
-  end
-
-  local function hole_wait(quota, hole, elapsed, cost, soonest)
-    local earliest = max(elapsed + soonest, 0)
-    local found = max(earliest, ceil((hole[1] + cost * quota.period_us - quota.cap) / quota.limit))
-    if not fits(quota, hole, found, cost) then
-      found = found + 1
-      if not fits(quota, hole, found, cost) then return huge end
-    end
-    while found > earliest and fits(quota, hole, found - 1, cost) do found = found - 1 end
-    return found - elapsed
-  end
-
-  local function place_in_holes(quota, state, now, cost, wait_us)
-    local slot = now + wait_us
-    for _, hole in ipairs(state.holes) do
-      if fits(quota, hole, slot - state.last, cost) then
-        return run(quota, hole, slot - state.last)[1] + (slot - max(now, state.last)) * quota.limit
-      end
-    end
-    return nil
-  end
-
-  local function filled(holes, at, scaled)
-    local left, kept = {}, {}
-    for _, hole in ipairs(holes) do
-      local start, size = hole[1], hole[2]
-      if start <= at and at < start + size then
-        local first, second = { start, at - start }, { at + scaled, start + size - (at + scaled) }
-        if first[2] > 0 then left[#left + 1] = first end
-        if second[2] > 0 then left[#left + 1] = second end
-      else
-        left[#left + 1] = hole
-      end
-    end
-    for i = 1, min(#left, MAX_HOLES) do kept[i] = left[i] end
-    return kept
-  end
-
-  local function with_hole(holes, start, size)
-    local stop, apart, kept = start + size, {}, {}
-    for _, hole in ipairs(holes) do
-      if hole[1] + hole[2] < start or hole[1] > stop then
-        apart[#apart + 1] = hole
-      else
-        start, size = min(start, hole[1]), size + hole[2]
-      end
-    end
-    apart[#apart + 1] = { start, size }
-    table.sort(apart, by_start)
-    for i = 1, min(#apart, MAX_HOLES) do kept[i] = apart[i] end
-    return kept
-  end
-
-  function algorithm.fresh(now)
-    return { level = 0, last = now, era = era_of(now), holes = {}, ids = {} }
-  end
-
-  function algorithm.healed(_, state, now)
-    return { level = state.level, last = now, era = era_of(now), holes = state.holes, ids = state.ids, moved = true }
-  end
-
-  function algorithm.wait(quota, state, now, cost, soonest)
-    local target = max(quota.cap - cost * quota.period_us, 0)
-    local found = soonest
-    if drained(quota, state.level, now + soonest - state.last) > target then
-      found = end_wait(quota, state.level, now - state.last, target, soonest)
-    end
-    for _, hole in ipairs(state.holes) do
-      found = min(found, hole_wait(quota, hole, now - state.last, cost, soonest))
-    end
-    return found
-  end
-
-  function algorithm.book(quota, state, now, cost, wait_us)
-    local since, slot = max(now, state.last), now + wait_us
-    local scaled = cost * quota.period_us
-    local at = place_in_holes(quota, state, now, cost, wait_us)
-    local booked = { last = since, era = state.era, ids = state.ids }
-    booked.holes = holes_after(quota, state.holes, since - state.last)
-    if at then
-      booked.level = drained(quota, state.level, since - state.last)
-      booked.holes = filled(booked.holes, at, scaled)
-      return booked
-    end
-    booked.level = drained(quota, state.level, slot - state.last) + scaled
-    if slot > since then booked.level = booked.level + (slot - since) * quota.limit end
-    return booked
-  end
-
-  function algorithm.give_back(quota, state, now, line)
-    local base = max(now, state.last)
-    local level = drained(quota, state.level, base - state.last)
-    local holes = holes_after(quota, state.holes, base - state.last)
-    local bottom = line.place + (line.cost - line.units) * quota.period_us
-    local piece = run(quota, { bottom, line.units * quota.period_us }, base - line.since)
-    local start, size = piece[1], piece[2]
-    if size > 0 and start < level then
-      if start + size < level then
-        holes = with_hole(holes, start, size)
-      else
-        level = start
-        while #holes > 0 and holes[#holes][1] + holes[#holes][2] >= level do
-          level = min(level, holes[#holes][1])
-          holes[#holes] = nil
-        end
-      end
-    end
-    return { level = level, last = base, era = state.era, holes = holes, ids = state.ids }
-  end
-
-  function algorithm.owe(quota, state, now, units)
-    local base = max(now, state.last)
-    local level = drained(quota, state.level, base - state.last) + units * quota.period_us
-    local holes = holes_after(quota, state.holes, base - state.last)
-    return { level = level, last = base, era = state.era, holes = holes, ids = state.ids }
-  end
-
-  function algorithm.reset_us(quota, state, now)
-    return max(state.last - now, 0) + drain_time(quota, drained(quota, state.level, now - state.last), 0)
-  end
-
-  local function units_at(quota, level)
-    local units = max(floor((quota.cap - level) / quota.period_us), 0)
-    if level <= quota.cap - (units + 1) * quota.period_us then return units + 1 end
-    if level <= quota.cap - units * quota.period_us then return units end
-    return max(units - 1, 0)
-  end
-
-  function algorithm.left(quota, state, now)
-    local units = units_at(quota, drained(quota, state.level, now - state.last))
-    for _, hole in ipairs(holes_after(quota, state.holes, now - state.last)) do
-      units = units + floor(max(min(hole[2], quota.cap - hole[1]), 0) / quota.period_us)
-    end
-    return units
-  end
-
-  function algorithm.pack(state)
-    return struct.pack('<d', state.level)
-  end
-
-  function algorithm.unpack(state, value, at)
-    state.level, at = struct.unpack('<d', value, at)
-    return at
-  end
-
-  return algorithm
-end
-
--- fixed_window: state.window, state.count -----------------------------------------------------------------------------
-
-local function fixed_window()
-  local algorithm = {}
-
-  local function window_at(quota, now)
-    return floor(now / quota.period_us)
-  end
-
-  function algorithm.fresh(now)
-    return { window = 0, count = 0, last = now, era = era_of(now), holes = {}, ids = {} }
-  end
-
-  function algorithm.healed(quota, state, now)
-    local back = window_at(quota, state.last) - window_at(quota, now)
-    local holes = {}
-    for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
-    return {
-      window = state.window - back, count = state.count,
-      last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true,
-    }
-  end
-
-  function algorithm.wait(quota, state, now, cost, soonest)
-    if cost > quota.limit then return huge end
-    local first = window_at(quota, now + soonest)
-    local found = max(first, state.window)
-    if found == state.window and state.count + cost > quota.limit then found = found + 1 end
-    for _, hole in ipairs(state.holes) do
-      if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
-    end
-    return max(soonest, found * quota.period_us - now)
-  end
-
-  function algorithm.book(quota, state, now, cost, wait_us)
-    local taken = window_at(quota, now + wait_us)
-    local booked = {
-      window = state.window, count = state.count,
-      last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids,
-    }
-    if taken < state.window then
-      booked.holes = with_units(state.holes, taken, -cost, window_at(quota, now))
-    else
-      booked.window = taken
-      booked.count = taken == state.window and state.count + cost or cost
-    end
-    return booked
-  end
-
-  function algorithm.give_back(quota, state, now, line)
-    local current = window_at(quota, now)
-    if line.place < current or line.place > state.window then return state end
-    local window, count, holes = state.window, state.count, state.holes
-    if line.place < window then
-      holes = with_units(holes, line.place, line.units, current)
-    else
-      count = max(count - line.units, 0)
-      while count == 0 and window > current do
-        window = window - 1
-        count = quota.limit - units_in(holes, window)
-        local kept = {}
-        for _, hole in ipairs(holes) do
-          if hole[1] < window then kept[#kept + 1] = hole end
-        end
-        holes = kept
-      end
-    end
-    return {
-      window = window, count = count, last = max(now, state.last), era = state.era, holes = holes, ids = state.ids,
-    }
-  end
-
-  function algorithm.owe(quota, state, now, units)
-    local window, count, current = state.window, state.count, window_at(quota, now)
-    if window < current then window, count = current, 0 end
-    local over = units - max(quota.limit - count, 0)
-    if over <= 0 then
-      count = count + units
-    else
-      local more = ceil(over / quota.limit)
-      window, count = window + more, over - (more - 1) * quota.limit
-    end
-    return {
-      window = window, count = count, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids,
-    }
-  end
-
-  function algorithm.reset_us(quota, state, now)
-    if state.window < window_at(quota, now) then return 0 end
-    return max((state.window + 1) * quota.period_us, state.last) - now
-  end
-
-  function algorithm.left(quota, state, now)
-    local current = window_at(quota, now)
-    if current < state.window then return floor(units_in(state.holes, current)) end
-    return floor(current == state.window and max(quota.limit - state.count, 0) or quota.limit)
-  end
-
-  function algorithm.pack(state)
-    return struct.pack('<dd', state.window, state.count)
-  end
-
-  function algorithm.unpack(state, value, at)
-    state.window, state.count, at = struct.unpack('<dd', value, at)
-    return at
-  end
-
-  return algorithm
-end
-
--- rolling_window: state.parts, a list of { part, count } --------------------------------------------------------------
-
-local function rolling_window()
-  local algorithm = {}
-
-  local function part_at(quota, now)
-    return floor(now / quota.part_us)
-  end
-
-  local function used(quota, state, at)
-    local total = 0
-    for i = #state.parts, 1, -1 do
-      if state.parts[i][1] < at - quota.buckets then break end
-      total = total + state.parts[i][2]
-    end
-    return total
-  end
-
-  local function first_end(quota, parts, first, cost)
-    local total = 0
-    for i = #parts, 1, -1 do
-      total = total + parts[i][2]
-      if total + cost > quota.limit then return max(first, parts[i][1] + quota.buckets + 1) end
-    end
-    return first
-  end
-
-  function algorithm.fresh(now)
-    return { parts = {}, last = now, era = era_of(now), holes = {}, ids = {} }
-  end
-
-  function algorithm.healed(quota, state, now)
-    local back = part_at(quota, state.last) - part_at(quota, now)
-    local parts, holes = {}, {}
-    for i, part in ipairs(state.parts) do parts[i] = { part[1] - back, part[2] } end
-    for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
-    return { parts = parts, last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true }
-  end
-
-  function algorithm.wait(quota, state, now, cost, soonest)
-    if cost > quota.limit then return huge end
-    local parts, first = state.parts, part_at(quota, now + soonest)
-    local found = first_end(quota, parts, #parts > 0 and max(first, parts[#parts][1]) or first, cost)
-    for _, hole in ipairs(state.holes) do
-      if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
-    end
-    return max(soonest, found * quota.part_us - now)
-  end
-
-  function algorithm.book(quota, state, now, cost, wait_us)
-    local taken, parts = part_at(quota, now + wait_us), state.parts
-    local booked = { parts = {}, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
-    if #parts > 0 and taken < parts[#parts][1] then
-      booked.parts, booked.holes = parts, with_units(state.holes, taken, -cost, part_at(quota, now))
-    elseif #parts > 0 and taken == parts[#parts][1] then
-      for i = 1, #parts - 1 do booked.parts[i] = parts[i] end
-      booked.parts[#parts] = { taken, parts[#parts][2] + cost }
-    else
-      for _, part in ipairs(parts) do
-        if part[1] >= taken - quota.buckets and part[2] > 0 then booked.parts[#booked.parts + 1] = part end
-      end
-      booked.parts[#booked.parts + 1] = { taken, cost }
-    end
-    return booked
-  end
-
-  function algorithm.give_back(quota, state, now, line)
-    local parts, current = state.parts, part_at(quota, now)
-    if #parts == 0 or line.place > parts[#parts][1] then return state end
-    local left = { parts = parts, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
-    if current <= line.place and line.place < parts[#parts][1] then
-      left.holes = with_units(state.holes, line.place, line.units, current)
-      return left
-    end
-    left.parts = {}
-    for i, part in ipairs(parts) do
-      left.parts[i] = part[1] == line.place and { part[1], max(part[2] - line.units, 0) } or part
-    end
-    return left
-  end
-
-  function algorithm.owe(quota, state, now, units)
-    local parts, current, kept, had = state.parts, part_at(quota, now), {}, 0
-    local at = #parts > 0 and max(current, parts[#parts][1]) or current
-    for _, part in ipairs(parts) do
-      if part[1] == at then
-        had = part[2]
-      elseif part[1] >= at - quota.buckets then
-        kept[#kept + 1] = part
-      end
-    end
-    local over = units - max(quota.limit - used(quota, state, at), 0)
-    if over <= 0 then
-      kept[#kept + 1] = { at, had + units }
-    else
-      local more = ceil(over / quota.limit)
-      kept = { { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit } }
-    end
-    return { parts = kept, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
-  end
-
-  function algorithm.reset_us(quota, state, now)
-    local parts = state.parts
-    if #parts == 0 then return 0 end
-    local over = (parts[#parts][1] + quota.buckets + 1) * quota.part_us
-    return over > now and max(over, state.last) - now or 0
-  end
-
-  function algorithm.left(quota, state, now)
-    local parts, current = state.parts, part_at(quota, now)
-    if #parts > 0 and current < parts[#parts][1] then return floor(units_in(state.holes, current)) end
-    return floor(max(quota.limit - used(quota, state, current), 0))
-  end
-
-  function algorithm.pack(state, quota)
-    local packed = { struct.pack('<HH', quota.buckets, #state.parts) }
-    for i, part in ipairs(state.parts) do packed[i + 1] = struct.pack('<dd', part[1], part[2]) end
-    return table.concat(packed)
-  end
-
-  function algorithm.unpack(state, value, at)
-    local count
-    state.buckets, count, at = struct.unpack('<HH', value, at)
-    state.parts = {}
-    for i = 1, count do
-      local part, units
-      part, units, at = struct.unpack('<dd', value, at)
-      state.parts[i] = { part, units }
-    end
-    return at
-  end
-
-  return algorithm
 end
 
 -- the time, and the values of keys, each read once in this call -------------------------------------------------------
@@ -546,11 +73,36 @@ end
 
 local function write(key, value, meaning_us)
   local ttl = min(max(ceil(meaning_us / 1000), least_ttl), NEVER_US)
-  redis.call('SET', key, value, 'PX', string.format('%.0f', ttl))
+  redis.call('SET', key, value, 'PX', ttl) -- a whole number travels exactly
   values[key] = value
 end
 
--- what to do ------------------------------------------------------------------------------------------------------------
+-- token_bucket: drained, drain_time, end_wait -------------------------------------------------------------------------
+
+local function drained(quota, level, elapsed)
+  if elapsed <= 0 then return level end
+  if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
+  local above = (level - quota.line) / quota.limit
+  if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
+  return max(quota.line - (elapsed - above) * quota.slow, 0)
+end
+
+local function drain_time(quota, level, target)
+  if level <= target then return 0 end
+  if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
+  local fast = max(level - quota.line, 0) / quota.limit
+  return ceil(fast + (min(level, quota.line) - target) / quota.slow)
+end
+
+local function end_wait(quota, level, elapsed, target, soonest)
+  local found = drain_time(quota, level, target) - elapsed
+  if found >= NEVER_US then return huge end
+  while drained(quota, level, elapsed + found) > target do found = found + 1 end
+  while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
+  return found
+end
+
+-- what to do ----------------------------------------------------------------------------------------------------------
 
 local quotas, todo = {}, ARGV[2]
 do
@@ -568,7 +120,8 @@ local verdicts, before = {}, {}
 
 -- A take of one charge from a token bucket without holes: what nearly all takes are, with no table for each.
 -- It answers nil where the state has more to it, and has done nothing then.
-local function quick_take(quota, key, value, cost, max_wait)
+local function quick_take(quota, key, cost, max_wait)
+  local value = read(key)
   local level, last, era, moved = 0, now, nil, false
   if value and #value >= 23 then
     local format, stamp, since, made, left = struct.unpack('<BfdHd', value)
@@ -578,21 +131,25 @@ local function quick_take(quota, key, value, cost, max_wait)
       if not moved then last, era = since, made end
     end
   end
-  local wait, target = 0, max(quota.cap - cost * quota.period_us, 0)
+  local scaled, since = cost * quota.period_us, last
+  local target, wait = quota.cap - scaled, 0
+  if target < 0 then target = 0 end
+  if now > last then since = now end
+  local left = drained(quota, level, now - last)
   if cost > quota.most and max_wait <= 0 then
     wait = huge
-  elseif drained(quota, level, now - last) > target then
+  elseif left > target then
     wait = end_wait(quota, level, now - last, target, 0)
+    if wait < huge then left = drained(quota, level, now + wait - last) end
   end
   local allowed = wait <= max_wait and wait < huge
   if allowed then
-    local slot, since = now + wait, max(now, last)
-    level = drained(quota, level, slot - last) + cost * quota.period_us
+    local slot = now + wait
+    level, last = left + scaled, since
     if slot > since then level = level + (slot - since) * quota.limit end
-    last = since
   end
   if allowed or (moved and max_wait >= 0) then
-    local meaning_us = max(last - now, 0) + drain_time(quota, drained(quota, level, now - last), 0)
+    local meaning_us = last - now + drain_time(quota, level, 0) -- last is now, or ahead of it: nothing drains
     write(key, struct.pack('<BfdHd', 1, quota.period_us, last, era or era_of(now), level), meaning_us)
   end
   before[#before + 1] = value
@@ -600,9 +157,462 @@ local function quick_take(quota, key, value, cost, max_wait)
   return allowed
 end
 
--- takes ---------------------------------------------------------------------------------------------------------------
+-- everything else, defined when it is first needed --------------------------------------------------------------------
 
-local function takes_and_settlements()
+local function everything_else()
+  -- _state ------------------------------------------------------------------------------------------------------------
+
+  local function by_start(a, b)
+    return a[1] < b[1]
+  end
+
+  local function units_in(holes, index)
+    for _, hole in ipairs(holes) do
+      if hole[1] == index then return hole[2] end
+    end
+    return 0
+  end
+
+  local function with_units(holes, index, units, first)
+    local kept, found, left = {}, false, {}
+    for _, hole in ipairs(holes) do
+      if hole[1] >= first then
+        if hole[1] == index then
+          found = true
+          kept[#kept + 1] = { hole[1], hole[2] + units }
+        else
+          kept[#kept + 1] = hole
+        end
+      end
+    end
+    if not found and #kept < MAX_HOLES then kept[#kept + 1] = { index, units } end
+    for _, hole in ipairs(kept) do
+      if hole[2] > 0 then left[#left + 1] = hole end
+    end
+    table.sort(left, by_start)
+    return left
+  end
+
+  -- token_bucket: state.level, and what of it needs the holes
+
+  local function token_bucket()
+    local algorithm = {}
+
+    local function run(quota, hole, elapsed)
+      local start = hole[1] - max(elapsed, 0) * quota.limit
+      if start >= 0 then return { start, hole[2] } end
+      return { 0, hole[2] + start }
+    end
+
+    local function holes_after(quota, holes, elapsed)
+      local left = {}
+      for _, hole in ipairs(holes) do
+        local later = run(quota, hole, elapsed)
+        if later[2] > 0 then left[#left + 1] = later end
+      end
+      return left
+    end
+
+    local function fits(quota, hole, elapsed, cost)
+      local later, scaled = run(quota, hole, elapsed), cost * quota.period_us
+      return elapsed >= 0 and scaled <= later[2] and later[1] + scaled <= quota.cap
+    end
+
+    local function hole_wait(quota, hole, elapsed, cost, soonest)
+      local earliest = max(elapsed + soonest, 0)
+      local found = max(earliest, ceil((hole[1] + cost * quota.period_us - quota.cap) / quota.limit))
+      if not fits(quota, hole, found, cost) then
+        found = found + 1
+        if not fits(quota, hole, found, cost) then return huge end
+      end
+      while found > earliest and fits(quota, hole, found - 1, cost) do found = found - 1 end
+      return found - elapsed
+    end
+
+    local function place_in_holes(quota, state, now, cost, wait_us)
+      local slot = now + wait_us
+      for _, hole in ipairs(state.holes) do
+        if fits(quota, hole, slot - state.last, cost) then
+          return run(quota, hole, slot - state.last)[1] + (slot - max(now, state.last)) * quota.limit
+        end
+      end
+      return nil
+    end
+
+    local function filled(holes, at, scaled)
+      local left, kept = {}, {}
+      for _, hole in ipairs(holes) do
+        local start, size = hole[1], hole[2]
+        if start <= at and at < start + size then
+          local first, second = { start, at - start }, { at + scaled, start + size - (at + scaled) }
+          if first[2] > 0 then left[#left + 1] = first end
+          if second[2] > 0 then left[#left + 1] = second end
+        else
+          left[#left + 1] = hole
+        end
+      end
+      for i = 1, min(#left, MAX_HOLES) do kept[i] = left[i] end
+      return kept
+    end
+
+    local function with_hole(holes, start, size)
+      local stop, apart, kept = start + size, {}, {}
+      for _, hole in ipairs(holes) do
+        if hole[1] + hole[2] < start or hole[1] > stop then
+          apart[#apart + 1] = hole
+        else
+          start, size = min(start, hole[1]), size + hole[2]
+        end
+      end
+      apart[#apart + 1] = { start, size }
+      table.sort(apart, by_start)
+      for i = 1, min(#apart, MAX_HOLES) do kept[i] = apart[i] end
+      return kept
+    end
+
+    function algorithm.fresh(now)
+      return { level = 0, last = now, era = era_of(now), holes = {}, ids = {} }
+    end
+
+    function algorithm.healed(_, state, now)
+      return { level = state.level, last = now, era = era_of(now), holes = state.holes, ids = state.ids, moved = true }
+    end
+
+    function algorithm.wait(quota, state, now, cost, soonest)
+      local target = max(quota.cap - cost * quota.period_us, 0)
+      local found = soonest
+      if drained(quota, state.level, now + soonest - state.last) > target then
+        found = end_wait(quota, state.level, now - state.last, target, soonest)
+      end
+      for _, hole in ipairs(state.holes) do
+        found = min(found, hole_wait(quota, hole, now - state.last, cost, soonest))
+      end
+      return found
+    end
+
+    function algorithm.book(quota, state, now, cost, wait_us)
+      local since, slot = max(now, state.last), now + wait_us
+      local scaled = cost * quota.period_us
+      local at = place_in_holes(quota, state, now, cost, wait_us)
+      local booked = { last = since, era = state.era, ids = state.ids }
+      booked.holes = holes_after(quota, state.holes, since - state.last)
+      if at then
+        booked.level = drained(quota, state.level, since - state.last)
+        booked.holes = filled(booked.holes, at, scaled)
+        return booked
+      end
+      booked.level = drained(quota, state.level, slot - state.last) + scaled
+      if slot > since then booked.level = booked.level + (slot - since) * quota.limit end
+      return booked
+    end
+
+    function algorithm.give_back(quota, state, now, line)
+      local base = max(now, state.last)
+      local level = drained(quota, state.level, base - state.last)
+      local holes = holes_after(quota, state.holes, base - state.last)
+      local bottom = line.place + (line.cost - line.units) * quota.period_us
+      local piece = run(quota, { bottom, line.units * quota.period_us }, base - line.since)
+      local start, size = piece[1], piece[2]
+      if size > 0 and start < level then
+        if start + size < level then
+          holes = with_hole(holes, start, size)
+        else
+          level = start
+          while #holes > 0 and holes[#holes][1] + holes[#holes][2] >= level do
+            level = min(level, holes[#holes][1])
+            holes[#holes] = nil
+          end
+        end
+      end
+      return { level = level, last = base, era = state.era, holes = holes, ids = state.ids }
+    end
+
+    function algorithm.owe(quota, state, now, units)
+      local base = max(now, state.last)
+      local level = drained(quota, state.level, base - state.last) + units * quota.period_us
+      local holes = holes_after(quota, state.holes, base - state.last)
+      return { level = level, last = base, era = state.era, holes = holes, ids = state.ids }
+    end
+
+    function algorithm.reset_us(quota, state, now)
+      return max(state.last - now, 0) + drain_time(quota, drained(quota, state.level, now - state.last), 0)
+    end
+
+    local function units_at(quota, level)
+      local units = max(floor((quota.cap - level) / quota.period_us), 0)
+      if level <= quota.cap - (units + 1) * quota.period_us then return units + 1 end
+      if level <= quota.cap - units * quota.period_us then return units end
+      return max(units - 1, 0)
+    end
+
+    function algorithm.left(quota, state, now)
+      local units = units_at(quota, drained(quota, state.level, now - state.last))
+      for _, hole in ipairs(holes_after(quota, state.holes, now - state.last)) do
+        units = units + floor(max(min(hole[2], quota.cap - hole[1]), 0) / quota.period_us)
+      end
+      return units
+    end
+
+    function algorithm.pack(state)
+      return struct.pack('<d', state.level)
+    end
+
+    function algorithm.unpack(state, value, at)
+      state.level, at = struct.unpack('<d', value, at)
+      return at
+    end
+
+    return algorithm
+  end
+
+  -- fixed_window: state.window, state.count ---------------------------------------------------------------------------
+
+  local function fixed_window()
+    local algorithm = {}
+
+    local function window_at(quota, now)
+      return floor(now / quota.period_us)
+    end
+
+    function algorithm.fresh(now)
+      return { window = 0, count = 0, last = now, era = era_of(now), holes = {}, ids = {} }
+    end
+
+    function algorithm.healed(quota, state, now)
+      local back = window_at(quota, state.last) - window_at(quota, now)
+      local holes = {}
+      for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
+      return {
+        window = state.window - back, count = state.count,
+        last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true,
+      }
+    end
+
+    function algorithm.wait(quota, state, now, cost, soonest)
+      if cost > quota.limit then return huge end
+      local first = window_at(quota, now + soonest)
+      local found = max(first, state.window)
+      if found == state.window and state.count + cost > quota.limit then found = found + 1 end
+      for _, hole in ipairs(state.holes) do
+        if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
+      end
+      return max(soonest, found * quota.period_us - now)
+    end
+
+    function algorithm.book(quota, state, now, cost, wait_us)
+      local taken = window_at(quota, now + wait_us)
+      local booked = {
+        window = state.window, count = state.count,
+        last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids,
+      }
+      if taken < state.window then
+        booked.holes = with_units(state.holes, taken, -cost, window_at(quota, now))
+      else
+        booked.window = taken
+        booked.count = taken == state.window and state.count + cost or cost
+      end
+      return booked
+    end
+
+    function algorithm.give_back(quota, state, now, line)
+      local current = window_at(quota, now)
+      if line.place < current or line.place > state.window then return state end
+      local window, count, holes = state.window, state.count, state.holes
+      if line.place < window then
+        holes = with_units(holes, line.place, line.units, current)
+      else
+        count = max(count - line.units, 0)
+        while count == 0 and window > current do
+          window = window - 1
+          count = quota.limit - units_in(holes, window)
+          local kept = {}
+          for _, hole in ipairs(holes) do
+            if hole[1] < window then kept[#kept + 1] = hole end
+          end
+          holes = kept
+        end
+      end
+      return {
+        window = window, count = count, last = max(now, state.last), era = state.era, holes = holes, ids = state.ids,
+      }
+    end
+
+    function algorithm.owe(quota, state, now, units)
+      local window, count, current = state.window, state.count, window_at(quota, now)
+      if window < current then window, count = current, 0 end
+      local over = units - max(quota.limit - count, 0)
+      if over <= 0 then
+        count = count + units
+      else
+        local more = ceil(over / quota.limit)
+        window, count = window + more, over - (more - 1) * quota.limit
+      end
+      return {
+        window = window, count = count, last = max(now, state.last),
+        era = state.era, holes = state.holes, ids = state.ids,
+      }
+    end
+
+    function algorithm.reset_us(quota, state, now)
+      if state.window < window_at(quota, now) then return 0 end
+      return max((state.window + 1) * quota.period_us, state.last) - now
+    end
+
+    function algorithm.left(quota, state, now)
+      local current = window_at(quota, now)
+      if current < state.window then return floor(units_in(state.holes, current)) end
+      return floor(current == state.window and max(quota.limit - state.count, 0) or quota.limit)
+    end
+
+    function algorithm.pack(state)
+      return struct.pack('<dd', state.window, state.count)
+    end
+
+    function algorithm.unpack(state, value, at)
+      state.window, state.count, at = struct.unpack('<dd', value, at)
+      return at
+    end
+
+    return algorithm
+  end
+
+  -- rolling_window: state.parts, a list of { part, count } ------------------------------------------------------------
+
+  local function rolling_window()
+    local algorithm = {}
+
+    local function part_at(quota, now)
+      return floor(now / quota.part_us)
+    end
+
+    local function used(quota, state, at)
+      local total = 0
+      for i = #state.parts, 1, -1 do
+        if state.parts[i][1] < at - quota.buckets then break end
+        total = total + state.parts[i][2]
+      end
+      return total
+    end
+
+    local function first_end(quota, parts, first, cost)
+      local total = 0
+      for i = #parts, 1, -1 do
+        total = total + parts[i][2]
+        if total + cost > quota.limit then return max(first, parts[i][1] + quota.buckets + 1) end
+      end
+      return first
+    end
+
+    function algorithm.fresh(now)
+      return { parts = {}, last = now, era = era_of(now), holes = {}, ids = {} }
+    end
+
+    function algorithm.healed(quota, state, now)
+      local back = part_at(quota, state.last) - part_at(quota, now)
+      local parts, holes = {}, {}
+      for i, part in ipairs(state.parts) do parts[i] = { part[1] - back, part[2] } end
+      for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
+      return { parts = parts, last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true }
+    end
+
+    function algorithm.wait(quota, state, now, cost, soonest)
+      if cost > quota.limit then return huge end
+      local parts, first = state.parts, part_at(quota, now + soonest)
+      local found = first_end(quota, parts, #parts > 0 and max(first, parts[#parts][1]) or first, cost)
+      for _, hole in ipairs(state.holes) do
+        if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
+      end
+      return max(soonest, found * quota.part_us - now)
+    end
+
+    function algorithm.book(quota, state, now, cost, wait_us)
+      local taken, parts = part_at(quota, now + wait_us), state.parts
+      local booked = { parts = {}, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
+      if #parts > 0 and taken < parts[#parts][1] then
+        booked.parts, booked.holes = parts, with_units(state.holes, taken, -cost, part_at(quota, now))
+      elseif #parts > 0 and taken == parts[#parts][1] then
+        for i = 1, #parts - 1 do booked.parts[i] = parts[i] end
+        booked.parts[#parts] = { taken, parts[#parts][2] + cost }
+      else
+        for _, part in ipairs(parts) do
+          if part[1] >= taken - quota.buckets and part[2] > 0 then booked.parts[#booked.parts + 1] = part end
+        end
+        booked.parts[#booked.parts + 1] = { taken, cost }
+      end
+      return booked
+    end
+
+    function algorithm.give_back(quota, state, now, line)
+      local parts, current = state.parts, part_at(quota, now)
+      if #parts == 0 or line.place > parts[#parts][1] then return state end
+      local left = { parts = parts, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
+      if current <= line.place and line.place < parts[#parts][1] then
+        left.holes = with_units(state.holes, line.place, line.units, current)
+        return left
+      end
+      left.parts = {}
+      for i, part in ipairs(parts) do
+        left.parts[i] = part[1] == line.place and { part[1], max(part[2] - line.units, 0) } or part
+      end
+      return left
+    end
+
+    function algorithm.owe(quota, state, now, units)
+      local parts, current, kept, had = state.parts, part_at(quota, now), {}, 0
+      local at = #parts > 0 and max(current, parts[#parts][1]) or current
+      for _, part in ipairs(parts) do
+        if part[1] == at then
+          had = part[2]
+        elseif part[1] >= at - quota.buckets then
+          kept[#kept + 1] = part
+        end
+      end
+      local over = units - max(quota.limit - used(quota, state, at), 0)
+      if over <= 0 then
+        kept[#kept + 1] = { at, had + units }
+      else
+        local more = ceil(over / quota.limit)
+        kept = { { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit } }
+      end
+      return { parts = kept, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
+    end
+
+    function algorithm.reset_us(quota, state, now)
+      local parts = state.parts
+      if #parts == 0 then return 0 end
+      local over = (parts[#parts][1] + quota.buckets + 1) * quota.part_us
+      return over > now and max(over, state.last) - now or 0
+    end
+
+    function algorithm.left(quota, state, now)
+      local parts, current = state.parts, part_at(quota, now)
+      if #parts > 0 and current < parts[#parts][1] then return floor(units_in(state.holes, current)) end
+      return floor(max(quota.limit - used(quota, state, current), 0))
+    end
+
+    function algorithm.pack(state, quota)
+      local packed = { struct.pack('<HH', quota.buckets, #state.parts) }
+      for i, part in ipairs(state.parts) do packed[i + 1] = struct.pack('<dd', part[1], part[2]) end
+      return table.concat(packed)
+    end
+
+    function algorithm.unpack(state, value, at)
+      local count
+      state.buckets, count, at = struct.unpack('<HH', value, at)
+      state.parts = {}
+      for i = 1, count do
+        local part, units
+        part, units, at = struct.unpack('<dd', value, at)
+        state.parts[i] = { part, units }
+      end
+      return at
+    end
+
+    return algorithm
+  end
+
+  -- takes -------------------------------------------------------------------------------------------------------------
+
   local algorithms = {}
 
   local function algorithm_of(quota)
@@ -678,7 +688,8 @@ local function takes_and_settlements()
   end
 
   local function pack_state(quota, state)
-    local value = struct.pack('<BfdH', quota.kind, quota.period_us, state.last, state.era) .. quota.algorithm.pack(state, quota)
+    local head = struct.pack('<BfdH', quota.kind, quota.period_us, state.last, state.era)
+    local value = head .. quota.algorithm.pack(state, quota)
     if #state.holes == 0 and #state.ids == 0 then return value end
     local packed = { value, struct.pack('<BB', #state.holes, #state.ids) }
     for _, hole in ipairs(state.holes) do packed[#packed + 1] = struct.pack('<dd', hole[1], hole[2]) end
@@ -767,39 +778,37 @@ local function takes_and_settlements()
     return at
   end
 
-  return take, settle
-end
-
-local take, settle
-
-local function reset(at)
-  local _, charges = struct.unpack('<dH', todo, at)
-  for _ = 1, charges do
-    local key = KEYS[#before + 1]
-    redis.call('DEL', key)
-    values[key] = false
-    before[#before + 1] = false
+  local function reset(at)
+    local _, charges = struct.unpack('<dH', todo, at)
+    for _ = 1, charges do
+      local key = KEYS[#before + 1]
+      redis.call('DEL', key)
+      values[key] = false
+      before[#before + 1] = false
+    end
+    verdicts[#verdicts + 1] = '1'
+    return at + 10 + charges * 10
   end
-  verdicts[#verdicts + 1] = '1'
-  return at + 10 + charges * 10
+
+  return function(action, at)
+    if action == 4 then return reset(at) end
+    if action == 3 then return settle(at) end
+    return take(at, action)
+  end
 end
 
-local function carry_out(action, at)
-  if action == 4 then return reset(at) end
-  if not take then take, settle = takes_and_settlements() end
-  if action == 3 then return settle(at) end
-  return take(at, action)
-end
-
-local at = 1
+local at, carry_out = 1, nil
 while at <= #todo do
   local action, count, max_wait, charges, first, cost, after = struct.unpack('<BHdHHd', todo, at)
   local start, quota = at + 3, quotas[first]
   local quick = action == 1 and charges == 1 and quota.kind == 1
   for _ = 1, count do
     local key, allowed = KEYS[#before + 1], nil
-    if quick then allowed = quick_take(quota, key, read(key), cost, max_wait) end
-    if allowed == nil then after = carry_out(action, start) end
+    if quick then allowed = quick_take(quota, key, cost, max_wait) end
+    if allowed == nil then
+      carry_out = carry_out or everything_else()
+      after = carry_out(action, start)
+    end
   end
   at = after
 end
