@@ -107,7 +107,7 @@ def _patience_us(max_wait: float) -> float:
     try:
         scaled = max_wait * SECOND_US
         if scaled >= 0:  # false for NaN, too
-            return float(math.floor(scaled)) if scaled < math.inf else math.inf
+            return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # but for a float's noise
     except TypeError:
         pass
     raise ValueError(f"max_wait must be seconds from 0 up, not {max_wait!r}: max_wait=2.5")

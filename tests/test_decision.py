@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Take, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
@@ -61,6 +63,13 @@ def test_a_bucket_is_told_by_limiter_quota_and_key(charge: Charge, bucket: tuple
 def test_a_wait_is_whole_microseconds_rounded_down(max_wait: float, max_wait_us: float) -> None:
     """Nobody waits longer than they said."""
     assert Take((Charge(QUOTA, "key"),), max_wait).max_wait_us == max_wait_us
+
+
+@given(st.integers(0, 400 * 86_400 * 10**6))
+@example(249)
+def test_a_wait_that_a_decision_names_is_kept(wait_us: int) -> None:
+    """Whoever waits for as long as they were told to waits long enough: no microsecond is lost on the way."""
+    assert Take((Charge(QUOTA, "key"),), wait_us / 1e6).max_wait_us == wait_us
 
 
 @pytest.mark.parametrize("max_wait", [1e12, 1e300, 1.7e308])
