@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+import httpx
 import pytest
 
 from .redis_server import RedisServer
@@ -382,3 +383,35 @@ def test_of_two_requests_in_one_packet_one_passes(server: Uvicorn) -> None:
         connection.sendall(one + written(b"/any/pipelined", [b"Connection: close"]))
         with connection.makefile("rb") as answer:
             assert re.findall(rb"HTTP/1.1 (\d+)", answer.read()) == [b"200", b"429"]
+
+
+class UnixUvicorn(Uvicorn):
+    """A uvicorn on a Unix socket, as it stands behind a proxy on the same machine."""
+
+    def command(self) -> Sequence[str]:
+        """The command line of uvicorn."""
+        return (*super().command(), "--uds", "server.sock")
+
+    @property
+    def path(self) -> str:
+        """Where its socket is."""
+        return f"{self._folder.name}/server.sock"
+
+    def _answers(self) -> bool:
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
+                connection.connect(self.path)
+                return self.greets(connection)
+        except OSError:
+            return False
+
+
+def test_a_proxy_behind_a_unix_socket_is_believed_where_it_is_trusted() -> None:
+    """Its chain is read as any other; nothing that the client wrote itself changes anything."""
+    with UnixUvicorn("tests.bypass_app:app", "--no-proxy-headers") as server:
+        transport = httpx.HTTPTransport(uds=server.path)
+        with httpx.Client(transport=transport, base_url="http://app", timeout=TIMEOUT) as client:
+            chains = ["192.0.2.1", "6.6.6.6, 192.0.2.1", "7.7.7.7,192.0.2.1, 10.0.0.1", "192.0.2.2"]
+            answers = [client.get("/unix/1", headers={"x-forwarded-for": chain}) for chain in chains]
+    assert [answer.status_code for answer in answers] == [200, 429, 429, 200]

@@ -252,6 +252,17 @@ async def test_an_outage_blocks_nobody(on_error: Any, expected: int) -> None:
         await store.aclose()
 
 
+def test_a_penalty_without_a_quota_is_refused() -> None:
+    """It would never punish anything: that is told at start-up, and not left to be found out."""
+    for build in (
+        lambda: guarded(MemoryStore(), None),
+        lambda: RateLimitMiddleware(ok, rules=[Rule("/", None, penalty=PENALTY)]),
+        lambda: RateLimitMiddleware(ok, rules=[Rule("/", None, messages="1/s", penalty=PENALTY)]),
+    ):
+        with pytest.raises(ConfigurationError, match=r"Penalty\(.*has no quota"):
+            build()
+
+
 @pytest.mark.parametrize("wrong", ["10 minutes", 600, {"after": 5}], ids=repr)
 def test_what_is_no_penalty_is_refused(wrong: Any) -> None:
     """Wherever it is written, with a right example."""

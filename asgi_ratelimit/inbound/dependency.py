@@ -60,7 +60,7 @@ class RateLimit:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         self._line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
-        self._line.penalty = checked_penalty(penalty)
+        self._line.penalty = checked_penalty(penalty, quota)
         self._terms = Terms([self._line])
         self._inherits_key = key is None
         self._gate: Gate | None = None

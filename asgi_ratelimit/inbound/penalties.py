@@ -83,10 +83,12 @@ class Penalty:
         return min(self.shortest_s * self.growth**earlier, self.longest_s)
 
 
-def checked_penalty(penalty: Penalty | None) -> Penalty | None:
-    """A penalty, or none; ``ConfigurationError`` for anything else."""
-    if penalty is None or isinstance(penalty, Penalty):
+def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
+    """A penalty, or none; ``ConfigurationError`` for anything else, and for one without a quota to go with."""
+    if penalty is None or (isinstance(penalty, Penalty) and quota is not None):
         return penalty
+    if isinstance(penalty, Penalty):
+        raise ConfigurationError(f'{penalty!r} has no quota whose refusals it could punish: quota="3/minute"')
     raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
 
 

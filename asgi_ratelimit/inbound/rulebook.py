@@ -58,9 +58,10 @@ class Rulebook:
         defaults: Defaults,
         penalty: Penalty | None = None,
     ) -> None:
+        checked_penalty(penalty, quota)
         self._own = () if quota is None else (defaults.line(quota),)
         for line in self._own:
-            line.penalty = checked_penalty(penalty)
+            line.penalty = penalty
         self._own_terms = _terms(self._own)
         self._rules = []
         names = {defaults.name}
@@ -138,11 +139,11 @@ def _compiled(rule: Rule, defaults: Defaults) -> _Compiled:
     try:
         pattern, _ = compiled(rule.path)
         is_final = (rule.only or rule.quota is None) and not rule.shadow
-        line = None
+        line, penalty = None, checked_penalty(rule.penalty, rule.quota)
         if rule.quota is not None or rule.messages is not None:
             line = _specified(rule, defaults).line(rule.quota)
             line.messages = () if rule.messages is None else as_quotas(rule.messages)
-            line.shadow, line.penalty = rule.shadow, checked_penalty(rule.penalty)
+            line.shadow, line.penalty = rule.shadow, penalty
             line.settle, line.counts = rule.settle, rule.settle is not None and asks_for_bytes(rule.settle)
         return _Compiled(pattern, as_methods(rule.methods), is_final, line)
     except ValueError as error:

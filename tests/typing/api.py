@@ -14,12 +14,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asgi_ratelimit import (
+    Blocks,
     Charge,
     Decision,
     Limiter,
     Limits,
     MemoryStore,
     PaceTimeout,
+    Penalty,
     Quota,
     QuotaError,
     QuotaState,
@@ -34,12 +36,18 @@ from asgi_ratelimit import (
     Take,
     TokenBucket,
     client_ip,
+    combine,
+    cookie,
+    first_of,
     header,
     limited_responses,
     limits,
     open_store,
     pace,
     parse_quotas,
+    path_param,
+    state,
+    user,
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
@@ -141,6 +149,17 @@ async def endpoint(request: Request, own: Annotated[Limits, Depends(limits)]) ->
     assert_type(own.decision, Decision | None)
 
 
+async def is_bot(connection: HTTPConnection) -> bool:
+    return "bot" in connection.headers.get("user-agent", "")
+
+
+async def pardon(blocks: Blocks) -> None:
+    """Blocks, by hand."""
+    if await blocks.blocked_for("192.0.2.1") > 60:
+        await blocks.lift("192.0.2.1")
+    assert_type(await blocks.block(b"192.0.2.1", "1 day"), bool)
+
+
 def told(event: Event) -> None:
     assert_type(event.decision, Decision)
 
@@ -150,6 +169,9 @@ RULES = [
     Rule("/api/{path:path}", ("10/s", TokenBucket(1000, 3600)), key=by_user, cost=2.5, name="api", only=True),
     Rule("/search", TokenBucket(2), key=by_path),
     Rule("/health", None),
+    Rule("/users/{id}", "5/s", key=combine(client_ip(), path_param("id"), by_user, by_path)),
+    Rule("/carts", "5/s", key=first_of(user("id"), cookie("cart", secret=b"hush"), state("tenant"))),
+    Rule("/doors", "3/minute", penalty=Penalty("10 minutes", after=5, within=3600, growth=2, longest="1 day")),
     Rule("/print", tier, cost=lambda connection: len(connection.url.path), shadow=True, on_error="deny"),
     Rule("/upload", later, cost=price, settle=lambda status, headers: 0 if status < 400 else 1),
     Rule("/files", "10/s", settle=kilobytes),
@@ -165,6 +187,8 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     fastapi = FastAPI()
     fastapi.add_middleware(RateLimitMiddleware, quota=None, key=header("x-api-key"), rules=RULES, cost=1)
     fastapi.add_middleware(RateLimitMiddleware, tier, on_limited=sorry, headers="both", on_error="allow", hooks=[told])
+    proxied = client_ip("unix", 56, forwarded_header="forwarded")
+    fastapi.add_middleware(RateLimitMiddleware, key=proxied, allow=proxied.within("10.0.0.0/8"), deny=is_bot)
     return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
 
 
