@@ -30,7 +30,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"error: no {', '.join(unknown)}; parts: {', '.join(PARTS)}; peers: {', '.join(PEERS)}")
     if arguments.profile:
-        profile(arguments.profile, only[0] if only else "ours", arguments.clients)
+        profile(CASES[arguments.profile], only[0] if only else "ours", arguments.clients)
     else:
         _measure(arguments, only)
 

@@ -1,12 +1,14 @@
-"""Where the time goes in process, by function: ``scripts/bench --profile memory|redis|flood``."""
+"""Where the time goes in process, by function: ``scripts/bench --profile memory|redis|single|flood``."""
 
 from __future__ import annotations
 
 import cProfile
 import pstats
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import uvloop
+from starlette.types import ASGIApp
 
 from tests.redis_server import RedisServer
 
@@ -15,34 +17,44 @@ from .lifespan import lifespan
 from .parts.flood import QUOTA as REFUSED
 from .subject import OPEN, PEERS, Quota, Where
 
-AT_ONCE = 64
-REQUESTS = 50_000
+REQUESTS = 30_000
 LINES = 35
-CASES: dict[str, tuple[Where, Quota]] = {
-    "memory": ("memory", OPEN),
-    "redis": ("redis", OPEN),
-    "flood": ("redis", REFUSED),
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Requests, so many at once, of a quota over a store."""
+
+    where: Where
+    at_once: int = 64
+    quota: Quota = OPEN
+
+
+CASES = {
+    "memory": Case("memory"),
+    "redis": Case("redis"),
+    "single": Case("redis", 1),
+    "flood": Case("redis", 64, REFUSED),
 }
 
 
-def profile(case: str, peer: str, clients: int) -> None:
+def profile(case: Case, peer: str, clients: int) -> None:
     """Print the CPU for each request, and then what each function has of it, in the profiler's slower time."""
-    where, quota = CASES[case]
     with ExitStack() as stack:
-        url = stack.enter_context(RedisServer()).url if where == "redis" else ""
-        profiler = uvloop.run(_measure(peer, where, url, quota, 1 if case == "flood" else clients))
+        url = stack.enter_context(RedisServer()).url if case.where == "redis" else ""
+        app = PEERS[peer].build(case.where, url, case.quota)
+        profiler = uvloop.run(_measure(app, case.at_once, 1 if case.quota is REFUSED else clients))
     _print(pstats.Stats(profiler))
 
 
-async def _measure(peer: str, where: Where, url: str, quota: Quota, clients: int) -> cProfile.Profile:
-    app = PEERS[peer].build(where, url, quota)
+async def _measure(app: ASGIApp, at_once: int, clients: int) -> cProfile.Profile:
     async with lifespan(app) as state:
         asker = Asker(app, state)
-        answer = await asker.burst(REQUESTS, AT_ONCE, clients, warm=REQUESTS // 10)
-        print(f"{peer} {where}: {answer['cpu'] / REQUESTS * 1e6:.1f} µs of CPU a request, {AT_ONCE} at once")
+        answer = await asker.burst(REQUESTS, at_once, clients, warm=REQUESTS // 10)
+        print(f"{answer['cpu'] / REQUESTS * 1e6:.1f} µs of CPU a request, {at_once} at once")
         profiler = cProfile.Profile()
         profiler.enable()
-        await asker.burst(REQUESTS, AT_ONCE, clients)
+        await asker.burst(REQUESTS, at_once, clients)
         profiler.disable()
     return profiler
 
