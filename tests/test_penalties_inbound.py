@@ -22,6 +22,7 @@ from asgi_ratelimit import (
     RedisStore,
     Rule,
     Store,
+    StoreError,
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
@@ -250,6 +251,17 @@ async def test_an_outage_blocks_nobody(on_error: Any, expected: int) -> None:
         peer = await ask(app)
         assert expected == 200 or kind(peer.problem) != "abnormal-usage-detected"
         await store.aclose()
+
+
+async def test_blocks_say_so_where_the_store_is_out() -> None:
+    """Who blocks somebody by hand must know that it did not happen, whatever requests are told meanwhile."""
+    with RedisServer() as server:
+        blocks = Blocks(store=RedisStore(server.url, timeout=5))
+        server.stop()
+        for verb in (blocks.block(CLIENT, 60), blocks.blocked_for(CLIENT), blocks.lift(CLIENT)):
+            with pytest.raises(StoreError):
+                await verb
+        await blocks.aclose()
 
 
 def test_a_penalty_without_a_quota_is_refused() -> None:

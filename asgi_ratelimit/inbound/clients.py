@@ -23,7 +23,7 @@ from .addresses import (
 )
 from .scope_keys import ScopeKey, ScopeTest
 
-MAX_SEEN = 65_536
+MAX_SEEN = 16_384
 """How many addresses are remembered with their keys, at the most."""
 
 UNREADABLE = "unreadable"

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from .._keys import DEFAULT_NAME
 from ..decision import Charge, Decision, QuotaState, Take
-from ..errors import ConfigurationError, QuotaError, StoreError
+from ..errors import ConfigurationError, QuotaError, StoreError, StoreUnavailable
 from ..limiter import as_key, as_store, checked_name
 from ..quota_text import parse_period
 from ..quotas import MAX_PERIOD, Quota, RollingWindow, TokenBucket, fitting_parts, whole_us
@@ -96,7 +96,7 @@ class Blocks:
     """Who is blocked, under the name of a rule or middleware: to see, to lift, and to block by hand.
 
     ``store`` is its store or URL, and ``name`` its name. Keys are what its key function returns: an address, or the
-    key of a header, ``header("x-api-key").of(scope)``. Every verb but ``block`` may raise ``StoreError``.
+    key of a header, ``header("x-api-key").of(scope)``. Every verb may raise ``StoreError``.
     """
 
     def __init__(self, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
@@ -109,11 +109,19 @@ class Blocks:
 
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
         """Block ``key`` for a duration such as ``"1 day"``, or seconds; false: it was blocked before, and still is."""
-        return await _block(self._store, look(self._name, as_key(key)), _seconds("block_for", block_for))
+        seconds = _seconds("block_for", block_for)
+        decision = await _block(self._store, look(self._name, as_key(key)), seconds)
+        if decision.degraded:
+            raise StoreUnavailable(f"the store does not answer, so that {key!r} is not blocked")
+        return decision.allowed
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas are what they were."""
         await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in (BLOCKED, _STRIKES, EARLIER)])
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await self._store.aclose()
 
 
 @dataclass(slots=True)
@@ -128,7 +136,7 @@ class Look(Charge):
             return 0.0
         earlier = Charge(EARLIER, self.key, 1, self.name)
         seconds = self.penalty.seconds(await _taken(store, earlier) if self.penalty.growth > 1 else 0)
-        if not await _block(store, self, seconds):
+        if not (await _block(store, self, seconds)).allowed:
             return 0.0
         logger.warning("the key %r is blocked by the rule %r for %g s", self.key, self.name, seconds)
         if self.penalty.growth > 1:
@@ -216,12 +224,12 @@ _STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
 """A bucket is told by the name of its quota: this one will do to forget strikes."""
 
 
-async def _block(store: Store, look: Charge, seconds: float) -> bool:
-    """Book what has drained altogether after so long; false where something else stands over the rim.
+async def _block(store: Store, look: Charge, seconds: float) -> Decision:
+    """Book what has drained altogether after so long, unless something else stands over the rim.
 
     It is back at the rim a millisecond earlier, so that when the time is over there is room for any number of looks.
     """
-    return (await _one(store, (Charge(BLOCKED, look.key, seconds * RATE, look.name),), _SOON)).allowed
+    return await _one(store, (Charge(BLOCKED, look.key, seconds * RATE, look.name),), _SOON)
 
 
 async def _taken(store: Store, charge: Charge) -> int:
