@@ -18,7 +18,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: testserver\r\nUser-Agent: bench\r\nAccept: *
 LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
-class Asker(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection: the next request goes out when the answer to the last one is in."""
 
     def __init__(self, statuses: Counter[str]) -> None:
@@ -48,7 +48,7 @@ async def load(port: int, connections: int, seconds: float) -> dict[str, object]
     statuses: Counter[str] = Counter()
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
-    made = [await loop.create_connection(lambda: Asker(statuses), HOST, port) for _ in range(connections)]
+    made = [await loop.create_connection(lambda: Connection(statuses), HOST, port) for _ in range(connections)]
     await asyncio.sleep(seconds)
     answer = {"statuses": dict(statuses), "seconds": time.perf_counter() - start}
     for transport, _ in made:

@@ -68,7 +68,7 @@ def _attack(runner: Runner, row: Row, seconds: float) -> None:
     requests = int(row.figures["rate"] * seconds)
     answer = _ask(runner, row, requests, warm=0)
     if answer:
-        work = runner.redis.work().since(before)
+        work = runner.redis.work_since(before)
         row.figures["attack"] = requests
         row.figures["scripts"] = work.scripts / answer["wall"]
         row.figures["trips"] = work.trips / requests

@@ -115,7 +115,7 @@ def _round(subject: Subject, at_once: int, plan: Plan) -> None:
     found = {"cpu": answer["cpu"] / requests * 1e6, "wall": answer["wall"] / requests * 1e6}
     found |= {name: answer[name] for name in ("median_us", "p99_us")}
     if redis and before:
-        found |= _redis_work(redis.work().since(before), requests + WARM)
+        found |= _redis_work(redis.work_since(before), requests + WARM)
     subject.rounds[at_once].append(found)
 
 
