@@ -476,7 +476,7 @@ local function everything_else()
     return algorithm
   end
 
-  -- rolling_window: state.parts, a list of { part, count } ------------------------------------------------------------
+  -- rolling_window: state.parts, { part, count, part, count, ... }, because a table for each would cost the most ------
 
   local function rolling_window()
     local algorithm = {}
@@ -485,20 +485,25 @@ local function everything_else()
       return floor(now / quota.part_us)
     end
 
+    local function add(parts, part, count)
+      parts[#parts + 1] = part
+      parts[#parts + 1] = count
+    end
+
     local function used(quota, state, at)
-      local total = 0
-      for i = #state.parts, 1, -1 do
-        if state.parts[i][1] < at - quota.buckets then break end
-        total = total + state.parts[i][2]
+      local parts, total = state.parts, 0
+      for i = #parts, 2, -2 do
+        if parts[i - 1] < at - quota.buckets then break end
+        total = total + parts[i]
       end
       return total
     end
 
     local function first_end(quota, parts, first, cost)
       local total = 0
-      for i = #parts, 1, -1 do
-        total = total + parts[i][2]
-        if total + cost > quota.limit then return max(first, parts[i][1] + quota.buckets + 1) end
+      for i = #parts, 2, -2 do
+        total = total + parts[i]
+        if total + cost > quota.limit then return max(first, parts[i - 1] + quota.buckets + 1) end
       end
       return first
     end
@@ -510,7 +515,7 @@ local function everything_else()
     function algorithm.healed(quota, state, now)
       local back = part_at(quota, state.last) - part_at(quota, now)
       local parts, holes = {}, {}
-      for i, part in ipairs(state.parts) do parts[i] = { part[1] - back, part[2] } end
+      for i, number in ipairs(state.parts) do parts[i] = i % 2 == 1 and number - back or number end
       for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
       return { parts = parts, last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true }
     end
@@ -518,7 +523,7 @@ local function everything_else()
     function algorithm.wait(quota, state, now, cost, soonest)
       if cost > quota.limit then return huge end
       local parts, first = state.parts, part_at(quota, now + soonest)
-      local found = first_end(quota, parts, #parts > 0 and max(first, parts[#parts][1]) or first, cost)
+      local found = first_end(quota, parts, max(first, parts[#parts - 1] or first), cost)
       for _, hole in ipairs(state.holes) do
         if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
       end
@@ -527,52 +532,54 @@ local function everything_else()
 
     function algorithm.book(quota, state, now, cost, wait_us)
       local taken, parts = part_at(quota, now + wait_us), state.parts
+      local latest = parts[#parts - 1]
       local booked = { parts = {}, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
-      if #parts > 0 and taken < parts[#parts][1] then
+      if latest and taken < latest then
         booked.parts, booked.holes = parts, with_units(state.holes, taken, -cost, part_at(quota, now))
-      elseif #parts > 0 and taken == parts[#parts][1] then
-        for i = 1, #parts - 1 do booked.parts[i] = parts[i] end
-        booked.parts[#parts] = { taken, parts[#parts][2] + cost }
+      elseif taken == latest then
+        booked.parts = { unpack(parts) }
+        booked.parts[#parts] = parts[#parts] + cost
       else
-        for _, part in ipairs(parts) do
-          if part[1] >= taken - quota.buckets and part[2] > 0 then booked.parts[#booked.parts + 1] = part end
+        for i = 1, #parts, 2 do
+          if parts[i] >= taken - quota.buckets and parts[i + 1] > 0 then add(booked.parts, parts[i], parts[i + 1]) end
         end
-        booked.parts[#booked.parts + 1] = { taken, cost }
+        add(booked.parts, taken, cost)
       end
       return booked
     end
 
     function algorithm.give_back(quota, state, now, line)
       local parts, current = state.parts, part_at(quota, now)
-      if #parts == 0 or line.place > parts[#parts][1] then return state end
+      local latest = parts[#parts - 1]
+      if not latest or line.place > latest then return state end
       local left = { parts = parts, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
-      if current <= line.place and line.place < parts[#parts][1] then
+      if current <= line.place and line.place < latest then
         left.holes = with_units(state.holes, line.place, line.units, current)
         return left
       end
-      left.parts = {}
-      for i, part in ipairs(parts) do
-        left.parts[i] = part[1] == line.place and { part[1], max(part[2] - line.units, 0) } or part
+      left.parts = { unpack(parts) }
+      for i = 1, #parts, 2 do
+        if parts[i] == line.place then left.parts[i + 1] = max(parts[i + 1] - line.units, 0) end
       end
       return left
     end
 
     function algorithm.owe(quota, state, now, units)
       local parts, current, kept, had = state.parts, part_at(quota, now), {}, 0
-      local at = #parts > 0 and max(current, parts[#parts][1]) or current
-      for _, part in ipairs(parts) do
-        if part[1] == at then
-          had = part[2]
-        elseif part[1] >= at - quota.buckets then
-          kept[#kept + 1] = part
+      local at = max(current, parts[#parts - 1] or current)
+      for i = 1, #parts, 2 do
+        if parts[i] == at then
+          had = parts[i + 1]
+        elseif parts[i] >= at - quota.buckets then
+          add(kept, parts[i], parts[i + 1])
         end
       end
       local over = units - max(quota.limit - used(quota, state, at), 0)
       if over <= 0 then
-        kept[#kept + 1] = { at, had + units }
+        add(kept, at, had + units)
       else
         local more = ceil(over / quota.limit)
-        kept = { { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit } }
+        kept = { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit }
       end
       return { parts = kept, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
     end
@@ -580,31 +587,26 @@ local function everything_else()
     function algorithm.reset_us(quota, state, now)
       local parts = state.parts
       if #parts == 0 then return 0 end
-      local over = (parts[#parts][1] + quota.buckets + 1) * quota.part_us
+      local over = (parts[#parts - 1] + quota.buckets + 1) * quota.part_us
       return over > now and max(over, state.last) - now or 0
     end
 
     function algorithm.left(quota, state, now)
       local parts, current = state.parts, part_at(quota, now)
-      if #parts > 0 and current < parts[#parts][1] then return floor(units_in(state.holes, current)) end
+      if #parts > 0 and current < parts[#parts - 1] then return floor(units_in(state.holes, current)) end
       return floor(max(quota.limit - used(quota, state, current), 0))
     end
 
     function algorithm.pack(state, quota)
-      local packed = { struct.pack('<HH', quota.buckets, #state.parts) }
-      for i, part in ipairs(state.parts) do packed[i + 1] = struct.pack('<dd', part[1], part[2]) end
-      return table.concat(packed)
+      local parts = state.parts
+      return struct.pack('<HH' .. ('d'):rep(#parts), quota.buckets, #parts / 2, unpack(parts))
     end
 
     function algorithm.unpack(state, value, at)
       local count
       state.buckets, count, at = struct.unpack('<HH', value, at)
-      state.parts = {}
-      for i = 1, count do
-        local part, units
-        part, units, at = struct.unpack('<dd', value, at)
-        state.parts[i] = { part, units }
-      end
+      state.parts = { struct.unpack('<' .. ('dd'):rep(count), value, at) }
+      at = table.remove(state.parts)
       return at
     end
 
