@@ -30,7 +30,7 @@ from .inbound import (
     user,
 )
 from .limiter import Limiter, SyncLimiter
-from .outbound import pace
+from .outbound import PacedTransport, pace
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, RedisStore, Store, open_store
@@ -45,6 +45,7 @@ __all__ = [
     "Limits",
     "MemoryStore",
     "PaceTimeout",
+    "PacedTransport",
     "Penalty",
     "Quota",
     "QuotaError",

@@ -16,6 +16,7 @@ NAMES = [
     "Limits",
     "MemoryStore",
     "PaceTimeout",
+    "PacedTransport",
     "Penalty",
     "Quota",
     "QuotaError",

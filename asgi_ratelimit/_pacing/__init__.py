@@ -1,6 +1,8 @@
 """How callers wait for their turn, with and without ``async``: alarms, steps, queues, and the flow over them."""
 
-from .steps import Flow, run_async, run_sync
+from .gates import Gates, pass_gate
+from .own_keys import refused, too_far
+from .steps import Ask, Flow, run_async, run_sync, sleep
 from .turns import Turns
 
-__all__ = ["Flow", "Turns", "run_async", "run_sync"]
+__all__ = ["Ask", "Flow", "Gates", "Turns", "pass_gate", "refused", "run_async", "run_sync", "sleep", "too_far"]

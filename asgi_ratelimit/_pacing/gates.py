@@ -6,8 +6,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from threading import Lock
 
+from ..clock import Clock, time_of
 from .alarms import Alarm
 from .forks import reset_in_child
+from .steps import Flow, NewAlarm, Sleep
 
 
 @dataclass(slots=True)
@@ -69,3 +71,23 @@ class Gates:
                 gate.inside -= 1
             if not gate.inside:
                 del self._gates[key]
+
+
+def pass_gate(gates: Gates, key: Hashable, clock: Clock | None, deadline_us: float) -> Flow[bool]:
+    """Wait until there is room at a gate, and go in; ``False`` where the deadline has come before."""
+    if gates.enter(key):
+        return True
+    alarm: Alarm = yield NewAlarm(clock)
+    alarm.set(deadline_us)
+    if gates.enter(key, alarm):
+        return True
+    try:
+        while gates.is_waiting(key, alarm):
+            yield Sleep(alarm)
+            if time_of(clock)() >= deadline_us and gates.is_waiting(key, alarm):
+                gates.leave(key, alarm)
+                return False
+    except BaseException:
+        gates.leave(key, alarm)
+        raise
+    return True

@@ -12,14 +12,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from ..algorithms import decide, foresee
-from ..clock import Clock
+from ..clock import Clock, time_of
 from ..decision import Decision, Take
 from ..errors import PaceTimeout
 from ..quotas import SECOND_US
 from ..stores import Store
-from .alarms import Alarm
-from .gates import Gates
-from .steps import Ask, Flow, NewAlarm, Sleep
+from .gates import Gates, pass_gate
+from .steps import Ask, Flow, sleep
 
 SLACK_US = 50_000.0
 """How much further ahead than foreseen the shared quota may be booked: others book, too, between look and take.
@@ -60,13 +59,12 @@ class OwnKeys:
         self,
         store: Store,
         clock: Clock | None,
-        now_us: Callable[[], float],
         gates: Gates,
         ask: Callable[[Take], Flow[Decision]],
     ) -> None:
         self._store = store
         self._clock = clock
-        self._now_us = now_us
+        self._now_us = time_of(clock)
         self._gates = gates
         self._ask = ask
 
@@ -83,21 +81,9 @@ class OwnKeys:
     def _enter(self, key: Hashable, take: Take, own: Take, deadline_us: float) -> Flow[None]:
         if take.max_wait < math.inf:
             yield from self._require_near(own, self._gates.ahead(key))
-        if self._gates.enter(key):
-            return
-        alarm: Alarm = yield NewAlarm(self._clock)
-        alarm.set(deadline_us)
-        if self._gates.enter(key, alarm):
-            return
-        try:
-            while self._gates.is_waiting(key, alarm):
-                yield Sleep(alarm)
-                if self._gates.is_waiting(key, alarm):
-                    looked: Decision = yield Ask(self._store, self._store.peek(take))
-                    raise too_far(take, refused(looked, 0.0))
-        except BaseException:
-            self._gates.leave(key, alarm)
-            raise
+        if not (yield from pass_gate(self._gates, key, self._clock, deadline_us)):
+            looked: Decision = yield Ask(self._store, self._store.peek(take))
+            raise too_far(take, refused(looked, 0.0))
 
     def _require_near(self, own: Take, ahead: int) -> Flow[None]:
         """Whether the own keys will have room in time, with so many callers ahead who have booked nothing."""
@@ -119,15 +105,10 @@ class OwnKeys:
             if decision.before is None or too_long_us > 0.0:
                 raise too_far(take, refused(decision, too_long_us))
             if own_us > 0.0:
-                yield from self._sleep(own_us)
+                yield from sleep(self._clock, own_us)
                 patience_us = 0.0
             else:
                 patience_us, slack_us = longest_us + slack_us, 2 * slack_us
-
-    def _sleep(self, wait_us: float) -> Flow[None]:
-        alarm: Alarm = yield NewAlarm(self._clock)
-        alarm.set(self._now_us() + wait_us)
-        yield Sleep(alarm)
 
 
 def _waits(take: Take, own: Take, decision: Decision) -> tuple[float, float]:

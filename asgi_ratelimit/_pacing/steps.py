@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from .. import _background
+from ..clock import Clock, time_of
 from ..errors import StoreError
 from ..stores import Store
 from .alarms import LoopAlarm, ThreadAlarm
@@ -135,17 +136,17 @@ def _kept(verb: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return task
 
 
+@dataclass(slots=True)
 class NewAlarm:
     """Comes to an alarm of the kind that this driver can sleep on."""
 
-    def __init__(self, clock: Any) -> None:
-        self._clock = clock
+    clock: Clock | None
 
     async def in_task(self) -> LoopAlarm:
-        return LoopAlarm(self._clock)
+        return LoopAlarm(self.clock)
 
     def in_thread(self) -> ThreadAlarm:
-        return ThreadAlarm(self._clock)
+        return ThreadAlarm(self.clock)
 
 
 @dataclass(slots=True)
@@ -159,3 +160,10 @@ class Sleep:
 
     def in_thread(self) -> None:
         self.alarm.block()
+
+
+def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
+    """Sleep for some microseconds."""
+    alarm = yield NewAlarm(clock)
+    alarm.set(time_of(clock)() + wait_us)
+    yield Sleep(alarm)

@@ -28,7 +28,7 @@ class Turns:
         self.now_us = time_of(self.clock)
         room = room_of(store)
         self._queues = room.queues
-        self._own_keys = OwnKeys(store, self.clock, self.now_us, room.gates, self._ask)
+        self._own_keys = OwnKeys(store, self.clock, room.gates, self._ask)
 
     def wait(self, take: Take) -> Flow[Decision]:
         """Book a slot for ``take`` and wait until it has come; the decision whose slot was used in the end.

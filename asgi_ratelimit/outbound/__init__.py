@@ -1,5 +1,6 @@
 """The way out: calls that wait for their turn instead of being refused."""
 
 from .decorator import pace
+from .transports import PacedTransport
 
-__all__ = ["pace"]
+__all__ = ["PacedTransport", "pace"]

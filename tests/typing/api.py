@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, assert_type
 
+import httpx
+import httpx2
 from fastapi import Depends, FastAPI, Request
 from redis.asyncio import Redis
 from starlette.applications import Starlette
@@ -20,6 +22,7 @@ from asgi_ratelimit import (
     Limiter,
     Limits,
     MemoryStore,
+    PacedTransport,
     PaceTimeout,
     Penalty,
     Quota,
@@ -236,3 +239,12 @@ async def paced(client: Client) -> None:
     await fetch(5)  # type: ignore[arg-type]
     client.send("5")  # type: ignore[arg-type]
     SteppedClock().run(fetch("alice"))
+
+
+def transports() -> None:
+    """One transport, in clients of both packages and of both kinds."""
+    transport = PacedTransport(httpx.HTTPTransport(), "10/s", key=lambda request: "all", concurrency=5, retries=2)
+    httpx.Client(transport=transport)
+    httpx.AsyncClient(mounts={"https://": transport})
+    httpx2.Client(transport=transport)
+    httpx2.AsyncClient(transport=transport)
