@@ -1,7 +1,7 @@
 """Programs that make paced calls over one Redis, by tasks on two event loops and by threads; for tests of many at once.
 
-As a program: URL, quota, start and end in Unix time, and how many tasks on each loop, and threads, there shall be.
-It prints one line for each call: what made it, its slot, and when it began.
+As a program: URL, quota, seconds, and how many tasks on each loop, and threads, there shall be. It says when it is
+ready, begins when it is told the time to begin at, and prints one line for each call.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Thread
 
-from asgi_ratelimit import PaceTimeout, RedisStore, Take, parse_quotas
+from asgi_ratelimit import PaceTimeout, RedisStore, Take, _background, parse_quotas
 from asgi_ratelimit._pacing import Turns, run_async, run_sync
 from asgi_ratelimit.decision import Charge
 from tests.server import ROOT
-
-START_WITHIN = 1.0
-"""Seconds in which a process should be up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +31,14 @@ class Call:
 
 def run_callers(url: str, quota: str, *, seconds: float, processes: int, tasks: int, threads: int) -> list[Call]:
     """The calls that several processes make in that time."""
-    start = time.time() + START_WITHIN
-    arguments = (url, quota, repr(start), repr(start + seconds), str(tasks), str(threads))
-    command = (sys.executable, "-W", "error", "-m", "tests.callers", *arguments)
-    children = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-    outputs = [child.communicate(timeout=60)[0] for child in children]
+    command = (sys.executable, "-W", "error", "-m", "tests.callers", url, quota, str(seconds), str(tasks), str(threads))
+    pipe = subprocess.PIPE
+    children = [subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) for _ in range(processes)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    start = repr(time.time() + 0.1)
+    outputs = [output for output, _ in [child.communicate(start, timeout=seconds + 60) for child in children]]
     assert [child.returncode for child in children] == [0] * processes
     return [call for output in outputs for call in _parsed(output)]
 
@@ -89,16 +89,19 @@ class Callers:
 
 def main(url: str, quota: str, *numbers: str) -> None:
     """All callers of this process, and what they did."""
-    start, end, tasks, threads = map(float, numbers)
-    callers = Callers(url, quota, start, end)
-    others = [Thread(target=callers.thread) for _ in range(round(threads))]
+    seconds, tasks, threads = float(numbers[0]), int(numbers[1]), int(numbers[2])
+    print("ready", flush=True)
+    start = float(sys.stdin.readline())
+    callers = Callers(url, quota, start, start + seconds)
+    others = [Thread(target=callers.thread) for _ in range(threads)]
     if threads:
-        others.append(Thread(target=lambda: asyncio.run(callers.tasks(round(tasks), "other loop"))))
+        others.append(Thread(target=lambda: asyncio.run(callers.tasks(tasks, "other loop"))))
     for other in others:
         other.start()
-    asyncio.run(callers.tasks(round(tasks), "task"))
+    asyncio.run(callers.tasks(tasks, "task"))
     for other in others:
         other.join()
+    _background.run(callers.turns.store.aclose())
     for call in callers.calls:
         print(call.kind, repr(call.ready_at), repr(call.start), sep="\t")
 

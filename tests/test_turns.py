@@ -236,4 +236,3 @@ def test_threads_loops_and_processes_share_a_budget(redis_url: str) -> None:
     assert all(later - earlier >= 0.01 - 1e-6 for earlier, later in pairwise(slots))
     assert all(call.start >= call.ready_at - EARLY for call in calls)
     assert {call.kind for call in calls} == {"task", "other loop", "thread"}
-    assert len(calls) >= 50
