@@ -86,7 +86,7 @@ class _SteppedSelector(selectors.DefaultSelector):
             return super().select(timeout)
         ready = super().select(0)
         if not ready:
-            self._clock.advance(timeout)
+            self._clock.advance(max(timeout, 1e-6))  # or it would never get there
         return ready
 
 
