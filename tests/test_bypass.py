@@ -16,6 +16,7 @@ from .server import HOST, Uvicorn
 
 TIMEOUT = 20.0
 ROWS = count(1)
+NONCE = b"dGhlIHNhbXBsZSBub25jZQ=="
 LONG = b"k" * 8192
 HOPS = b", ".join(b"203.0.113.%d" % (hop % 256) for hop in range(500))
 PROXIES = b", ".join([b"10.0.0.9"] * 500)
@@ -249,6 +250,10 @@ PROTOCOL = [
     Row("any", [b"Content-Length: 100000"], method=b"POST"),
     Row("any", [b"Range: bytes=0-1", b"If-None-Match: *", b"Cache-Control: no-cache"]),
     Row("any", [b"Host: elsewhere"], {400, 429}),
+    Row(
+        "any",
+        [b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Key: " + NONCE],
+    ),
     Row("any", [b"Via: 1.1 cache", b"Age: 10", b"Purpose: prefetch"]),
 ]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError, client_ip
@@ -64,7 +67,13 @@ def test_trusted_proxies_are_networks_or_addresses(proxy: str) -> None:
     assert key_of(proxy, "192.0.2.1", trusted=PROXIES) == "192.0.2.1"
 
 
-@pytest.mark.parametrize("trusted", ["::ffff:10.0.0.1", "::ffff:10.0.0.0/104"])
+@pytest.mark.parametrize("trusted", ["::1", "::1/128", "0:0:0:0:0:0:0:1", "::/96", "::/0"])
+def test_a_trusted_proxy_may_be_one_ipv6_address(trusted: str) -> None:
+    """In any spelling, or as a network of any size."""
+    assert key_of("::1", "192.0.2.1", trusted=[trusted]) == "192.0.2.1"
+
+
+@pytest.mark.parametrize("trusted", ["::ffff:10.0.0.1", "::ffff:10.0.0.0/104", "::ffff:0:0/96"])
 def test_a_trusted_network_may_be_written_as_mapped(trusted: str) -> None:
     """IPv4-mapped IPv6 is IPv4 in trusted_proxies too: it is what a dual-stack server shows of its proxy."""
     assert key_of("::ffff:10.0.0.1", "192.0.2.1", trusted=[trusted]) == "192.0.2.1"
@@ -330,6 +339,38 @@ def test_the_first_requests_of_a_proxy_need_not_tell(caplog: pytest.LogCaptureFi
         key.of(http(client=("10.1.2.3", 1)))
     key.of(http(client=("10.1.2.3", 1), headers=[(b"x-forwarded-for", b"192.0.2.1")]))
     assert not caplog.records
+
+
+PIECES = [
+    "192.0.2.1",
+    "10.0.0.1",
+    "2001:db8::1",
+    "for=",
+    "[",
+    "]",
+    '"',
+    ",",
+    ";",
+    "%",
+    ":80",
+    "unknown",
+    " ",
+    "\\",
+    "x",
+]
+LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=40), max_size=4)
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip"])
+@given(lines=LINES, peer=st.sampled_from([PROXY, "192.0.2.7", "nowhere", "::1"]))
+def test_whatever_is_forwarded_the_key_is_a_client_s(header: str, lines: list[str], peer: str) -> None:
+    """An address or a network in its one spelling, and of a stranger always the stranger's own."""
+    key = chain_key(header, *[line.encode() for line in lines], peer=peer)
+    assert key is not None
+    if peer == PROXY:
+        assert str(ip_network(key)).removesuffix("/32") == key
+    else:
+        assert key == key_of(peer)
 
 
 @pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
