@@ -35,11 +35,11 @@ class Limited:
     def __init__(self, quota: Any = "1/minute", **options: Any) -> None:
         self.clock = SteppedClock()
         self.store = MemoryStore(clock=self.clock)
-        self._arguments = (quota, options)
+        self._app = RateLimitMiddleware(ok, quota, store=self.store, **options)
 
     async def ask(self, scope: Scope | None = None, app: Any = ok) -> Peer:
-        quota, options = self._arguments
-        return await ask(RateLimitMiddleware(app, quota, store=self.store, **options), scope)
+        self._app.app = app
+        return await ask(self._app, scope)
 
     async def refused(self, scope: Scope | None = None) -> Peer:
         """The answer to a request that must not reach the app."""
@@ -204,9 +204,9 @@ async def test_an_own_answer_that_fails_is_replaced(caplog: pytest.LogCaptureFix
     def broken(connection: HTTPConnection, decision: Decision) -> Response:
         raise LookupError("no template")
 
-    app = RateLimitMiddleware(must_not_run, "1/minute", on_limited=broken, cost=2)
+    limited = await used_up(on_limited=broken)
     for _ in range(3):
-        peer = await ask(app)
+        peer = await limited.refused()
         assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
     assert len(caplog.messages) == 1
     assert "no template" in caplog.messages[0]

@@ -19,6 +19,7 @@ from ..hooks import Hooks
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
 from ..stores import Store
+from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
@@ -28,6 +29,7 @@ from .refused import RateLimited
 from .responses import Refusal
 from .rulebook import Defaults
 from .rules import CostFunction, QuotaFunction
+from .warnings import warn_of_costs
 
 _CLIENT_IP = client_ip()
 
@@ -65,6 +67,9 @@ class RateLimit:
         self._inherits_key = key is None
         self._gate: Gate | None = None
         self._own = None if store is None else self._gate_of(as_store(store))
+        if self._own is not None:
+            claim(self._own.store, self, [self._line])
+        warn_of_costs([self._line])
 
     def __repr__(self) -> str:
         return f"RateLimit({self._line.quota!r}, name={self._line.name!r})"
@@ -106,10 +111,10 @@ class RateLimit:
 
     def _terms_at(self, gate: Gate) -> Terms:
         """What the limit comes to behind this gate, whose key it takes over if it has none."""
-        if self._inherits_key and gate is not self._gate:
-            line = self._line
-            self._gate = gate
-            self._terms = Terms([replace(line, key=gate.key)])
+        if gate is not self._gate:
+            line = replace(self._line, key=gate.key) if self._inherits_key else self._line
+            claim(gate.store, self, [line])
+            self._gate, self._terms = gate, Terms([line])
         return self._terms
 
 

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import partial
 
-from starlette.exceptions import HTTPException
-from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.middleware.errors import ServerErrorMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .._keys import DEFAULT_NAME
 from ..decision import Decision, OnError
+from ..errors import ConfigurationError
 from ..headers import dialect
 from ..hooks import Hook, Hooks
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import MemoryStore, Store
+from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
-from .lines import Bill, Denied
+from .lines import Bill, Denied, Terms
 from .lists import Barred, Lists, Test
 from .penalties import Penalty
 from .refused import RateLimited, refuse
 from .responses import Connection, OnLimited, Refusal, answer_barred, answer_unavailable
+from .routes import place_of
 from .rulebook import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
+from .server_errors import answer_error, is_unexpected, would_answer
 from .settling import Settling
 from .throttled import Throttled
+from .warnings import warn_of_costs, warn_of_rules, warn_of_twins, warn_of_workers
 
 _CLIENT_IP = client_ip()
 
@@ -60,7 +62,7 @@ class RateLimitMiddleware:
         key: KeyFunction = _CLIENT_IP,
         rules: Iterable[Rule] = (),
         store: Store | str | None = None,
-        name: str = DEFAULT_NAME,
+        name: str | None = None,
         cost: float | CostFunction = 1,
         headers: str | None = "draft-10",
         on_limited: OnLimited | None = None,
@@ -71,17 +73,23 @@ class RateLimitMiddleware:
         deny: Test | None = None,
     ) -> None:
         self.app = app
-        self._rulebook = Rulebook(quota, rules, Defaults(name, key, cost, on_error), penalty)
-        self._terms = self._rulebook.terms
+        defaults = Defaults(DEFAULT_NAME if name is None else name, key, cost, on_error)
+        self._make = partial(Rulebook, quota, tuple(rules), penalty=penalty)
+        self.rulebook = self._make(defaults)
+        self._terms: Callable[[Scope], Terms | None] = self._first_terms
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
         self._store = as_store(store)
         self._take_now = self._store.take_now if type(self._store) is MemoryStore else None
-        self._gate = Gate(name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
+        self._gate = Gate(defaults.name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
         self._is_observed = bool(self._gate.hooks)
+        self._place = partial(self._take_place, defaults, has_name=name is not None)
+        warn_of_costs(self.rulebook.lines)
+        if name is not None:
+            claim(self._store, self, self.rulebook.lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, self._closing(send) if scope["type"] == "lifespan" else send)
+            await self._pass_on(scope, receive, send)
             return
         try:
             terms = None if self._lists is not None and await self._lists.allow(scope) else self._terms(scope)
@@ -134,9 +142,41 @@ class RateLimitMiddleware:
         if isinstance(error, RateLimited):
             await error(scope, receive, exchange)
             return True
-        if _is_unexpected(error) and self._answers_errors(scope):
-            await _server_error(error, scope, receive, exchange)
+        if is_unexpected(error) and would_answer(self, scope):
+            await answer_error(error, scope, receive, exchange)
         return False
+
+    def _first_terms(self, scope: Scope) -> Terms | None:
+        """What a request is charged to, when this is the first that comes here."""
+        self._place(scope)
+        return self._terms(scope)
+
+    def _take_place(self, defaults: Defaults, scope: Scope, *, has_name: bool) -> None:
+        """Find out where this middleware stands; within a route or a mount its buckets are named after that."""
+        if not has_name and "router" in scope:
+            place = place_of(self, scope["router"])
+            defaults = replace(defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
+            self.rulebook, self._gate.name = self._make(defaults), defaults.name
+        outer = exchange_of(scope)
+        if outer is not None and "router" not in scope and outer.gate.name == self._gate.name:
+            warn_of_twins(self._gate.name)
+        claim(self._store, self, self.rulebook.lines)
+        warn_of_workers(self._store)
+        warn_of_rules(self.rulebook.rules, self.app)
+        self._terms = self.rulebook.terms
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on what is no request; the beginning of the app is also that of this middleware."""
+        if scope["type"] != "lifespan":
+            await self.app(scope, receive, send)
+            return
+        try:
+            self._place(scope)
+        except ConfigurationError as error:
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await self.app(scope, receive, self._closing(send))
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
@@ -145,38 +185,3 @@ class RateLimitMiddleware:
             await send(message)
 
         return closing_send
-
-    def _answers_errors(self, scope: Scope) -> bool:
-        """Whether Starlette would answer an error of the app outside of us, past our headers, and by default.
-
-        Its handlers for 500 and ``Exception`` are left to run there: they may have effects, and must not run twice.
-        So is everything where other middleware outside of us, which may catch the error, is not the framework's own.
-        """
-        layer = getattr(scope.get("app"), "middleware_stack", None)
-        if not isinstance(layer, ServerErrorMiddleware) or layer.handler is not None or scope["type"] != "http":
-            return False
-        while _lets_errors_through(layer):
-            layer = getattr(layer, "app", None)
-        return layer is self
-
-
-def _is_unexpected(error: Exception) -> bool:
-    """Whether it is an error of the app, and not one by which the framework steers itself."""
-    return not isinstance(error, HTTPException) and not _is_of_framework(error)
-
-
-def _is_of_framework(thing: object) -> bool:
-    return type(thing).__module__.partition(".")[0] in ("starlette", "fastapi")
-
-
-def _lets_errors_through(layer: object) -> bool:
-    return _is_of_framework(layer) and not isinstance(layer, (BaseHTTPMiddleware, ExceptionMiddleware))
-
-
-async def _server_error(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer as Starlette would, and raise the error again."""
-
-    async def failed(scope: Scope, receive: Receive, send: Send) -> NoReturn:
-        raise error
-
-    await ServerErrorMiddleware(failed, debug=scope["app"].debug)(scope, receive, send)

@@ -63,13 +63,13 @@ class Rulebook:
         for line in self._own:
             line.penalty = penalty
         self._own_terms = _terms(self._own)
-        self._rules = []
+        self.rules: list[Compiled] = []
         names = {defaults.name}
         for rule in rules:
             name = _own_name(rule, defaults.name, names)
             names.add(name)
-            self._rules.append(_compiled(rule, replace(defaults, name=name)))
-        self.lines = (*self._own, *(rule.line for rule in self._rules if rule.line))
+            self.rules.append(_compiled(rule, replace(defaults, name=name)))
+        self.lines = (*self._own, *(rule.line for rule in self.rules if rule.line))
         _require_agreement(self.lines)
         self._find = lru_cache(maxsize=4096)(self._look_up)
         self._terms = lru_cache(maxsize=1024)(Terms)
@@ -79,21 +79,21 @@ class Rulebook:
         method: str = scope.get("method", "")
         if method == "OPTIONS" and _is_preflight(scope):
             return self._for_preflight(route_path(scope))
-        if not self._rules:
+        if not self.rules:
             return self._own_terms
         path = route_path(scope)
         return self._find(path, method) if len(path) <= LONGEST_REMEMBERED else self._look_up(path, method)
 
     def _look_up(self, path: str, method: str) -> Terms | None:
         method = method.upper()
-        return self._agreed(self._own, [rule for rule in self._rules if rule.matches(path, method)])
+        return self._agreed(self._own, [rule for rule in self.rules if rule.matches(path, method)])
 
     def _for_preflight(self, path: str) -> Terms | None:
         """The terms of a CORS preflight, which a browser sends by itself: only of rules that name OPTIONS."""
-        naming = [rule for rule in self._rules if rule.methods and rule.matches(path, "OPTIONS")]
+        naming = [rule for rule in self.rules if rule.methods and rule.matches(path, "OPTIONS")]
         return self._agreed((), naming)
 
-    def _agreed(self, own: tuple[Line, ...], matching: list[_Compiled]) -> Terms | None:
+    def _agreed(self, own: tuple[Line, ...], matching: list[Compiled]) -> Terms | None:
         """One and the same object for one set of lines, so that what it has remembered is found again."""
         ending = next((rule for rule in matching if rule.is_final), None)
         if ending is not None:
@@ -103,9 +103,10 @@ class Rulebook:
 
 
 @dataclass(frozen=True, slots=True)
-class _Compiled:
+class Compiled:
     """A rule, ready to be matched."""
 
+    rule: Rule
     pattern: re.Pattern[str]
     methods: frozenset[str] | None
     is_final: bool
@@ -135,7 +136,7 @@ def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
     return next(each for each in chain([made], (f"{made} {n}" for n in count(2))) if each not in taken)
 
 
-def _compiled(rule: Rule, defaults: Defaults) -> _Compiled:
+def _compiled(rule: Rule, defaults: Defaults) -> Compiled:
     try:
         pattern, _ = compiled(rule.path)
         is_final = (rule.only or rule.quota is None) and not rule.shadow
@@ -145,7 +146,7 @@ def _compiled(rule: Rule, defaults: Defaults) -> _Compiled:
             line.messages = () if rule.messages is None else as_quotas(rule.messages)
             line.shadow, line.penalty = rule.shadow, penalty
             line.settle, line.counts = rule.settle, rule.settle is not None and asks_for_bytes(rule.settle)
-        return _Compiled(pattern, as_methods(rule.methods), is_final, line)
+        return Compiled(rule, pattern, as_methods(rule.methods), is_final, line)
     except ValueError as error:
         error.add_note(f"in {rule!r}")
         raise

@@ -1,0 +1,47 @@
+"""Who has which buckets of a store: two limits of one name must not disagree on what a bucket holds."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import TypeAlias
+from weakref import WeakKeyDictionary, ref
+
+from ..errors import ConfigurationError
+from ..quotas import Quota
+from ..stores import Store
+from .lines import Line
+
+_Claims: TypeAlias = dict[tuple[str, str], tuple["ref[object]", Quota]]
+
+_claims: WeakKeyDictionary[Store, _Claims] = WeakKeyDictionary()
+"""For each store, who has said what a quota of a name holds, as long as that is alive."""
+
+
+def claim(store: Store, owner: object, lines: Iterable[Line]) -> None:
+    """Say that ``owner`` has the buckets of these lines in a store.
+
+    Raises ``ConfigurationError`` where somebody else has buckets of the same names for other quotas.
+    """
+    claims = _claims.setdefault(store, {})
+    for line in lines:
+        for quota in () if callable(line.quota) else line.quota:
+            if _conflicts(claims, owner, line.name, quota):
+                gc.collect()  # an app that is gone may not have been noticed yet
+                _require_agreement(claims, owner, line.name, quota)
+            claims[line.name, quota.name] = (ref(owner), quota)
+
+
+def _conflicts(claims: _Claims, owner: object, name: str, quota: Quota) -> Quota | None:
+    other, theirs = claims.get((name, quota.name), (None, quota))
+    holder = other() if other is not None else None
+    return None if holder is None or holder is owner or theirs == quota else theirs
+
+
+def _require_agreement(claims: _Claims, owner: object, name: str, quota: Quota) -> None:
+    theirs = _conflicts(claims, owner, name, quota)
+    if theirs is not None:
+        raise ConfigurationError(
+            f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {theirs!r} and "
+            f'{quota!r}, which would share buckets: give one another name, name="uploads"'
+        )
