@@ -45,7 +45,7 @@ class Failover:
         self._out: set[str] = set()
 
     def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
-        """The store is well, and has left these buckets in these states."""
+        """The store is well, and has left these buckets in these states, or found them so and refused."""
         for charge, state in zip(charges, states):
             if state is not None:
                 self._followed[charge.bucket] = (charge.quota, state)

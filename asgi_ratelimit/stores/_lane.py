@@ -61,6 +61,7 @@ class Shared:
             self.failover.follow(decision.take.charges, states)
         else:
             self.denials.note(decision, asked_us)
+            self.failover.follow(decision.take.charges, decision.before or ())
         return decision
 
 
