@@ -41,6 +41,7 @@ from asgi_ratelimit import (
     client_ip,
     combine,
     cookie,
+    explain,
     first_of,
     header,
     limited_responses,
@@ -53,7 +54,7 @@ from asgi_ratelimit import (
     user,
 )
 from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 
 
 def quotas() -> None:
@@ -248,3 +249,13 @@ def transports() -> None:
     httpx.AsyncClient(mounts={"https://": transport})
     httpx2.Client(transport=transport)
     httpx2.AsyncClient(transport=transport)
+
+
+async def own_tests() -> None:
+    """What users' own tests are written with."""
+    limiter = SteppedLimiter("3/minute", name="logins")
+    assert_type(await limiter.rate_limit("alice"), Decision)
+    limiter.clock.advance(20)
+    assert_type(limiter.clock.now, float)
+    plain: Limiter = limiter
+    print(plain, explain(limiter.quotas))
