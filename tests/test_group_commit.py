@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.stores._group_commit import LARGEST, GroupCommit
+from asgi_ratelimit.stores._group_commit import LARGEST, GroupCommit, Tell
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +40,9 @@ class Far:
         self.closed = 0
         self.group: GroupCommit[int, str] = GroupCommit(self._send, self._close)
 
-    async def _send(self, items: list[int], submitted: float) -> Sequence[str]:
+    def _send(self, items: list[int], submitted: float, tell: Tell[str]) -> None:
         self.calls.append(Call(items, submitted))
-        return await self.calls[-1].answer
+        self.calls[-1].answer.add_done_callback(lambda answer: tell(answer.exception() or answer.result()))
 
     async def _close(self) -> None:
         self.closed += 1
@@ -243,34 +243,6 @@ async def test_closing_what_was_never_used() -> None:
     far = Far()
     await far.group.aclose(CLOSED)
     assert far.closed == 1
-
-
-async def test_the_end_of_its_task_is_the_end_for_all_who_wait() -> None:
-    """A loop that shuts down cancels all tasks: nobody is left to wait for an answer that cannot come."""
-    far = Far()
-    results = [far.group.submit(number) for number in range(LARGEST + 1)]
-    await settle_down()
-    assert far.group._sender is not None
-    far.group._sender.cancel()
-    await settle_down()
-    assert all(result.cancelled() for result in results)
-    again = far.group.submit(7)
-    await settle_down()
-    far.calls[-1].succeed()
-    assert await again == "result of 7"
-
-
-async def test_a_task_that_never_began_is_replaced() -> None:
-    """Those who wait go with the next who comes."""
-    far = Far()
-    results = [far.group.submit(1)]
-    assert far.group._sender is not None
-    far.group._sender.cancel()
-    await settle_down()
-    results.append(far.group.submit(2))
-    await settle_down()
-    far.calls[0].succeed()
-    assert await told(*results) == ["result of 1", "result of 2"]
 
 
 STEPS = st.lists(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
@@ -18,11 +19,16 @@ from . import _wire
 from ._breaker import Breaker
 from ._denials import Denials
 from ._failover import Failover
-from ._group_commit import GroupCommit
+from ._group_commit import GroupCommit, Tell
 from ._link import Call, Link, NotWritable, as_ours
 
 Answer: TypeAlias = Decision | StoreError | None
 """What comes of a take or a look, of one that failed alone, and of a settlement or a reset."""
+
+Results: TypeAlias = "Sequence[_wire.Result | StoreError]"
+
+Done: TypeAlias = "Callable[[Results | Exception], None]"
+"""Is told the result of each action of a batch, or why there are none."""
 
 _AT_ONCE = 64
 """How many buckets are charged at once with what was taken while the store was out."""
@@ -107,29 +113,54 @@ class Lane:
             await asyncio.wait([self._repaying])
         await self._group.aclose(StoreUnavailable("the store was closed"))
 
-    async def _commit(self, actions: list[_wire.Action], submitted: float) -> list[Answer]:
+    def _commit(self, actions: list[_wire.Action], submitted: float, tell: Tell[Answer]) -> None:
         """Carry out a batch, the first of which was submitted at that time of the event loop."""
         asked_us = self._shared.denials.now_us()
+        self._carry_out(actions, submitted, partial(self._told, actions, asked_us, tell))
+
+    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
+        """Tell ``done`` the result of each action, or why there are none."""
+
+        def read(answer: Any) -> None:
+            try:
+                results = self._read(actions, answer)
+            except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
+                done(error)
+            else:
+                done(results)
+
+        self._link.call(self._shared.call(actions), submitted, read)
+
+    def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Results:
+        """The results in what came of a call. Raises ``StoreError``."""
+        if isinstance(answer, ResponseError):
+            raise as_ours(answer, self._shared.timeout) from answer
+        if isinstance(answer, StoreError):
+            raise answer
+        return _wire.decode(actions, answer)
+
+    def _told(
+        self, actions: list[_wire.Action], asked_us: float, tell: Tell[Answer], results: Results | Exception
+    ) -> None:
         try:
-            results = await self._results(actions, submitted)
-        except StoreError as error:
+            tell(self._answers(actions, asked_us, results))
+        except Exception as error:  # noqa: BLE001  # as above
+            tell(error)
+
+    def _answers(self, actions: list[_wire.Action], asked_us: float, results: Results | Exception) -> list[Answer]:
+        if isinstance(results, StoreError):
             self.breaker.failed()
-            self._failure = error
-            self._shared.failover.out(error, self.where)
-            await self._link.aclose()
-            raise
+            self._failure = results
+            self._shared.failover.out(results, self.where)
+            self._link.start(self._link.aclose())
+        if isinstance(results, Exception):
+            raise results
         if self.breaker.is_open:
             self._try_succeeded(results)
         noted = self._shared.noted
         return [noted(action, result, asked_us) for action, result in zip(actions, results)]
 
-    async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[_wire.Result | StoreError]:
-        (answer,) = await self._link.evaluate((self._shared.call(actions),), submitted)
-        if isinstance(answer, ResponseError):
-            raise as_ours(answer, self._shared.timeout) from answer
-        return _wire.decode(actions, answer)
-
-    def _try_succeeded(self, results: Sequence[_wire.Result | StoreError]) -> None:
+    def _try_succeeded(self, results: Results) -> None:
         """The store is back, unless it could not write before and has only refused now."""
         if isinstance(self._failure, NotWritable) and not any(map(_has_written, results)):
             self.breaker.failed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib.resources import files
 from itertools import count
 from random import getrandbits
@@ -19,6 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..errors import StoreError, StoreTimeout, StoreUnavailable
+from ._pipe import Outcome, Pipe
 
 SCRIPT = files(__package__).joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
@@ -37,14 +38,45 @@ class NotWritable(StoreUnavailable):
     """Raised where Redis can read, but not write: it can still refuse."""
 
 
+Done: TypeAlias = Callable[["Any | StoreError"], None]
+"""Is told the script's reply to a call, the error that Redis answered, or ours where there is no answer at all."""
+
+
 class Link:
     """One connection to one Redis, for one event loop and one call at a time; each may take ``timeout`` seconds."""
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         self._pool = pool
         self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
         self._connection: AbstractConnection | None = None
+        self._pipe: Pipe | None = None
         self._marks = count(getrandbits(48))
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def call(self, call: Call, submitted: float, done: Done) -> None:
+        """Call the script at once, without a task, as long as all goes well; see ``evaluate``."""
+        pipe = self._pipe
+        if pipe is None or not pipe.is_clean:
+            self.start(self._tell(call, submitted, done))
+            return
+        mark = b"%d" % next(self._marks)
+        late = self._loop.call_at(submitted + self._timeout, pipe.give_up, TimeoutError())
+
+        def tell(outcome: Outcome) -> None:
+            late.cancel()
+            if type(outcome) is list and type(outcome[0]) is list and outcome[0][:1] == [mark]:
+                done(outcome[0][1:])
+            elif type(outcome) is list and isinstance(outcome[0], NoScriptError):
+                self.start(self._tell(call, submitted, done))
+            elif type(outcome) is list and isinstance(outcome[0], ResponseError):
+                done(outcome[0])
+            else:
+                error = outcome if isinstance(outcome, Exception) else _NO_ANSWER
+                self.start(self.aclose())
+                done(as_ours(error, self._timeout))
+
+        pipe.exchange(_packed("EVALSHA", SCRIPT_SHA, *call, mark), 1, tell)
 
     async def evaluate(self, calls: Sequence[Call], submitted: float, *, asking: bool = False) -> list[Any]:
         """The script's reply to each call, or the error that Redis answered, all by the same deadline.
@@ -56,17 +88,33 @@ class Link:
 
     async def ask(self, *command: str | bytes | int) -> Any:
         """The answer to any one command. Raises ``StoreError``."""
-        (answer,) = await self._within(asyncio.get_running_loop().time(), self._exchange([command], False))
+        (answer,) = await self._within(self._loop.time(), self._exchange([command], False))
         if isinstance(answer, ResponseError):
             raise as_ours(answer, self._timeout) from answer
         return answer
 
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work in a task of its own, which nobody waits for."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def aclose(self) -> None:
         """Close the connection; the next call opens another."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._pipe = self._connection, None, None
         if connection is not None:
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
+
+    async def _tell(self, call: Call, submitted: float, done: Done) -> None:
+        """``done``, with what comes of ``evaluate``."""
+        answer: Any = StoreUnavailable("the event loop has ended")
+        try:
+            (answer,) = await self.evaluate([call], submitted)
+        except StoreError as error:
+            answer = error
+        finally:
+            done(answer)
 
     async def _within(self, submitted: float, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         try:
@@ -91,25 +139,30 @@ class Link:
 
     async def _exchange(self, commands: Sequence[Command], asking: bool) -> list[Any]:
         """Send all commands at once, then read the answer to each; one that is an error hurts no other."""
-        connection = await self._connected()
         packed = [_packed("ASKING") + _packed(*command) if asking else _packed(*command) for command in commands]
-        await connection.send_packed_command(b"".join(packed), check_health=False)
-        answers = []
-        for _ in commands:
-            if asking:
-                await connection.read_response()
-            try:
-                answers.append(await connection.read_response())
-            except ResponseError as error:
-                answers.append(error)
-        return answers
+        answers: asyncio.Future[list[Any]] = self._loop.create_future()
 
-    async def _connected(self) -> AbstractConnection:
-        if self._connection is not None and await self._connection.can_read():
+        def tell(outcome: Outcome) -> None:
+            if answers.done():
+                return
+            if isinstance(outcome, Exception):
+                answers.set_exception(outcome)
+            else:
+                answers.set_result(outcome)
+
+        (await self._connected()).exchange(b"".join(packed), len(packed) * (1 + asking), tell)
+        return (await answers)[asking :: 1 + asking]
+
+    async def _connected(self) -> Pipe:
+        if self._pipe is not None and not self._pipe.is_clean:
             await self.aclose()  # the server has closed it, or said something that nobody asked for
-        if self._connection is None:
+        if self._pipe is None:
             self._connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-        return self._connection
+            self._pipe = Pipe(self._connection)
+        return self._pipe
+
+
+_NO_ANSWER = InvalidResponse("that was no answer to what it was asked")
 
 
 def _unmarked(answer: Any, mark: bytes) -> Any:
@@ -118,7 +171,7 @@ def _unmarked(answer: Any, mark: bytes) -> Any:
         return answer
     if isinstance(answer, list) and answer and answer[0] == mark:
         return answer[1:]
-    raise InvalidResponse("that was no answer to what it was asked")
+    raise _NO_ANSWER
 
 
 def _packed(*command: str | bytes | int) -> bytes:

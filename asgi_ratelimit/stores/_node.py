@@ -11,7 +11,7 @@ from redis.exceptions import AskError, MovedError
 from ..decision import Charge
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
-from ._lane import Lane, Shared
+from ._lane import Done, Lane, Results, Shared
 from ._link import Call, Link, as_ours
 from ._slots import slot_of
 from ._sources import Address
@@ -38,7 +38,19 @@ class Node(Lane):
         self._redirected = redirected
         self._detours: dict[Address, Link] = {}
 
-    async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[_wire.Result | StoreError]:
+    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
+        self._link.start(self._tell(actions, submitted, done))
+
+    async def _tell(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
+        results: Results | Exception = StoreUnavailable("the event loop has ended")
+        try:
+            results = await self._results(actions, submitted)
+        except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
+            results = error
+        finally:
+            done(results)
+
+    async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Results:
         groups: dict[int, list[int]] = {}
         for at, action in enumerate(actions):
             groups.setdefault(slot_of(action.charges[0]), []).append(at)
@@ -51,7 +63,7 @@ class Node(Lane):
                 results[at] = result
         return results
 
-    def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Sequence[_wire.Result | StoreError]:
+    def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Results:
         """The results in an answer. Raises ``StoreUnavailable`` for one that is true of the whole node."""
         if not isinstance(answer, Exception):
             return _wire.decode(actions, answer)
