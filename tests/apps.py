@@ -21,12 +21,13 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, S
 
 STORE = os.environ.get("STORE", "memory://")
 QUOTA = os.environ.get("QUOTA", "10/hour")
-PATIENT = 20.0
-"""Seconds that a take may last: on a busy machine no take must fall back to this process's own memory."""
+TIMEOUT = float(os.environ.get("TIMEOUT", "20"))
+"""Seconds that a take may last: on a busy machine none must fall back to this process's own memory, unless asked to."""
+REPLICAS = int(os.environ.get("REPLICAS", "1"))
 
 
 def a_store() -> Store:
-    return MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=PATIENT)
+    return MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=TIMEOUT, replicas=REPLICAS)
 
 
 def middleware(*rules: Rule) -> list[Middleware]:
