@@ -29,7 +29,7 @@ from .inbound import (
     state,
     user,
 )
-from .limiter import Limiter, SyncLimiter
+from .limiter import Limiter, SyncLimiter, Ticket
 from .outbound import PacedTransport, pace
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -63,6 +63,7 @@ __all__ = [
     "StoreUnavailable",
     "SyncLimiter",
     "Take",
+    "Ticket",
     "TokenBucket",
     "client_ip",
     "combine",

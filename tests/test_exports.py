@@ -34,6 +34,7 @@ NAMES = [
     "StoreUnavailable",
     "SyncLimiter",
     "Take",
+    "Ticket",
     "TokenBucket",
     "client_ip",
     "combine",

@@ -15,7 +15,7 @@ a bucket that was never used:
 """
 
 from ._state import MAX_HOLES, NEVER_US, State
-from .takes import decide, decide_simple, foresee, reset_us, settle, settlement_of, share, used
+from .takes import decide, decide_simple, foresee, reset_us, settle, settlement_of, share, used, waiting
 
 __all__ = [
     "MAX_HOLES",
@@ -29,4 +29,5 @@ __all__ = [
     "settlement_of",
     "share",
     "used",
+    "waiting",
 ]

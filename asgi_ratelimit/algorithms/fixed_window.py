@@ -113,6 +113,16 @@ def outlook(quota: FixedWindow, state: State, now: float) -> tuple[float, float,
     return units, more_us, reset_us(quota, state, now)
 
 
+def waiting(quota: FixedWindow, state: State, now: float) -> float:
+    """The units that are booked for later: those of all windows to come, without their holes."""
+    (window, count), _, _, holes, _ = state
+    current = index(quota, now)
+    if window <= current:
+        return 0.0
+    booked: float = count + (window - current - 1.0) * quota.limit
+    return booked - sum([units for at, units in holes if at > current])
+
+
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     (window, count), last, era, _, _ = state

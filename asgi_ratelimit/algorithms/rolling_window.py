@@ -136,6 +136,20 @@ def outlook(quota: RollingWindow, state: State, now: float) -> tuple[float, floa
     return units, more_us, reset_us(quota, state, now)
 
 
+def waiting(quota: RollingWindow, state: State, now: float) -> float:
+    """The units that are booked for later: those of all parts to come, without their holes.
+
+    What lies a whole window before the last part is no longer kept, and was full.
+    """
+    parts, _, _, holes, _ = state
+    current = index(quota, now)
+    if not parts or parts[-1][0] <= current:
+        return 0.0
+    kept = sum([count for at, count in parts if at > current])
+    full = math.floor((parts[-1][0] - current - 1.0) / (quota.buckets + 1.0)) * quota.limit
+    return float(kept + full - sum([units for at, units in holes if at > current]))
+
+
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     parts, last, era, _, _ = state

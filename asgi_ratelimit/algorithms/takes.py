@@ -32,6 +32,7 @@ class Algorithm(Protocol):
     def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
     def left(self, quota: Quota, state: State, now: float) -> float: ...
     def outlook(self, quota: Quota, state: State, now: float) -> tuple[float, float, float]: ...
+    def waiting(self, quota: Quota, state: State, now: float) -> float: ...
     def share(self, state: State, replicas: float) -> State: ...
     def booked(self, quota: Quota, state: State, now: float) -> float: ...
 
@@ -65,6 +66,11 @@ def reset_us(quota: Quota, state: State, now: float) -> float:
 def used(quota: Quota, state: State, now: float) -> float:
     """The units that count now, or will: those that were booked ahead are among them."""
     return _ALGORITHMS[type(quota)].booked(quota, state, now)
+
+
+def waiting(quota: Quota, state: State, now: float) -> float:
+    """The units that are booked, and whose time has not come yet."""
+    return _ALGORITHMS[type(quota)].waiting(quota, state, now)
 
 
 def share(quota: Quota, state: State, replicas: float) -> State:

@@ -287,6 +287,15 @@ def outlook(quota: TokenBucket, state: State, now: float) -> tuple[float, float,
     return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left_now, 0.0)
 
 
+def waiting(quota: TokenBucket, state: State, now: float) -> float:
+    """The units that are booked for later: what of the tape lies above a full burst, without its holes."""
+    level, last, _, holes, _ = state
+    ahead = max(drained(quota, level, now - last) - quota.cap, 0.0)
+    for start, size in _holes_after(quota, holes, now - last):
+        ahead -= max(start + size - max(start, quota.cap), 0.0)
+    return max(ahead, 0.0) / quota.period_us
+
+
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     level, last, era, _, _ = state

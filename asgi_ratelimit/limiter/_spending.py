@@ -1,0 +1,70 @@
+"""Costs that are known only afterwards: taken as an estimate, and settled when all is over, however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+from .._pacing import Flow, Turns, run_async, run_sync
+from .._pacing.steps import GiveBack
+from ..algorithms import settlement_of
+from ..decision import Decision, Take
+from ..stores import Store
+from ._bill import Cost, charged, costs_of
+
+
+class Spent:
+    """What has been taken, by its ``decision``, and what it has come to so far."""
+
+    def __init__(self, decision: Decision) -> None:
+        self.decision = decision
+        self.actual = charged(decision)
+        """The units of each charge that will be settled at the end."""
+
+    def settle(self, actual: Cost | None = None, **units: float) -> None:
+        """Say what has been used so far of the quotas that are named, ``settle(tokens=1234)``, or of every one.
+
+        Names that are no words of Python go in a mapping, ``settle({"per-minute": 5})``. What is said later counts.
+        Raises ``ValueError`` for a name or a number that cannot be.
+        """
+        if actual is not None and not isinstance(actual, Mapping):
+            self.actual = costs_of(self.decision, actual, self.actual)
+        self.actual = costs_of(self.decision, {**(actual if isinstance(actual, Mapping) else {}), **units}, self.actual)
+
+
+class Spending:
+    """What ``Limiter.spend`` makes: a context, with ``async`` or without, that waits when it is entered."""
+
+    def __init__(self, store: Store, take: Take) -> None:
+        self._store = store
+        self._take = take
+        self._spent: list[Spent] = []
+
+    async def __aenter__(self) -> Spent:
+        return self._entered(await run_async(Turns(self._store).wait(self._take)))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await run_async(self._settle())
+
+    def __enter__(self) -> Spent:
+        return self._entered(run_sync(Turns(self._store).wait(self._take)))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run_sync(self._settle())
+
+    def _entered(self, decision: Decision) -> Spent:
+        self._spent.append(Spent(decision))
+        return self._spent[-1]
+
+    def _settle(self) -> Flow[None]:
+        spent = self._spent.pop()
+        if spent.decision.settled or spent.actual == charged(spent.decision):
+            return
+        settlement = settlement_of(spent.decision, spent.actual)
+        if settlement is not None:
+            spent.decision.settled = True
+            yield GiveBack(self._store, self._store.settle(settlement))

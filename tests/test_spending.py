@@ -1,0 +1,191 @@
+"""``spend``: costs that are known only afterwards, taken as an estimate and settled however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.testing import SteppedClock
+
+QUOTAS = [TokenBucket(10, 60, burst=10, name="requests"), TokenBucket(1000, 60, burst=1000, name="tokens")]
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    """It starts at a whole second."""
+    return SteppedClock(0)
+
+
+@pytest.fixture
+def limiter(clock: SteppedClock) -> Limiter:
+    """Ten requests and a thousand tokens a minute."""
+    return Limiter(QUOTAS, store=MemoryStore(clock=clock))
+
+
+async def left(limiter: Limiter) -> list[int]:
+    """What is left of each quota."""
+    return [state.remaining for state in (await limiter.peek("key")).states]
+
+
+@pytest.mark.parametrize(
+    ("said", "remaining"),
+    [
+        ([], [9, 400]),
+        ([{"tokens": 250}], [9, 750]),
+        ([{"tokens": 900}], [9, 100]),
+        ([{"tokens": 100}, {"tokens": 200}], [9, 800]),
+        ([{"requests": 0, "tokens": 0}], [10, 1000]),
+    ],
+    ids=repr,
+)
+def test_what_was_used_is_settled_at_the_end(
+    clock: SteppedClock, limiter: Limiter, said: list[dict[str, float]], remaining: list[int]
+) -> None:
+    """Less comes back, more is charged, the last word counts, and without one the estimate stays."""
+
+    async def main() -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+            assert await left(limiter) == [9, 400]
+            for units in said:
+                spent.settle(**units)
+            assert await left(limiter) == [9, 400]
+        assert await left(limiter) == remaining
+
+    clock.run(main())
+
+
+def test_it_waits_for_all_or_takes_none(clock: SteppedClock, limiter: Limiter) -> None:
+    """Both quotas have room at the same moment, or nothing is taken; patience ends as ever."""
+
+    async def main() -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 1000}):
+            pass
+        with pytest.raises(PaceTimeout):
+            async with limiter.spend("key", {"requests": 1, "tokens": 500}, max_delay=20):
+                pass
+        assert (await left(limiter), clock.now) == ([9, 0], 0.0)
+        async with limiter.spend("key", {"requests": 1, "tokens": 500}) as spent:
+            assert clock.now == spent.decision.ready_at == 30.0
+
+    clock.run(main())
+
+
+@pytest.mark.parametrize("ends", ["error", "cancelled", "closed"])
+def test_it_is_settled_however_it_ends(clock: SteppedClock, limiter: Limiter, ends: str) -> None:
+    """With what had been said until then: by an error, a cancellation, or a stream that its reader leaves."""
+
+    async def stream() -> Any:
+        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+            spent.settle(tokens=50)
+            yield "first words"
+            if ends == "error":
+                raise KeyError
+            await asyncio.sleep(60)
+
+    async def read() -> None:
+        async for _ in words:
+            if ends == "closed":
+                break
+        await words.aclose()
+
+    async def main() -> None:
+        reading = asyncio.ensure_future(read())
+        await asyncio.sleep(0)
+        if ends == "cancelled":
+            reading.cancel()
+        await asyncio.wait([reading])
+        assert await left(limiter) == [9, 950]
+
+    words = stream()
+    clock.run(main())
+
+
+def test_one_that_is_cancelled_while_it_waits_takes_nothing(clock: SteppedClock, limiter: Limiter) -> None:
+    """It was not even entered."""
+
+    async def spend() -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 1000}):
+            pass
+
+    async def main() -> None:
+        await spend()
+        waiting = asyncio.ensure_future(spend())
+        await asyncio.sleep(1)
+        assert await limiter.waiting("key") > 0
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert await limiter.waiting("key") == 0
+
+    clock.run(main())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [({"tokns": 5}, r"\['tokns'\]"), ({"tokens": -1}, "-1"), ({"tokens": float("nan")}, "nan")],
+    ids=repr,
+)
+def test_what_cannot_have_been_used_is_refused(
+    clock: SteppedClock, limiter: Limiter, wrong: dict[str, float], says: str
+) -> None:
+    """When it is said, and what was said before still counts."""
+
+    async def main() -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+            spent.settle(tokens=5)
+            with pytest.raises(ValueError, match=says):
+                spent.settle(**wrong)
+        assert await left(limiter) == [9, 995]
+
+    clock.run(main())
+
+
+def test_names_that_are_no_words(clock: SteppedClock) -> None:
+    """Go in a mapping, and one number is for every quota."""
+    limiter = Limiter("10/minute burst 10; 100/hour burst 100", store=MemoryStore(clock=clock))
+
+    async def main() -> None:
+        async with limiter.spend("key", 5) as spent:
+            spent.settle({"per-minute": 2})
+        assert await left(limiter) == [8, 95]
+        async with limiter.spend("key", 5) as spent:
+            spent.settle(1)
+        assert await left(limiter) == [7, 94]
+
+    clock.run(main())
+
+
+def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
+    """Waiting, settling, and errors."""
+    limiter = SyncLimiter(QUOTAS, store=MemoryStore(clock=clock))
+    with contextlib.suppress(KeyError), limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+        spent.settle(tokens=900)
+        raise KeyError
+    with limiter.spend("key", {"tokens": 400}):
+        assert clock.now == 18.0
+
+
+def test_over_redis_it_is_settled_by_the_end_of_the_block(redis_url: str) -> None:
+    """Even if the block ends by being cancelled."""
+
+    async def spend(limiter: Limiter, entered: asyncio.Event) -> None:
+        async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
+            spent.settle(tokens=0)
+            entered.set()
+            await asyncio.sleep(60)
+
+    async def main() -> None:
+        async with Limiter(QUOTAS, store=RedisStore(redis_url, timeout=30, on_error="deny")) as limiter:
+            entered = asyncio.Event()
+            spending = asyncio.ensure_future(spend(limiter, entered))
+            await entered.wait()
+            spending.cancel()
+            await asyncio.wait([spending])
+            assert await left(limiter) == [9, 1000]
+
+    asyncio.run(main())
