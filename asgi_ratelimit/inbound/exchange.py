@@ -27,24 +27,23 @@ class Exchange:
     Without a ``send``, which is how dependencies begin one, it only knows what was decided.
     """
 
-    __slots__ = ("_send", "_told", "decisions", "gate", "started", "stores")
+    __slots__ = ("_send", "_stores", "_told", "decisions", "gate", "started")
 
     def __init__(self, gate: Gate, decisions: list[Decision], send: Send | None) -> None:
         self.gate = gate
         self.decisions = decisions
-        self.stores = [gate.store] * len(decisions)
         self.started = False
-        self._told: list[Decision] | None = None
         self._send = send
+        self._stores: list[Store] | None = None
+        self._told: list[Decision] | None = None
 
     def __call__(self, message: Message) -> Awaitable[None]:
-        assert self._send is not None
         if not self.started and message["type"] in _STARTS:
             self.started = True
-            dialect, told = self.gate.dialect, self.told
-            if dialect is not None and told:
+            told, dialect = self.told, self.gate.dialect
+            if told and dialect is not None:
                 message = {**message, "headers": [*message.get("headers", ()), *dialect(told)]}
-        return self._send(message)
+        return self._send(message)  # type: ignore[misc]  # without a send nobody calls
 
     @property
     def is_sending(self) -> bool:
@@ -56,18 +55,24 @@ class Exchange:
         """The decisions as headers tell them: of each bucket the newest state."""
         return self.decisions if self._told is None else self._told
 
+    @property
+    def stores(self) -> list[Store]:
+        """Where each of the decisions was made."""
+        if self._stores is None:
+            self._stores = [self.gate.store] * len(self.decisions)
+        return self._stores
+
     def through(self, send: Send) -> Exchange:
         """The same, for an answer that passes through here."""
         exchange = Exchange(self.gate, self.decisions, send)
-        exchange.stores, exchange._told = self.stores, self._told
+        exchange._stores, exchange._told = self.stores, self._told
         return exchange
 
     def add(self, decisions: list[Decision], store: Store) -> None:
         """Decisions of a limit further in."""
-        for decision in decisions:
-            self._told = None if self._told is None else [*self._told, decision]
-            self.decisions.append(decision)
-            self.stores.append(store)
+        self.stores.extend([store] * len(decisions))
+        self._told = None if self._told is None else [*self._told, *decisions]
+        self.decisions.extend(decisions)
 
     def add_more(self, decision: Decision, store: Store) -> None:
         """A further charge to buckets that were charged before: what headers tell of them changes."""

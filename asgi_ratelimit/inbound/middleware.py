@@ -113,7 +113,10 @@ class RateLimitMiddleware:
             return
         exchange = scope[SCOPE_KEY] = Exchange(self._gate, decisions, send)
         try:
-            await self._go_on(app, decisions, exchange, (scope, receive, exchange))
+            if not decisions or decisions[0].allowed:
+                await app(scope, receive, exchange)
+            else:
+                await refuse(self._gate, exchange, (scope, receive, exchange))
         except Exception as error:
             if exchange.started or not await self._answers(error, exchange, scope, receive):
                 raise
@@ -123,8 +126,8 @@ class RateLimitMiddleware:
     def _go_on(
         self, app: ASGIApp, decisions: list[Decision], exchange: Exchange, connection: Connection
     ) -> Awaitable[None]:
-        """Delegate to the app, unless one of our decisions refused."""
-        if not decisions or decisions[-1].allowed:
+        """Delegate to the app, unless one of our decisions refused, as a limit within another."""
+        if not decisions or decisions[0].allowed:
             return app(*connection)
         return refuse(self._gate, exchange, connection)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import TypeAlias
 
 from starlette.datastructures import Headers
@@ -29,7 +29,7 @@ SettleFunction: TypeAlias = (
 """The actual cost in units by status and headers of the answer, and the bytes of its body; ``None``: as charged."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.
 
@@ -71,6 +71,11 @@ class Rule:
     messages: QuotaLike | None = None
     on_error: OnError | None = None
     penalty: Penalty | None = None
+
+    def __repr__(self) -> str:
+        said = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
+        more = [f"{each.name}={getattr(self, each.name)!r}" for each in said]
+        return f"Rule({', '.join([repr(self.path), repr(self.quota), *more])})"
 
 
 def asks_for_bytes(settle: SettleFunction) -> bool:
