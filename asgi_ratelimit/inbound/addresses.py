@@ -47,7 +47,7 @@ def parse_network(text: str) -> Network:
     """The network that a text names, of IPv4-mapped addresses as that of IPv4; ``ValueError`` for none."""
     network = ip_network(text)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
-    return network if mapped is None or network.prefixlen < 96 else ip_network((mapped, network.prefixlen - 96))
+    return network if mapped is None else ip_network((mapped, network.prefixlen - 96))
 
 
 def is_in(address: Address, networks: Iterable[Network]) -> bool:
