@@ -57,6 +57,7 @@ def test_keys_say_what_they_are() -> None:
     keys = [header("X-Api-Key", secret="hush"), cookie("session"), path_param("id"), user(), state("tenant")]
     shown = ["header('x-api-key')", "cookie('session')", "path_param('id')", "user('identity')", "state('tenant')"]
     assert [repr(key) for key in keys] == shown
+    assert repr(path_param("id").bound("/{id}")) == "path_param('id')"
 
 
 @pytest.mark.parametrize("made", [header, cookie, path_param, user, state])

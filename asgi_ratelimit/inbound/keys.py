@@ -107,7 +107,7 @@ class path_param(ScopeKey, PathBound):  # noqa: N801  # a function to its users
         return _RulePathParam(self._name, path)
 
 
-class _RulePathParam(ScopeKey, PathBound):
+class _RulePathParam(ScopeKey):
     """A parameter of a rule's own path, which needs no routing."""
 
     def __init__(self, name: str, path: str) -> None:
@@ -127,10 +127,6 @@ class _RulePathParam(ScopeKey, PathBound):
         """The key of the request with this scope; ``None`` where the path is not the rule's."""
         match = self._pattern.match(route_path(scope))
         return None if match is None else self._converted(match[self._name])
-
-    def bound(self, path: str) -> ScopeKey:
-        """The same of another path."""
-        return _RulePathParam(self._name, path)
 
     def _converted(self, text: str) -> str:
         try:
