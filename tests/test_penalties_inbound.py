@@ -168,6 +168,20 @@ async def test_nothing_stays_in_redis_that_means_nothing(redis_url: str) -> None
     assert any(b"penalty-block:" in key for key in lives)
 
 
+async def test_blocks_let_go_of_their_connection(redis_url: str) -> None:
+    """A program that was only there to lift a block leaves nothing open."""
+    async with Redis.from_url(redis_url) as client:
+        before = len(await client.client_list())
+        blocks = Blocks(store=redis_url)
+        await blocks.lift(CLIENT)
+        assert len(await client.client_list()) == before + 1
+        await blocks.aclose()
+        for _ in range(200):
+            if len(await client.client_list()) == before:
+                return
+    pytest.fail("the connection is still open")
+
+
 async def test_of_many_at_once_those_pass_that_fit_and_the_block_is_one(store: Store) -> None:
     """A crowd of one client: its quota is exact, and the block as long as one."""
     app = guarded(store)
