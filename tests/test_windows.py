@@ -12,7 +12,7 @@ from asgi_ratelimit.algorithms import fixed_window, rolling_window
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.errors import QuotaError
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.quotas import MAX_PARTS, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
 
@@ -279,6 +279,18 @@ async def test_a_rolling_window_that_is_cut_otherwise_under_live_keys(store: Sto
     await Limiter(ROLLING, store=store).rate_limit("key", 6)
     decision = await Limiter(RollingWindow(10, 10, buckets, name="window"), store=store).rate_limit("key")
     assert (decision.allowed, decision.remaining, decision.degraded) == (True, 9, False)
+
+
+async def test_a_rolling_window_of_the_most_parts(store: Store, clock: SteppedClock) -> None:
+    """A thousand and one of them in use, of which the oldest comes free, and the newest goes back."""
+    limiter = Limiter(RollingWindow(1001, 1000, MAX_PARTS), store=store)
+    for _ in range(1001):
+        newest = await limiter.rate_limit("key")
+        clock.advance(1)
+    assert (newest.allowed, newest.remaining) == (True, 0)
+    assert (await limiter.rate_limit("key", 2)).retry_after == 1
+    await limiter.refund(newest)
+    assert [(await limiter.rate_limit("key", cost)).remaining for cost in (2, 1)] == [0, 0]
 
 
 @pytest.mark.parametrize(
