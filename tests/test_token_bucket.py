@@ -16,6 +16,7 @@ from asgi_ratelimit.algorithms.token_bucket import (
     healed,
     left,
     outlook,
+    refuse_at_once,
     reset_us,
     wait,
 )
@@ -188,6 +189,22 @@ def test_what_is_booked_at_once_is_what_is_booked_step_by_step(case: tuple[Token
     assert wait(quota, before, now, cost) == 0.0
     booked = book(quota, before, now, cost, 0.0)
     assert (short[0], short[1:]) == (booked, outlook(quota, booked, now))
+
+
+@given(bookings())
+@example((TokenBucket(1 / 49, burst=1), UNIT, 49_000_000, 1.0))
+@example((TokenBucket(1 / 49, burst=1), UNIT, 48_999_999, 1.0))
+@example((EVEN, UNIT, 7, 1.0))
+@settings(max_examples=500)
+def test_what_is_refused_at_once_is_what_is_refused_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
+    """For a cost of 1, which waits for the one unit that an empty bucket has next."""
+    quota, level, elapsed, _ = case
+    before = state(level, NOW - elapsed)
+    short = refuse_at_once(quota, before, NOW, 1.0)
+    if short is not None:
+        wait_us, reset = short
+        assert wait_us == wait(quota, before, NOW, 1.0) > 0.0
+        assert outlook(quota, before, NOW) == (0.0, wait_us, reset)
 
 
 @given(bookings())

@@ -167,9 +167,7 @@ def book_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> t
     units = int((cap - level) / period)
     enough = cap - (units + 1) * period
     more_us = -((enough - level) / limit // 1.0)
-    if not (
-        enough < level <= cap - units * period and level - more_us * limit <= enough < level - (more_us - 1.0) * limit
-    ):
+    if level > cap - units * period or not level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
         return None  # whatever was rounded, ``outlook`` gets it right
     return (level, now, era, holes, ids), units, more_us if enough >= 0.0 else 0.0, -(-level / limit // 1.0)
 
@@ -257,10 +255,8 @@ def left(quota: TokenBucket, state: State, now: float) -> float:
 
 def _units_at(quota: TokenBucket, level: float) -> float:
     """The whole units that a level leaves room for, on the terms of ``wait``, whatever the division rounds."""
-    units = max((quota.cap - level) / quota.period_us // 1.0, 0.0)
-    if level <= quota.cap - (units + 1.0) * quota.period_us:
-        return units + 1.0
-    return units if level <= quota.cap - units * quota.period_us else max(units - 1.0, 0.0)
+    units = (quota.cap - level) / quota.period_us // 1.0
+    return max(units if level <= quota.cap - units * quota.period_us else units - 1.0, 0.0)
 
 
 def _units_in_holes(quota: TokenBucket, holes: Holes, elapsed: float) -> float:

@@ -339,10 +339,8 @@ local function everything_else()
     end
 
     local function units_at(quota, level)
-      local units = max(floor((quota.cap - level) / quota.period_us), 0)
-      if level <= quota.cap - (units + 1) * quota.period_us then return units + 1 end
-      if level <= quota.cap - units * quota.period_us then return units end
-      return max(units - 1, 0)
+      local units = floor((quota.cap - level) / quota.period_us)
+      return max(level <= quota.cap - units * quota.period_us and units or units - 1, 0)
     end
 
     function algorithm.left(quota, state, now)
