@@ -12,6 +12,7 @@ from .errors import (
 )
 from .inbound import (
     Blocks,
+    Covered,
     Limits,
     Penalty,
     RateLimit,
@@ -21,6 +22,7 @@ from .inbound import (
     client_ip,
     combine,
     cookie,
+    coverage,
     first_of,
     header,
     limited_responses,
@@ -39,6 +41,7 @@ __all__ = [
     "Blocks",
     "Charge",
     "ConfigurationError",
+    "Covered",
     "Decision",
     "FixedWindow",
     "Limiter",
@@ -68,6 +71,7 @@ __all__ = [
     "client_ip",
     "combine",
     "cookie",
+    "coverage",
     "explain",
     "first_of",
     "header",

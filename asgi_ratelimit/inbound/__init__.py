@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .coverage import Covered, coverage
 from .dependency import RateLimit, limited_responses
 from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .limits import Limits, limits
@@ -12,6 +13,7 @@ from .rules import Rule
 
 __all__ = [
     "Blocks",
+    "Covered",
     "Limits",
     "Penalty",
     "RateLimit",
@@ -21,6 +23,7 @@ __all__ = [
     "client_ip",
     "combine",
     "cookie",
+    "coverage",
     "first_of",
     "header",
     "limited_responses",

@@ -61,18 +61,18 @@ class RateLimit:
         name = _place(sys._getframe(1)) if name is None else checked_name(name)
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
-        self._line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
-        self._line.penalty = checked_penalty(penalty, quota)
-        self._terms = Terms([self._line])
+        self.line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
+        self.line.penalty = checked_penalty(penalty, quota)
+        self._terms = Terms([self.line])
         self._inherits_key = key is None
         self._gate: Gate | None = None
         self._own = None if store is None else self._gate_of(as_store(store))
         if self._own is not None:
-            claim(self._own.store, self, [self._line])
-        warn_of_costs([self._line])
+            claim(self._own.store, self, [self.line])
+        warn_of_costs([self.line])
 
     def __repr__(self) -> str:
-        return f"RateLimit({self._line.quota!r}, name={self._line.name!r})"
+        return f"RateLimit({self.line.quota!r}, name={self.line.name!r})"
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
@@ -107,12 +107,12 @@ class RateLimit:
         return exchange
 
     def _gate_of(self, store: Store) -> Gate:
-        return Gate(self._line.name, store, _CLIENT_IP, draft, Refusal(), Hooks(()))
+        return Gate(self.line.name, store, _CLIENT_IP, draft, Refusal(), Hooks(()))
 
     def _terms_at(self, gate: Gate) -> Terms:
         """What the limit comes to behind this gate, whose key it takes over if it has none."""
         if gate is not self._gate:
-            line = replace(self._line, key=gate.key) if self._inherits_key else self._line
+            line = replace(self.line, key=gate.key) if self._inherits_key else self.line
             claim(gate.store, self, [line])
             self._gate, self._terms = gate, Terms([line])
         return self._terms

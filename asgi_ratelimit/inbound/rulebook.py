@@ -84,6 +84,12 @@ class Rulebook:
         path = route_path(scope)
         return self._find(path, method) if len(path) <= LONGEST_REMEMBERED else self._look_up(path, method)
 
+    def exempts(self, scope: Scope) -> bool:
+        """Whether it is a rule that lets a request with this scope off."""
+        path, method = route_path(scope), scope.get("method", "").upper()
+        ending = next((rule for rule in self.rules if rule.is_final and rule.matches(path, method)), None)
+        return ending is not None and ending.rule.quota is None
+
     def _look_up(self, path: str, method: str) -> Terms | None:
         method = method.upper()
         return self._agreed(self._own, [rule for rule in self.rules if rule.matches(path, method)])

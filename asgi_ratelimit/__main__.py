@@ -1,0 +1,9 @@
+"""``python -m asgi_ratelimit`` is the command ``asgi-ratelimit``."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
