@@ -152,7 +152,7 @@ class Lane:
             self.breaker.failed()
             self._failure = results
             self._shared.failover.out(results, self.where)
-            self._link.start(self._link.aclose())
+            self._link.drop()
         if isinstance(results, Exception):
             raise results
         if self.breaker.is_open:

@@ -73,7 +73,7 @@ class Link:
                 done(outcome[0])
             else:
                 error = outcome if isinstance(outcome, Exception) else _NO_ANSWER
-                self.start(self.aclose())
+                self.drop()
                 done(as_ours(error, self._timeout))
 
         pipe.exchange(_packed("EVALSHA", SCRIPT_SHA, *call, mark), 1, tell)
@@ -99,12 +99,21 @@ class Link:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def drop(self) -> None:
+        """Close the connection, with nobody waiting until it is; the next call opens another, be it made at once."""
+        connection, self._connection, self._pipe = self._connection, None, None
+        if connection is not None:
+            self.start(self._close(connection))
+
     async def aclose(self) -> None:
         """Close the connection; the next call opens another."""
         connection, self._connection, self._pipe = self._connection, None, None
         if connection is not None:
-            await connection.disconnect(nowait=True)
-            await self._pool.release(connection)
+            await self._close(connection)
+
+    async def _close(self, connection: AbstractConnection) -> None:
+        await connection.disconnect(nowait=True)
+        await self._pool.release(connection)
 
     async def _tell(self, call: Call, submitted: float, done: Done) -> None:
         """``done``, with what comes of ``evaluate``."""
