@@ -1,0 +1,1 @@
+"""Jobs that carry tickets, in job queues that know when to run them."""

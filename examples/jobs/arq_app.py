@@ -1,0 +1,46 @@
+"""arq: ``arq examples.jobs.arq_app.WorkerSettings``, and from anywhere ``await send_later(pool, "guild 5", "hello")``.
+
+It cannot be installed beside this package yet: arq 0.28 asks for a redis-py below 6, and this package for 8 or newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from arq import ArqRedis
+from arq.connections import RedisSettings
+
+from asgi_ratelimit import Limiter, Ticket
+from examples.jobs.settings import LEAD, QUOTA, REDIS, call
+
+guilds = Limiter(QUOTA, store=REDIS, name="guilds")
+
+
+async def send_later(pool: ArqRedis, guild: str, text: str) -> None:
+    """Book a slot of the guild, and have the job run at its time."""
+    await put_back(pool, guild, text, await guilds.reserve(guild))
+
+
+async def put_back(pool: ArqRedis, guild: str, text: str, ticket: Ticket) -> None:
+    """Have the job run when its slot comes; workers look every half second, so they are told to be early."""
+    early = datetime.fromtimestamp(ticket.ready_at - LEAD, UTC)
+    await pool.enqueue_job("send", guild, text, str(ticket), _defer_until=early)
+
+
+async def send(context: dict[str, Any], guild: str, text: str, ticket: str) -> None:
+    """The job: it runs at its slot, and goes back to the queue if it came too late for that."""
+    decision = await guilds.redeem(ticket)
+    if decision.delay > LEAD:
+        await put_back(context["redis"], guild, text, Ticket.of(decision))
+        return
+    await asyncio.sleep(decision.delay)
+    call(guild, text, decision.ready_at)
+
+
+class WorkerSettings:
+    """What arq's worker reads."""
+
+    functions: ClassVar = [send]
+    redis_settings = RedisSettings.from_dsn(REDIS)
