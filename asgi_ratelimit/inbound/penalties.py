@@ -11,10 +11,9 @@ Three buckets of a key are kept beside those of its quotas, so that processes sh
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from .._keys import DEFAULT_NAME
 from ..decision import Charge, Decision, QuotaState, Take
@@ -38,8 +37,6 @@ LOOK: Final = 1 / 16_384
 
 _SOON = 0.005
 """Seconds in which an unblocked bucket is certainly empty, and a blocked one certainly not."""
-
-T = TypeVar("T")
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -129,6 +126,8 @@ class Look(Charge):
     """What asks, within a take, whether a key is blocked, and knows the penalty that hangs over it."""
 
     penalty: Penalty | None = None
+    bare: Take | None = field(init=False, repr=False, compare=False, default=None)
+    """The take of which this is the last charge, without any looks, once that was asked for."""
 
     async def strike(self, store: Store) -> float:
         """Count a refusal of a key that is not blocked; the seconds for which it is blocked now, 0.0 for not yet."""
@@ -173,6 +172,8 @@ async def penalized(store: Store, decision: Decision) -> Decision:
     All others are freed of their looks. What the store cannot count now goes unpunished, and so does what was decided
     without it.
     """
+    if decision.allowed:
+        return without_looks(decision)
     if is_blocked(decision):
         return decision
     refused = {charge.name for charge, state in _lines(decision) if not state.allowed}
@@ -186,23 +187,49 @@ async def penalized(store: Store, decision: Decision) -> Decision:
 
 
 def without_looks(decision: Decision) -> Decision:
-    """A decision as it would have been without asking for blocks: what clients are told, and what is settled."""
-    kept = [number for number, (charge, _) in enumerate(_lines(decision)) if not isinstance(charge, Look)]
-    if decision.take is None or len(kept) == len(decision.states):
+    """A decision as it would have been without asking for blocks: what clients are told, and what is settled.
+
+    Looks are the last charges of their take.
+    """
+    bare = _bare(decision.take)
+    if bare is None:
         return decision
-    states = _only(decision.states, kept)
-    binding = min(states, key=lambda state: (state.allowed, -state.retry_after, state.remaining))
-    return replace(
-        decision,
-        retry_after=binding.retry_after,
-        remaining=binding.remaining,
-        reset_after=binding.reset_after,
-        quota=binding.quota,
-        states=states,
-        take=replace(decision.take, charges=_only(decision.take.charges, kept)),
-        before=None if decision.before is None else list(_only(decision.before, kept)),
-        times_us=None if decision.times_us is None else _only(decision.times_us, kept),
+    count = len(bare.charges)
+    states = decision.states[:count]
+    binding = states[0] if count == 1 else min(states, key=_how_much_is_left)
+    return Decision(  # by position, which is a good deal faster
+        decision.allowed,
+        decision.granted,
+        decision.delay,
+        binding.retry_after,
+        binding.remaining,
+        binding.reset_after,
+        decision.ready_at,
+        binding.quota,
+        states,
+        decision.degraded,
+        decision.shadow,
+        bare,
+        decision.before and decision.before[:count],
+        decision.now_us,
+        decision.settled,
+        decision.times_us and decision.times_us[:count],
     )
+
+
+def _bare(take: Take | None) -> Take | None:
+    """A take without its looks, the same object each time; ``None`` where it has none."""
+    last = take.charges[-1] if take else None
+    if take is None or not isinstance(last, Look):
+        return None
+    if last.bare is None:
+        last.bare = replace(take, charges=tuple([charge for charge in take.charges if not isinstance(charge, Look)]))
+    return last.bare
+
+
+def _how_much_is_left(state: QuotaState) -> tuple[bool, float, int]:
+    """Refusals before the rest, the longest of them first, then what has the least left."""
+    return state.allowed, -state.retry_after, state.remaining
 
 
 def _now_blocked(decision: Decision, look: QuotaState, seconds: float) -> Decision:
@@ -240,10 +267,6 @@ async def _taken(store: Store, charge: Charge) -> int:
 
 async def _one(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:
     return (await store.take((Take(charges, max_wait),)))[0]
-
-
-def _only(things: Sequence[T], kept: Sequence[int]) -> tuple[T, ...]:
-    return tuple([things[number] for number in kept])
 
 
 def _seconds(what: str, duration: str | float) -> float:
