@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from .blocks import Blocks
 from .coverage import Covered, coverage
 from .dependency import RateLimit, limited_responses
 from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .limits import Limits, limits
 from .middleware import RateLimitMiddleware
-from .penalties import Blocks, Penalty
+from .penalties import Penalty
 from .refused import RateLimited
 from .rules import Rule
 

@@ -10,9 +10,9 @@ from ..decision import Decision
 from ..headers import Dialect
 from ..hooks import Hooks
 from ..stores import Store
+from .blocks import penalized
 from .keys import KeyFunction
 from .lines import Bill
-from .penalties import penalized
 from .responses import Refusal
 
 

@@ -16,8 +16,9 @@ from ..decision import Bucket, Charge, OnError, Take, checked_cost
 from ..limiter import as_key
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .blocks import look
 from .keys import KeyFunction, ScopeKey
-from .penalties import Penalty, look
+from .penalties import Penalty
 from .rules import CostFunction, QuotaFunction, SettleFunction
 
 logger = logging.getLogger("asgi_ratelimit")

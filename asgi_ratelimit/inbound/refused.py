@@ -13,9 +13,9 @@ from starlette.websockets import WebSocket, WebSocketState
 from ..decision import Decision
 from ..errors import RateLimitError
 from ..headers import retry_after
+from .blocks import is_blocked
 from .exchange import Exchange
 from .gate import Gate
-from .penalties import is_blocked
 from .responses import Connection, answer_unavailable, is_outage
 
 

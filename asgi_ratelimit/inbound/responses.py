@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision
 from ..errors import ConfigurationError
 from ..headers import Header, names, retry_after
-from .penalties import is_blocked
+from .blocks import is_blocked
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 """The answer to a refused connection: a response, or ``None`` for the usual one."""

@@ -1,4 +1,4 @@
-"""Penalties on the way in: what a client that will not stop is told, and that nobody else is touched."""
+"""Penalties and blocks on the way in: what a client that will not stop is told, and that nobody else is touched."""
 
 from __future__ import annotations
 
