@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 from asgi_ratelimit import (
     Blocks,
     ConfigurationError,
+    Decision,
     MemoryStore,
     Penalty,
     RateLimit,
@@ -23,6 +24,8 @@ from asgi_ratelimit import (
     Rule,
     Store,
     StoreError,
+    StoreUnavailable,
+    Take,
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
@@ -265,6 +268,21 @@ async def test_an_outage_blocks_nobody(on_error: Any, expected: int) -> None:
         peer = await ask(app)
         assert expected == 200 or kind(peer.problem) != "abnormal-usage-detected"
         await store.aclose()
+
+
+class OutJustThen(MemoryStore):
+    """A store that goes out after it has refused, so that earlier blocks cannot be asked for."""
+
+    async def peek(self, take: Take) -> Decision:
+        raise StoreUnavailable(f"no answer on {take}")
+
+
+async def test_a_refusal_that_cannot_be_counted_is_one_by_the_quota() -> None:
+    """No error reaches the client, and nobody is blocked on a guess."""
+    app = guarded(OutJustThen(clock=SteppedClock()), penalty=Penalty("1 hour", growth=2))
+    peers = [await ask(app) for _ in range(4)]
+    assert [peer.status for peer in peers] == [200, 200, 429, 429]
+    assert kind(peers[-1].problem) == "quota-exceeded"
 
 
 async def test_blocks_say_so_where_the_store_is_out() -> None:

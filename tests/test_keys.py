@@ -222,6 +222,21 @@ async def test_parameters_that_are_no_number_share_one_bucket() -> None:
     assert [(await ask(app, http("/items/" + digit * 8000))).status for digit in "123"] == [200, 429, 429]
 
 
+@pytest.mark.parametrize(
+    ("path", "spellings"),
+    [
+        ("/{id:int}", ["7", "07", "000007"]),
+        ("/{id:float}", ["1.5", "1.50", "01.5"]),
+        ("/{id:uuid}", ["0123456789abcdef0123456789abcdef", "01234567-89AB-cdef-0123-456789abcdef"]),
+    ],
+)
+def test_a_parameter_has_one_key_in_all_its_spellings(path: str, spellings: list[str]) -> None:
+    """What the app takes for the same thing is one bucket, and another thing is another."""
+    key = path_param("id").bound(path)
+    assert len({key.of(http(f"/{text}")) for text in spellings}) == 1
+    assert key.of(http(f"/{spellings[0][:-1]}9")) != key.of(http(f"/{spellings[0]}"))
+
+
 @pytest.mark.anyio
 async def test_a_parameter_of_the_path_below_the_root() -> None:
     """Under a root path, the rule's path is what follows it, as for a route."""
