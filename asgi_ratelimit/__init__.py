@@ -13,6 +13,7 @@ from .errors import (
 from .inbound import (
     Blocks,
     Covered,
+    HeaderOptions,
     Limits,
     Penalty,
     RateLimit,
@@ -44,6 +45,7 @@ __all__ = [
     "Covered",
     "Decision",
     "FixedWindow",
+    "HeaderOptions",
     "Limiter",
     "Limits",
     "MemoryStore",

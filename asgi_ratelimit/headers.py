@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, count
 from typing import TypeAlias
 
@@ -71,12 +72,33 @@ def both(decisions: Sequence[Decision]) -> list[Header]:
 
 DIALECTS: dict[str, Dialect] = {"draft-10": draft, "legacy": legacy, "both": both}
 
+Partition: TypeAlias = Callable[[str], bytes]
+"""What stands for a key in ``pk``, in base64."""
 
-def dialect(name: str | None) -> Dialect | None:
-    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for one that is not known."""
+
+def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
+    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for one that is not known.
+
+    With a ``pk`` the items of the draft's headers say whose bucket they are about.
+    """
     if name is None or name in DIALECTS:
-        return None if name is None else DIALECTS[name]
+        told = None if name is None else DIALECTS[name]
+        return told if told is None or pk is None else partial(_with_partitions, told, pk)
     raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
+
+
+def _with_partitions(told: Dialect, pk: Partition, decisions: Sequence[Decision]) -> list[Header]:
+    """The headers of a dialect, in which the items of the draft's are written out with their ``pk``."""
+    states = [state for decision in decisions for state in decision.states]
+    keys = [charge.key for decision in decisions if decision.take for charge in decision.take.charges]
+    if told is legacy or len(keys) != len(states):
+        return told(decisions)
+    described = [_describe(state.quota, name) for state, name in zip(states, names(decisions))]
+    marks = [b";pk=:%b:" % pk(key) for key in keys]
+    policies = b", ".join([policy + mark for (policy, _, _), mark in zip(described, marks)])
+    standings = [_standing(form, state) + mark for (_, form, _), state, mark in zip(described, states, marks)]
+    others = [header for header in told(decisions) if not header[0].startswith(b"ratelimit")]
+    return [(b"ratelimit-policy", policies), (b"ratelimit", b", ".join(standings)), *others]
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
@@ -101,11 +123,11 @@ def _how_much_is_left(decision: Decision) -> tuple[bool, float, int]:
     return decision.allowed, -decision.retry_after, decision.remaining
 
 
-def retry_after(decision: Decision) -> list[Header]:
-    """``Retry-After`` in whole seconds, at least 1; none where the take can never pass."""
+def retry_after(decision: Decision, later: float = 0.0) -> list[Header]:
+    """``Retry-After`` in whole seconds, at least 1, ``later`` by that part of itself; none for what can never pass."""
     if decision.retry_after == math.inf:
         return []
-    return [(b"retry-after", b"%d" % max(1, math.ceil(decision.retry_after)))]
+    return [(b"retry-after", b"%d" % max(1, math.ceil(decision.retry_after * (1 + later))))]
 
 
 def policy(quota: Quota) -> tuple[int, int]:

@@ -13,6 +13,7 @@ NAMES = [
     "Covered",
     "Decision",
     "FixedWindow",
+    "HeaderOptions",
     "Limiter",
     "Limits",
     "MemoryStore",

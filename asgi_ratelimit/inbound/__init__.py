@@ -5,6 +5,7 @@ from __future__ import annotations
 from .blocks import Blocks
 from .coverage import Covered, coverage
 from .dependency import RateLimit, limited_responses
+from .header_options import HeaderOptions
 from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .limits import Limits, limits
 from .middleware import RateLimitMiddleware
@@ -15,6 +16,7 @@ from .rules import Rule
 __all__ = [
     "Blocks",
     "Covered",
+    "HeaderOptions",
     "Limits",
     "Penalty",
     "RateLimit",

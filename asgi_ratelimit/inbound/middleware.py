@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .._keys import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
-from ..headers import dialect
 from ..hooks import Hook, Hooks
 from ..limiter import as_store
 from ..quota_text import QuotaLike
@@ -19,6 +18,7 @@ from ..stores import MemoryStore, Store
 from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
+from .header_options import HeaderOptions, header_options
 from .keys import KeyFunction, client_ip
 from .lines import Bill, Denied, Terms
 from .lists import Barred, Lists, Test
@@ -45,7 +45,8 @@ class RateLimitMiddleware:
 
     A refused request is answered with 429 and never reaches the app; ``on_limited(connection, decision)``, sync or
     async, may return another answer. ``headers`` says in which dialect every answer tells what is left:
-    ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"`` or ``None``.
+    ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"``, ``None``, or
+    ``HeaderOptions`` for more.
     ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are told of
     each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow`` and ``deny`` are functions
     of the connection that say who is not limited here at all, and who never gets in. The store is closed at lifespan
@@ -64,7 +65,7 @@ class RateLimitMiddleware:
         store: Store | str | None = None,
         name: str | None = None,
         cost: float | CostFunction = 1,
-        headers: str | None = "draft-10",
+        headers: str | HeaderOptions | None = "draft-10",
         on_limited: OnLimited | None = None,
         on_error: OnError | None = None,
         hooks: Iterable[Hook] = (),
@@ -80,7 +81,8 @@ class RateLimitMiddleware:
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
         self._store = as_store(store)
         self._take_now = self._store.take_now if type(self._store) is MemoryStore else None
-        self._gate = Gate(defaults.name, self._store, key, dialect(headers), Refusal(on_limited), Hooks(hooks))
+        options = header_options(headers)
+        self._gate = Gate(defaults.name, self._store, key, options.told(), Refusal(on_limited, options), Hooks(hooks))
         self._is_observed = bool(self._gate.hooks)
         self._place = partial(self._take_place, defaults, has_name=name is not None)
         warn_of_costs(self.rulebook.lines)

@@ -14,8 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision
 from ..errors import ConfigurationError
-from ..headers import Header, names, retry_after
+from ..headers import Header, names
 from .blocks import is_blocked
+from .header_options import HeaderOptions
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 """The answer to a refused connection: a response, or ``None`` for the usual one."""
@@ -26,6 +27,7 @@ Connection: TypeAlias = tuple[Scope, Receive, Send]
 Problem: TypeAlias = tuple[int, bytes, list[Header]]
 """Status, body and headers of problem details."""
 
+_USUAL = HeaderOptions()
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
 logger = logging.getLogger("asgi_ratelimit")
@@ -37,12 +39,13 @@ class Refusal:
     429, or 503 where no quota refused but the store was out. A handshake is closed where the server cannot answer it.
     """
 
-    def __init__(self, on_limited: OnLimited | None = None) -> None:
+    def __init__(self, on_limited: OnLimited | None = None, options: HeaderOptions = _USUAL) -> None:
         if on_limited is not None and not callable(on_limited):
             raise ConfigurationError(
                 f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
             )
         self._on_limited = on_limited
+        self._retry_after = options.retry_after
         self._failed = False
 
     async def answer(self, told: Sequence[Decision], decision: Decision, connection: Connection) -> None:
@@ -54,9 +57,9 @@ class Refusal:
         own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
             problem = _problem(violated(told), is_blocked(decision))
-            await _send_problem(problem, retry_after(decision), scope, send)
+            await _send_problem(problem, self._retry_after(decision), scope, send)
         else:
-            await own(scope, receive, _adding(retry_after(decision), send))
+            await own(scope, receive, _adding(self._retry_after(decision), send))
 
     async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
         try:

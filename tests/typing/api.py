@@ -18,7 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from asgi_ratelimit import (
     Blocks,
     Charge,
+    Covered,
     Decision,
+    HeaderOptions,
     Limiter,
     Limits,
     MemoryStore,
@@ -41,6 +43,7 @@ from asgi_ratelimit import (
     client_ip,
     combine,
     cookie,
+    coverage,
     explain,
     first_of,
     header,
@@ -193,6 +196,9 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     fastapi.add_middleware(RateLimitMiddleware, tier, on_limited=sorry, headers="both", on_error="allow", hooks=[told])
     proxied = client_ip("unix", 56, forwarded_header="forwarded")
     fastapi.add_middleware(RateLimitMiddleware, key=proxied, allow=proxied.within("10.0.0.0/8"), deny=is_bot)
+    options = HeaderOptions("legacy", near_limit=0.2, spread=0.1, partition_secret="secret")
+    fastapi.add_middleware(RateLimitMiddleware, "1/s", headers=options)
+    assert_type(coverage(fastapi), list[Covered])
     return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
 
 
