@@ -40,3 +40,12 @@ def anchors(text: str) -> set[str]:
     """What the headings of a page are linked by."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_links_in_the_package_lead_somewhere() -> None:
+    """A message that names a page, and a heading of it, names one that is there."""
+    sources = [path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py")]
+    links = {link for source in sources for link in re.findall(r"(docs/[\w-]+\.md)#([\w-]+)", source)}
+    assert len(links) >= 4
+    for page, heading in links:
+        assert heading in anchors((ROOT / page).read_text("utf-8")), (page, heading)

@@ -210,13 +210,14 @@ def _reader(header: bytes) -> Callable[[Sequence[bytes]], Iterator[str]]:
 
 _NO_ADDRESS = (
     "a request came without a client address, so client_ip() has no key for it and it is not limited: behind a Unix "
-    'socket, use client_ip(trusted_proxies=["unix"]) with a proxy that writes a forwarding header, or another key'
+    'socket, use client_ip(trusted_proxies=["unix"]) with a proxy that writes a forwarding header, or another key '
+    "(docs/warnings.md#a-request-without-an-address)"
 )
 _NOT_AN_ADDRESS = (
     "the server says that the client's address is %r, which is none: all such clients share one bucket. "
-    "Does the server believe forwarding headers of anybody?"
+    "Does the server believe forwarding headers of anybody? (docs/warnings.md#an-address-that-is-none)"
 )
 _NOT_TRUSTED = (
     "a request from %r carries %s, which is not believed, so all clients behind that address share one bucket: "
-    "client_ip(trusted_proxies=[%r]) if it is your proxy"
+    "client_ip(trusted_proxies=[%r]) if it is your proxy (docs/warnings.md#a-peer-that-is-not-trusted)"
 )

@@ -171,7 +171,8 @@ class user(ScopeKey):  # noqa: N801  # a function to its users
             self._warned = True
             logger.warning(
                 "a request came without a user, so %r has no key for it and it is not limited: "
-                "AuthenticationMiddleware must be outside of the limit, which is before it in the list of middleware",
+                "AuthenticationMiddleware must be outside of the limit, which is before it in the list of middleware "
+                "(docs/warnings.md#a-user-that-nobody-has-looked-for)",
                 self,
             )
 
