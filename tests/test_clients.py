@@ -227,7 +227,15 @@ def test_proxies_that_cannot_be_are_refused(wrong: str) -> None:
     assert 'trusted_proxies=["10.0.0.0/8"' in str(refused.value)
 
 
-@pytest.mark.parametrize("wrong", [0, 129, -1, 64.5, "64", None], ids=repr)
+@pytest.mark.parametrize("wrong", [None, 10, True, [10], [b"\x0a\x00\x00\x01"], [None]], ids=repr)
+def test_proxies_that_are_no_texts_are_refused(wrong: Any) -> None:
+    """A number or bytes would pass for some address: that is told at start-up, with a right example."""
+    with pytest.raises(ConfigurationError, match=r'trusted_proxies=\["10') as refused:
+        client_ip(wrong)
+    assert repr(wrong[0] if isinstance(wrong, list) else wrong) in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [0, 129, -1, 64.5, "64", None, True], ids=repr)
 def test_prefixes_that_cannot_be_are_refused(wrong: int) -> None:
     """A prefix is a whole number from 1 to 128; anything else is told at start-up, quoted."""
     with pytest.raises(ConfigurationError, match=f"not {wrong!r}: .*ipv6_prefix=64"):

@@ -29,6 +29,7 @@ MAX_SEEN = 16_384
 UNREADABLE = "unreadable"
 """The one key of all peers whose address is none: where a client can forge its address, it can vary it at will."""
 
+_TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 
 UNIX = "unix"
@@ -71,13 +72,12 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         *,
         forwarded_header: str = "x-forwarded-for",
     ) -> None:
-        if not isinstance(ipv6_prefix, int) or not 1 <= ipv6_prefix <= 128:
+        if type(ipv6_prefix) is not int or not 1 <= ipv6_prefix <= 128:
             raise ConfigurationError(
                 f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
             )
-        named = [trusted_proxies] if isinstance(trusted_proxies, str) else [*trusted_proxies]
-        example = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])'
-        self._trusted = tuple(_networks([text for text in named if text != UNIX], example))
+        named = _listed(trusted_proxies)
+        self._trusted = tuple(_networks([text for text in named if text != UNIX], _TRUSTED))
         self._unix = Hop(None, UNIX in named)
         self._prefix = ipv6_prefix
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
@@ -196,8 +196,18 @@ class _Within(ScopeTest):
         return address is not None and self._known(address)
 
 
+def _listed(trusted_proxies: Iterable[str]) -> list[str]:
+    if isinstance(trusted_proxies, str):
+        return [trusted_proxies]
+    if isinstance(trusted_proxies, Iterable):
+        return [*trusted_proxies]
+    raise ConfigurationError(f"trusted_proxies are networks, not {trusted_proxies!r}: {_TRUSTED}")
+
+
 def _networks(texts: Iterable[str], example: str) -> Iterator[Network]:
     for text in texts:
+        if not isinstance(text, str):  # a number would pass for an address, and so would bytes
+            raise ConfigurationError(f"a network is written as text, not {text!r}: {example}")
         try:
             yield parse_network(text)
         except ValueError as error:
