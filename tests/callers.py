@@ -1,13 +1,12 @@
 """Programs that make paced calls over one Redis, by tasks on two event loops and by threads; for tests of many at once.
 
 As a program: URL, quota, seconds, and how many tasks on each loop, and threads, there shall be. It says when it is
-ready, begins when it is told the time to begin at, and prints one line for each call.
+ready, begins when it is told to, and prints one line for each call.
 """
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,13 +16,14 @@ from threading import Thread
 from asgi_ratelimit import PaceTimeout, RedisStore, Take, _background, parse_quotas
 from asgi_ratelimit._pacing import Turns, run_async, run_sync
 from asgi_ratelimit.decision import Charge
-from tests.server import ROOT
+from tests.children import run_together
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What made a call, the time of its slot, and when it began, in Unix time."""
+    """What made a call, in which process, the time of its slot, and when it began, in Unix time."""
 
+    process: int
     kind: str
     ready_at: float
     start: float
@@ -31,32 +31,25 @@ class Call:
 
 def run_callers(url: str, quota: str, *, seconds: float, processes: int, tasks: int, threads: int) -> list[Call]:
     """The calls that several processes make in that time."""
-    command = (sys.executable, "-W", "error", "-m", "tests.callers", url, quota, str(seconds), str(tasks), str(threads))
-    pipe = subprocess.PIPE
-    children = [subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) for _ in range(processes)]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-    start = repr(time.time() + 0.1)
-    outputs = [output for output, _ in [child.communicate(start, timeout=seconds + 60) for child in children]]
-    assert [child.returncode for child in children] == [0] * processes
-    return [call for output in outputs for call in _parsed(output)]
+    command = ("-m", "tests.callers", url, quota, str(seconds), str(tasks), str(threads))
+    outputs = run_together([command] * processes, "begin", within=seconds + 60)
+    return [call for process, output in enumerate(outputs) for call in _parsed(process, output)]
 
 
-def _parsed(output: str) -> Iterator[Call]:
+def _parsed(process: int, output: str) -> Iterator[Call]:
     for line in output.splitlines():
         kind, ready_at, start = line.split("\t")
-        yield Call(kind, float(ready_at), float(start))
+        yield Call(process, kind, float(ready_at), float(start))
 
 
 class Callers:
     """The callers of one process, and the calls that they have made."""
 
-    def __init__(self, url: str, quota: str, start: float, end: float) -> None:
+    def __init__(self, url: str, quota: str) -> None:
         self.turns = Turns(RedisStore(url, timeout=30, on_error="deny"))
         self.quota = parse_quotas(quota, default_burst=1)[0]
-        self.start, self.end = start, end
-        self.calls: list[Call] = []
+        self.end = 0.0
+        self.calls: list[tuple[str, float, float]] = []
 
     def take(self) -> Take:
         """One unit of the one key that all share, before the end."""
@@ -64,25 +57,23 @@ class Callers:
 
     async def tasks(self, count: int, kind: str) -> None:
         """Some tasks on this loop, until the end."""
-        await asyncio.sleep(max(self.start - time.time(), 0.0))
         await asyncio.gather(*[self._task(kind) for _ in range(count)])
         await self.turns.store.aclose()
 
     async def _task(self, kind: str) -> None:
         try:
-            while True:
+            while time.time() < self.end:
                 decision = await run_async(self.turns.wait(self.take()))
-                self.calls.append(Call(kind, decision.ready_at, time.time()))
+                self.calls.append((kind, decision.ready_at, time.time()))
         except PaceTimeout:
             return
 
     def thread(self) -> None:
         """One thread, until the end."""
-        time.sleep(max(self.start - time.time(), 0.0))
         try:
-            while True:
+            while time.time() < self.end:
                 decision = run_sync(self.turns.wait(self.take()))
-                self.calls.append(Call("thread", decision.ready_at, time.time()))
+                self.calls.append(("thread", decision.ready_at, time.time()))
         except PaceTimeout:
             return
 
@@ -90,9 +81,10 @@ class Callers:
 def main(url: str, quota: str, *numbers: str) -> None:
     """All callers of this process, and what they did."""
     seconds, tasks, threads = float(numbers[0]), int(numbers[1]), int(numbers[2])
+    callers = Callers(url, quota)
     print("ready", flush=True)
-    start = float(sys.stdin.readline())
-    callers = Callers(url, quota, start, start + seconds)
+    sys.stdin.readline()
+    callers.end = time.time() + seconds
     others = [Thread(target=callers.thread) for _ in range(threads)]
     if threads:
         others.append(Thread(target=lambda: asyncio.run(callers.tasks(tasks, "other loop"))))
@@ -103,7 +95,7 @@ def main(url: str, quota: str, *numbers: str) -> None:
         other.join()
     _background.run(callers.turns.store.aclose())
     for call in callers.calls:
-        print(call.kind, repr(call.ready_at), repr(call.start), sep="\t")
+        print(*call, sep="\t")
 
 
 if __name__ == "__main__":
