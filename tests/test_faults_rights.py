@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import pytest
+from redis.crc import key_slot
 
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.stores import RedisStore
-from tests.redis_cluster import asked
+from tests.redis_cluster import RedisCluster, asked
 from tests.redis_server import RedisServer
 from tests.server import HOST
 
@@ -29,14 +30,16 @@ LEAST_RIGHTS = ("resetchannels", "~rl:*", "+evalsha", "+eval", "+time", "+get", 
 """What docs/redis.md says that a user needs."""
 
 
+@pytest.mark.parametrize(("database", "more"), [(0, ()), (1, ("+select",))])
 @pytest.mark.parametrize("protocol", [2, 3])
-async def test_the_least_rights(server: RedisServer, protocol: int) -> None:
+async def test_the_least_rights(server: RedisServer, protocol: int, database: int, more: tuple[str, ...]) -> None:
     """Every verb works with what the documentation names, also once the script is forgotten; nothing else is asked."""
-    asked(server, "ACL", "SETUSER", "least", "on", ">secret", *LEAST_RIGHTS)
+    asked(server, "ACL", "SETUSER", "least", "on", ">secret", *LEAST_RIGHTS, *more)
     asked(server, "ACL", "LOG", "RESET")
+    url = f"redis://least:secret@{HOST}:{server.port}/{database}?protocol={protocol}"
     async with Limiter(
         "5/hour; 10/day fixed; 10/week rolling",
-        store=RedisStore(f"redis://least:secret@{HOST}:{server.port}?protocol={protocol}", timeout=5, on_error="deny"),
+        store=RedisStore(url, timeout=5, on_error="deny"),
     ) as limiter:
         decisions = [await limiter.rate_limit("key"), await limiter.pace("key"), await limiter.rate_limit("key", 9)]
         asked(server, "SCRIPT", "FLUSH")
@@ -68,3 +71,20 @@ async def test_each_of_these_rights_is_needed(
         with suppress(StoreError):
             await limiter.reset("key")
     assert re.search("no permissions|can't run this command", caplog.text)
+
+
+OF_CLUSTERS = ("+cluster|slots", "+asking")
+"""What it needs on the nodes of a cluster besides."""
+
+
+async def test_the_least_rights_on_a_cluster() -> None:
+    """To ask who has which slot, and to follow a slot that is being moved."""
+    with RedisCluster() as cluster:
+        for node in cluster.primaries:
+            asked(node, "ACL", "SETUSER", "least", "on", ">secret", *LEAST_RIGHTS, *OF_CLUSTERS)
+        store = RedisStore(cluster.url.replace("//", "//least:secret@"), timeout=5, on_error="deny")
+        async with Limiter("100/hour", store=store) as limiter:
+            assert all([(await limiter.rate_limit(f"key {number}")).allowed for number in range(20)])
+            cluster.begin_to_move(key_slot(b"moving"), cluster.primaries[key_slot(b"moving") < 5_461])
+            assert (await limiter.rate_limit("moving")).allowed
+            await limiter.reset("moving")
