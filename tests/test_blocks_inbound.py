@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import anyio.lowlevel
@@ -11,6 +12,8 @@ import pytest
 from anyio import fail_after
 from fastapi import Depends, FastAPI
 from fastapi.responses import PlainTextResponse
+from hypothesis import given
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from asgi_ratelimit import (
@@ -28,11 +31,13 @@ from asgi_ratelimit import (
     StoreError,
     StoreUnavailable,
     Take,
+    header,
 )
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 
 from .asgi import ask, http, limited, ok, websocket
+from .redis_cluster import RedisCluster
 from .redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
@@ -138,6 +143,26 @@ async def test_processes_share_blocks(redis_url: str, clock: SteppedClock) -> No
         await store.aclose()
 
 
+async def test_blocks_on_a_cluster() -> None:
+    """All buckets of one key are in one slot, whatever else the request is charged to elsewhere."""
+    with RedisCluster() as cluster:
+        store = RedisStore(cluster.url, timeout=30, on_error="deny")
+        rule = Rule("/", "2/hour", key=header("x-api-key"), penalty=Penalty("1 hour", after=2, growth=2), name="rule")
+        app = guarded(store, "100/hour", rules=[rule])
+        scopes = [http(headers=[(b"x-api-key", b"%d" % number)]) for number in range(5)]
+        for scope in scopes:
+            peers = [await ask(app, scope) for _ in range(5)]
+            assert [peer.status for peer in peers] == [200, 200, 429, 429, 429]
+            assert [kind(peer.problem) for peer in peers[3:]] == ["abnormal-usage-detected"] * 2
+        assert '"per-hour";r=89;' in (await ask(app, http())).headers["ratelimit"]
+        blocks = Blocks(store=store, name="rule")
+        key = header("x-api-key").of(scopes[0]) or ""
+        assert await blocks.blocked_for(key) == pytest.approx(3600, abs=60)
+        await blocks.lift(key)
+        assert await blocks.blocked_for(key) == 0.0
+        await store.aclose()
+
+
 async def calls(url: str) -> int:
     """How many calls of scripts Redis has seen."""
     async with Redis.from_url(url) as client:
@@ -192,6 +217,29 @@ async def test_of_many_at_once_those_pass_that_fit_and_the_block_is_one(store: S
     peers = await asyncio.gather(*[ask(app) for _ in range(100)])
     assert sorted(peer.status for peer in peers) == [200] * 2 + [429] * 98
     assert await Blocks(store=store).blocked_for(CLIENT) == pytest.approx(600, abs=0.001)
+
+
+STEPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 3.0, 9.9, 10.0]), max_size=60)
+
+
+@given(STEPS, st.integers(1, 4))
+async def test_whatever_a_client_does_a_block_holds_and_comes_in_time(steps: list[float], after: int) -> None:
+    """Nobody passes before the end that was told, nobody is blocked after it, and no more refusals go unpunished."""
+    clock = SteppedClock()
+    app = guarded(MemoryStore(clock=clock), "2/s fixed", penalty=Penalty(10, after=after, within="1 day"))
+    blocked_until, refusals = 0.0, 0
+    for step in steps:
+        clock.advance(step)
+        peer = await ask(app)
+        is_block = peer.status == 429 and kind(peer.problem) == "abnormal-usage-detected"
+        if clock.now < blocked_until:
+            assert is_block
+            assert int(peer.headers["retry-after"]) == math.ceil(blocked_until - clock.now)
+            continue
+        refusals += peer.status == 429
+        assert is_block == (refusals == after)
+        if is_block:
+            blocked_until, refusals = clock.now + 10, 0
 
 
 async def test_handshakes_of_a_blocked_client_are_refused(store: Store) -> None:
