@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from threading import Lock
 
@@ -14,6 +15,14 @@ from ..quotas import Quota
 
 LOOKS = 8
 """How many buckets are looked at, at the most, to make room for a new one."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is kept of a bucket: the quota that it was last charged under, and the state that left it in."""
+
+    quota: Quota
+    state: State | None
 
 
 class MemoryStore:
@@ -35,7 +44,7 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._now_us = self._clock.now_us
         self._lock = Lock()
-        self._buckets: dict[Bucket, tuple[Quota, State | None]] = {}
+        self._buckets: dict[Bucket, _Kept] = {}
         # One entry for each bucket: a time at which it will not be full any earlier.
         self._fullness: list[tuple[float, Bucket]] = []
 
@@ -75,8 +84,9 @@ class MemoryStore:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
             for charge in charges:
-                if charge.bucket in self._buckets:
-                    self._buckets[charge.bucket] = (charge.quota, None)
+                kept = self._buckets.get(charge.bucket)
+                if kept is not None:
+                    kept.state = None
 
     async def aclose(self) -> None:
         """Nothing to let go of; the buckets stay."""
@@ -108,12 +118,11 @@ class MemoryStore:
     def _take_simple(self, take: Take, now: float) -> Decision:
         """What ``_take`` does for one charge, which is what nearly every take has."""
         charge = take.charges[0]
-        bucket, quota = charge.bucket, charge.quota
-        entry = self._buckets.get(bucket)
-        if entry is not None and entry[0] is quota:
-            decision, state = decide_simple(take, entry[1], now)
+        kept = self._buckets.get(charge.bucket)
+        if kept is not None and kept.quota is charge.quota:
+            decision, state = decide_simple(take, kept.state, now)
             if state is not None:
-                self._buckets[bucket] = (quota, state)
+                kept.state = state
             return decision
         decision, state = decide_simple(take, self._state(charge), now)
         if state is not None:
@@ -122,11 +131,10 @@ class MemoryStore:
 
     def _state(self, charge: Charge) -> State | None:
         """What is known of a bucket; under another kind of quota or period it counts as never used."""
-        entry = self._buckets.get(charge.bucket)
-        if entry is None:
+        kept, quota = self._buckets.get(charge.bucket), charge.quota
+        if kept is None:
             return None
-        kept, quota = entry[0], charge.quota
-        return entry[1] if kept is quota or kept.cut == quota.cut else None
+        return kept.state if kept.quota is quota or kept.quota.cut == quota.cut else None
 
     def _put(self, charge: Charge, state: State, now: float) -> None:
         bucket, quota = charge.bucket, charge.quota
@@ -135,7 +143,7 @@ class MemoryStore:
             if len(self._buckets) >= self._max_keys:
                 self._make_room(now)
             heappush(self._fullness, (now + reset_us(quota, state, now), bucket))
-        self._buckets[bucket] = (quota, state)
+        self._buckets[bucket] = _Kept(quota, state)
 
     def _make_room(self, now: float) -> None:
         self._look(now, LOOKS)
@@ -151,5 +159,5 @@ class MemoryStore:
             heapreplace(self._fullness, (full_at, bucket))
 
     def _full_at(self, bucket: Bucket, now: float) -> float:
-        quota, state = self._buckets[bucket]
-        return now if state is None else now + reset_us(quota, state, now)
+        kept = self._buckets[bucket]
+        return now if kept.state is None else now + reset_us(kept.quota, kept.state, now)
