@@ -7,7 +7,7 @@ import sys
 import time
 
 from . import report
-from .parts import admission, flood, inprocess, memory, served
+from .parts import admission, flood, inprocess, memory, outage, served
 from .plan import plan
 from .profiling import CASES, profile
 from .results import Part
@@ -20,6 +20,7 @@ PARTS = {
     "flood": flood.run,
     "memory": memory.run,
     "admission": admission.run,
+    "outage": outage.run,
 }
 
 
