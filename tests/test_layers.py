@@ -20,18 +20,19 @@ LAYERS = (
     {"errors", "clock", "_background", "_keys"},
     {"quotas"},
     {"decision", "quota_text"},
-    {"algorithms", "headers", "hooks"},
-    {"stores"},
+    {"algorithms", "arrivals", "headers", "hooks"},
+    {"simulate", "stores"},
     {"_pacing"},
     {"limiter"},
     {"inbound", "outbound", "metrics", "testing"},
     {PACKAGE},
+    {"timeline"},
     {"cli"},
     {"__main__"},
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
 
-OPTIONAL = {"fastapi", "httpx", "httpx2", "hypothesis", "opentelemetry", "prometheus_client", "uvicorn"}
+OPTIONAL = {"fastapi", "httpx", "httpx2", "hypothesis", "matplotlib", "opentelemetry", "prometheus_client", "uvicorn"}
 
 FILES = {
     ".".join((PACKAGE, *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__"): path
