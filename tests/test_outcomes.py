@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from anyio import lowlevel
+from anyio import CancelScope, lowlevel, sleep_forever
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -177,8 +177,10 @@ async def test_an_error_midway_has_settled_by_then() -> None:
 
 async def test_bytes_that_were_sent_count_where_an_answer_breaks_off() -> None:
     """Two thousand of them are two units."""
-    rule = Settled(kilobytes)
+    told: list[tuple[int, int]] = []
+    rule = Settled(lambda status, headers, sent: told.append((status, sent)) or kilobytes(status, headers, sent))
     await crash(rule.app(fails_midway), http())
+    assert told == [(200, 2000)]
     assert await rule.left() == 8
 
 
@@ -245,6 +247,24 @@ async def test_a_cancelled_request_settles_on_redis(redis_url: str) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    peer = await ask(RateLimitMiddleware(answering(), rules=[rule], store=store))
+    assert peer.headers["ratelimit"].startswith('"per-day";r=6')
+    await store.aclose()
+
+
+async def test_a_scope_that_is_cancelled_settles_on_redis(redis_url: str) -> None:
+    """As frameworks do it where the client is gone: there, everything that is awaited afterwards is cancelled again."""
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(START)
+        await send({"type": "http.response.body", "body": b"x" * 3000, "more_body": True})
+        within.cancel()
+        await sleep_forever()
+
+    store = RedisStore(redis_url, timeout=20)
+    rule = Rule("/", "10/day", settle=kilobytes)
+    with CancelScope() as within:
+        await ask(RateLimitMiddleware(slow, rules=[rule], store=store))
     peer = await ask(RateLimitMiddleware(answering(), rules=[rule], store=store))
     assert peer.headers["ratelimit"].startswith('"per-day";r=6')
     await store.aclose()

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.types import Scope
 from starlette.websockets import WebSocketDisconnect
 
-from asgi_ratelimit import ConfigurationError, Decision, MemoryStore, RateLimitMiddleware, RedisStore, TokenBucket
+from asgi_ratelimit import ConfigurationError, Decision, MemoryStore, RateLimitMiddleware, RedisStore, Rule, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 
 from .asgi import Peer, ask, http, ok, websocket
@@ -264,6 +264,15 @@ async def test_a_refusal_further_in_is_told_together() -> None:
     assert peer.status == 429
     assert peer.problem["violated-policies"] == ["inner per-minute"]
     assert '"inner per-minute";r=0;t=60' in peer.headers["ratelimit"]
+
+
+async def test_a_refusal_further_in_costs_nothing_further_out() -> None:
+    """What the outer limit had taken is given back, so that all limits of a request are all or nothing."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = RateLimitMiddleware(ok, rules=[Rule("/narrow", "1/minute")], store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
+    assert [(await ask(app, http("/narrow"))).status for _ in range(5)] == [200] + [429] * 4
+    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=8;t=6'
 
 
 async def test_a_scope_is_as_it_was_when_all_is_over() -> None:

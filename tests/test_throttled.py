@@ -101,6 +101,11 @@ def test_no_key_is_no_limit() -> None:
     assert sockets.run(3) == [0, 0, 0]
 
 
+def test_a_rule_that_is_tried_out_slows_nobody_down() -> None:
+    """Neither its quota nor that for messages is enforced."""
+    assert Sockets(Rule("/", "9/s", messages="1/s burst 1", shadow=True)).run(3) == [0, 0, 0]
+
+
 def test_several_rules_are_one_take() -> None:
     """The slowest decides."""
     rules = [Rule("/", "9/s", messages="4/s burst 1"), Rule("/", "9/s", messages="2/s burst 1", name="b")]

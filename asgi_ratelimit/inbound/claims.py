@@ -26,20 +26,20 @@ def claim(store: Store, owner: object, lines: Iterable[Line]) -> None:
     claims = _claims.setdefault(store, {})
     for line in lines:
         for quota in () if callable(line.quota) else line.quota:
-            if _conflicts(claims, owner, line.name, quota):
+            if _conflicting(claims, line.name, quota):
                 gc.collect()  # an app that is gone may not have been noticed yet
-                _require_agreement(claims, owner, line.name, quota)
+                _require_agreement(claims, line.name, quota)
             claims[line.name, quota.name] = (ref(owner), quota)
 
 
-def _conflicts(claims: _Claims, owner: object, name: str, quota: Quota) -> Quota | None:
-    other, theirs = claims.get((name, quota.name), (None, quota))
-    holder = other() if other is not None else None
-    return None if holder is None or holder is owner or theirs == quota else theirs
+def _conflicting(claims: _Claims, name: str, quota: Quota) -> Quota | None:
+    """What somebody else takes the buckets of this name for, if that is something else."""
+    holder, theirs = claims.get((name, quota.name), (None, quota))
+    return None if holder is None or holder() is None or theirs == quota else theirs
 
 
-def _require_agreement(claims: _Claims, owner: object, name: str, quota: Quota) -> None:
-    theirs = _conflicts(claims, owner, name, quota)
+def _require_agreement(claims: _Claims, name: str, quota: Quota) -> None:
+    theirs = _conflicting(claims, name, quota)
     if theirs is not None:
         raise ConfigurationError(
             f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {theirs!r} and "

@@ -69,9 +69,8 @@ class Limits:
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
         for decision, store in self._each():
-            if decision.allowed:
-                charges = _charges(decision)
-                await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
+            charges = _charges(decision)
+            await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
 
     def _each(self) -> list[tuple[Decision, Store]]:
         return list(zip(self._exchange.decisions, self._exchange.stores))

@@ -123,7 +123,7 @@ class RateLimitMiddleware:
             if exchange.started or not await self._answers(error, exchange, scope, receive):
                 raise
         finally:
-            del scope[SCOPE_KEY]
+            scope.pop(SCOPE_KEY, None)
 
     def _go_on(
         self, app: ASGIApp, decisions: list[Decision], exchange: Exchange, connection: Connection
