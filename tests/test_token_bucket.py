@@ -191,6 +191,16 @@ def test_what_is_booked_at_once_is_what_is_booked_step_by_step(case: tuple[Token
     assert (short[0], short[1:]) == (booked, outlook(quota, booked, now))
 
 
+@pytest.mark.parametrize("quota", [EVEN, FULL, TokenBucket(100, 60), TokenBucket(1000, 3600, 50)], ids=repr)
+@pytest.mark.parametrize("elapsed", [0, 1, 99_999, 100_000, 7 * SECOND])
+def test_plain_numbers_go_the_short_way(quota: TokenBucket, elapsed: float) -> None:
+    """It is there for speed, so that it must be open to what nearly all requests are."""
+    assert book_at_once(quota, state(0.0, NOW - elapsed), NOW, 1)
+    assert book_at_once(quota, state(quota.cap - quota.period_us, NOW - elapsed), NOW, 1)
+    full = state(quota.cap, NOW - elapsed)
+    assert book_at_once(quota, full, NOW, 1) or refuse_at_once(quota, full, NOW, 1)
+
+
 @given(bookings())
 @example((TokenBucket(1 / 49, burst=1), UNIT, 49_000_000, 1.0))
 @example((TokenBucket(1 / 49, burst=1), UNIT, 48_999_999, 1.0))
