@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from itertools import pairwise
@@ -14,15 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit._pacing import Turns, run_async
+from asgi_ratelimit._pacing import Turns, run_async, run_sync
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import PaceTimeout
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.callers import run_callers
 from tests.histories import Ledger
+from tests.server import ROOT
 from tests.strategies import quotas
 
 INF = float("inf")
@@ -179,6 +182,93 @@ def test_nothing_is_kept_of_those_who_have_gone() -> None:
     gone = clock.run(main())
     gc.collect()
     assert gone() is None
+
+
+def test_a_thread_that_is_interrupted_gives_its_slot_back() -> None:
+    """As a task does that is cancelled."""
+
+    class Interrupting(SteppedClock):
+        def wait(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    clock = Interrupting(0)
+    limiter = SyncLimiter(EVEN, store=MemoryStore(clock=clock))
+    turns = Turns(limiter._limiter.store)
+    run_sync(turns.wait(Take((Charge(EVEN, "key"),), INF)))
+    before = limiter.peek("key")
+    with pytest.raises(KeyboardInterrupt):
+        run_sync(turns.wait(Take((Charge(EVEN, "key"),), INF)))
+    assert limiter.peek("key") == before
+    assert not turns._queues
+
+
+def test_a_task_that_is_thrown_away_does_no_more() -> None:
+    """Its event loop was closed, and there is nobody to give its slot back; nor is it kept anywhere."""
+    clock = SteppedClock(0)
+    store = MemoryStore(clock=clock)
+
+    async def main() -> Coroutine[Any, Any, Decision]:
+        await turn(store)
+        waiting = turn(store)
+        waiting.send(None)
+        return waiting
+
+    clock.run(main()).close()
+    assert not Turns(store)._queues
+
+
+def test_a_thread_moves_up_when_a_task_gives_up() -> None:
+    """They wait in one queue; the thread goes at the slot that the task had."""
+    store, quota = MemoryStore(), TokenBucket(2, burst=1)
+    turns, take = Turns(store), Take((Charge(TokenBucket(2, burst=1), "key"),), INF)
+
+    async def main() -> tuple[float, Decision]:
+        first = await run_async(turns.wait(take))
+        task = asyncio.ensure_future(run_async(turns.wait(take)))
+        thread = asyncio.ensure_future(asyncio.to_thread(run_sync, turns.wait(take)))
+        limiter = Limiter(quota, store=store)
+        async with asyncio.timeout(30):
+            while await limiter.waiting("key") <= 1:  # noqa: ASYNC110  # the thread has no way to tell
+                await asyncio.sleep(0)
+        task.cancel()
+        return first.ready_at, await thread
+
+    first, decision = asyncio.run(main())
+    assert decision.ready_at == pytest.approx(first + 0.5, abs=2e-6)
+
+
+FORKING = """
+import os, sys, threading, time
+from asgi_ratelimit import MemoryStore, TokenBucket, pace
+from asgi_ratelimit._pacing import Turns
+
+store = MemoryStore()
+
+@pace("2/s", store=store)
+def call(said):
+    os.write(1, said)
+
+call(b"parent 1\\n")
+waiting = threading.Thread(target=call, args=(b"parent 2\\n",))
+waiting.start()
+while not Turns(store)._queues:
+    time.sleep(0.001)
+child = os.fork()
+if child == 0:
+    assert not Turns(store)._queues
+    call(b"child\\n")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+waiting.join()
+"""
+
+
+def test_a_forked_child_has_none_of_the_callers_that_waited() -> None:
+    """They are threads and tasks of its parent; what was booked is booked."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.split("\n")[:-1]) == ["child", "parent 1", "parent 2"]
 
 
 # Over Redis, in real time

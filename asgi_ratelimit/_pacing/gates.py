@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 
 from ..clock import Clock, time_of
 from .alarms import Alarm
@@ -29,7 +29,7 @@ class Gates:
 
     def reset(self) -> None:
         """Forget everybody."""
-        self._lock = Lock()
+        self._lock = RLock()  # whoever is forgotten leaves when memory is tidied up, which may be in here
         self._gates: dict[Hashable, _Gate] = {}
 
     def __len__(self) -> int:

@@ -39,6 +39,7 @@ from asgi_ratelimit import (
     Store,
     SyncLimiter,
     Take,
+    Ticket,
     TokenBucket,
     client_ip,
     combine,
@@ -265,3 +266,19 @@ async def own_tests() -> None:
     assert_type(limiter.clock.now, float)
     plain: Limiter = limiter
     print(plain, explain(limiter.quotas))
+
+
+async def jobs(limiter: Limiter, plain: SyncLimiter) -> None:
+    """Tickets, and costs that are known afterwards."""
+    ticket = await limiter.reserve("guild", {"requests": 1})
+    assert_type(ticket, Ticket)
+    assert_type(Ticket.parse(str(ticket)), Ticket)
+    assert_type(await limiter.redeem(str(ticket), late_tolerance=1), Decision)
+    assert_type(await limiter.waiting({"guild": "a", "all": ""}), float)
+    assert_type(plain.redeem(plain.reserve("guild")), Decision)
+    await limiter.cancel(ticket)
+    async with limiter.spend("account", {"requests": 1, "tokens": 1800}, max_delay=5) as spent:
+        assert_type(spent.decision, Decision)
+        spent.settle(tokens=1234)
+    with plain.spend("account", 5) as all_of_it:
+        all_of_it.settle({"per-minute": 3})
