@@ -86,7 +86,8 @@ class Writes:
 
     def seen(self) -> tuple[set[Bucket], int]:
         """The buckets with a new state in memory, and the number of ``SET`` in Redis."""
-        changed = {bucket for bucket, kept in self._history.kept.items() if kept is not self.kept.get(bucket)}
+        before = {bucket: state for bucket, (_, state) in self.kept.items()}
+        changed = {bucket for bucket, (_, state) in self._history.kept.items() if state is not before.get(bucket)}
         return changed, self._history.stores.sets() - self._sets
 
 
@@ -164,8 +165,8 @@ class History:
 
     @property
     def kept(self) -> dict[Bucket, tuple[Quota, State | None]]:
-        """The buckets in memory: whatever is written there is a new tuple."""
-        return dict(self.memory._buckets)
+        """The buckets in memory: whatever is written there is a new state."""
+        return {bucket: (kept.quota, kept.state) for bucket, kept in self.memory._buckets.items()}
 
     async def run(self, steps: list[Step]) -> None:
         """Carry out all steps."""

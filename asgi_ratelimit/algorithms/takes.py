@@ -113,6 +113,9 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     if take.is_simple:
         decision, left = decide_simple(take, states[0], now)
         return decision, [left]
+    at_once = _decide_at_once(take, states, now)
+    if at_once is not None:
+        return at_once
     before = [known(charge.quota, state, now) for charge, state in zip(take.charges, states)]
     charges = _partial(take, before, now) if take.best_effort else take.charges
     waits, longest = _ask(take, charges, before, now)
@@ -164,6 +167,26 @@ def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decisio
         return _refusal(take, [state], [wait_us], wait_us, now), _moved(stored, state)
     left = algorithm.book(quota, state, now, charge.cost, wait_us)
     return _grant(take, charge.cost, [state], [left], wait_us, now), left
+
+
+def _decide_at_once(take: Take, states: States, now: float) -> tuple[Decision, list[State | None]] | None:
+    """``decide`` where all charges are of token buckets and fit in now; ``None`` where it is not as simple as that."""
+    if take.best_effort or take.soonest_us:
+        return None
+    before, after, told = [], [], []
+    for charge, stored in zip(take.charges, states):
+        quota = charge.quota
+        if type(quota) is not TokenBucket:
+            return None
+        state = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
+        booked = token_bucket.book_at_once(quota, state, now, charge.cost)
+        if booked is None:
+            return None
+        left, units, more_us, reset_us = booked
+        before.append(state)
+        after.append(left)
+        told.append(QuotaState(quota, True, units, 0.0, reset_us / SECOND_US, more_us / SECOND_US))
+    return _granted(take, take.charges[0].cost, before, tuple(told), 0.0, now), [*after]
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:
@@ -261,11 +284,26 @@ def _grant(
     take: Take, granted: float, before: list[State], after: list[State], delay_us: float, now: float
 ) -> Decision:
     told = tuple([_quota_state(charge.quota, state, now, 0.0) for charge, state in zip(take.charges, after)])
-    least = told[0] if len(told) == 1 else min(told, key=_remaining)
-    delay, ready_at = delay_us / SECOND_US, (now + delay_us) / SECOND_US
-    left, reset = least.remaining, least.reset_after
+    return _granted(take, granted, before, told, delay_us, now)
+
+
+def _granted(
+    take: Take, granted: float, before: list[State], told: tuple[QuotaState, ...], delay_us: float, now: float
+) -> Decision:
+    least = min(told, key=_remaining)
     return Decision(
-        True, granted, delay, 0.0, left, reset, ready_at, least.quota, told, False, False, take, before, now
+        allowed=True,
+        granted=granted,
+        delay=delay_us / SECOND_US,
+        retry_after=0.0,
+        remaining=least.remaining,
+        reset_after=least.reset_after,
+        ready_at=(now + delay_us) / SECOND_US,
+        quota=least.quota,
+        states=told,
+        take=take,
+        before=before,
+        now_us=now,
     )
 
 
