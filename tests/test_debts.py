@@ -146,12 +146,32 @@ def test_each_store_is_told_of_its_own(outage: Outage) -> None:
     assert outage.owed() == {"a": 1, "b": 1, "c": 1}
 
 
+def test_a_settlement_is_postponed(outage: Outage) -> None:
+    """For each of its buckets by itself, and it is carried out once, however often that is tried."""
+    charges = (Charge(KINDS[0], "a", 5), Charge(KINDS[1], "b", 5, "other"))
+    (decision,) = run_in_place(outage.store.take((Take(charges),)))
+    settlement = settlement_of(decision, [2.0, 8.0])
+    assert settlement is not None
+    outage.failover.debts.postpone(settlement)
+    due = outage.due()
+    assert [settled.charges for settled in due] == [[charges[0]], [charges[1]]]
+    for settled in [*due, *due, settlement]:
+        run_in_place(outage.store.settle(settled))
+    left = [run_in_place(outage.store.peek(Take((charge,)))).states[0].remaining for charge in charges]
+    assert left == [18, 12]
+
+
 def test_they_are_bounded(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever number of keys comes while the store is out."""
     monkeypatch.setattr(_debts, "MAX_DEBTS", 3)
     for key in "abcde":
         outage.take(KINDS[0], 1, key)
     assert set(outage.owed()) == {"a", "b", "c"}
+    settlement = settlement_of(run_in_place(outage.store.take((Take((Charge(KINDS[0], "a"),)),)))[0], [0.0])
+    assert settlement is not None
+    for _ in range(10):
+        outage.failover.debts.postpone(settlement)
+    assert len(outage.due()) == 3
 
 
 TAKES = st.lists(st.tuples(st.sampled_from([1.0, 2.0, 0.5, 7.0]), st.booleans(), st.integers(0, 10**6)), max_size=30)

@@ -134,6 +134,24 @@ async def test_a_refund_of_what_was_decided_here(server: RedisServer) -> None:
         assert (await tried.limiter.peek("key")).remaining in (QUOTA.burst - 4, QUOTA.burst - 5)
 
 
+@pytest.mark.parametrize("quota", KINDS, ids=lambda quota: type(quota).__name__)
+async def test_a_refund_while_redis_is_out(server: RedisServer, quota: Quota) -> None:
+    """It raises nothing, is made when Redis is back, and once."""
+    async with trial(server.url, server, quota=quota) as tried:
+        decisions = await tried.takes(10)
+        server.pause()
+        await tried.until_degraded()
+        for decision in decisions[:6]:
+            await tried.limiter.refund(decision)
+        for decision in decisions[6:8]:
+            await tried.limiter.settle(decision, 3)
+        server.resume()
+        await tried.until_back()
+        for decision in decisions[:6]:
+            await tried.limiter.refund(decision)
+        assert 20 - 8 - 1 <= (await tried.limiter.peek("key")).remaining <= 20 - 8
+
+
 # Another primary
 
 

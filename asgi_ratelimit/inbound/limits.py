@@ -53,8 +53,8 @@ class Limits:
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
 
-        Each decision is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. May raise
-        ``StoreError``; then it may be tried again.
+        Each decision is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. Where the
+        store is out, it is done when that is back.
         """
         units = math.inf if cost is None else checked_cost(cost)
         await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
@@ -62,7 +62,7 @@ class Limits:
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is owed.
 
-        Each decision is settled once. May raise ``StoreError``; then it may be tried again.
+        Each decision is settled once; where the store is out, when that is back.
         """
         units = actual if actual == 0 else checked_cost(actual)
         await self._settle(name, lambda charge: units)

@@ -57,8 +57,8 @@ class Limiter:
         """Give back ``cost`` units of each charge of a decision, or all of them, to where they were booked.
 
         What has drained, or left its window, is full again by itself and cannot be given back. A decision is settled
-        once: a second refund, or settling after it, does nothing. Raises ``ValueError`` for more than was charged,
-        and may raise ``StoreError``; then the same call may be made again.
+        once: a second refund, or settling after it, does nothing. Where the store is out, it is done when that is
+        back. Raises ``ValueError`` for more than was charged.
         """
         most = charged(decision)
         given = most if cost is None else costs_of(decision, cost, [0.0] * len(most))
@@ -70,7 +70,7 @@ class Limiter:
         """Make a decision's charges come to ``actual`` units, known only afterwards.
 
         Less than charged is refunded. More is owed: it is charged although it does not fit, and is paid back before
-        anyone else goes. A decision is settled once. May raise ``StoreError``; then the call may be made again.
+        anyone else goes. A decision is settled once; where the store is out, when that is back.
         """
         await self._settle(decision, costs_of(decision, actual, charged(decision)))
 

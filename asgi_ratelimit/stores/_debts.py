@@ -1,10 +1,12 @@
-"""What was taken here while the store was out. It is charged to the store when that is back, so that an outage is not a
-second quota for anybody.
+"""What was taken here while the store was out, and what was to be settled there.
+
+The store is told when it is back, so that an outage is not a second quota for anybody, and costs nobody a refund.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import getrandbits
 
 from ..algorithms import State, used
@@ -44,6 +46,11 @@ class Debts:
                     unpaid.append(_owed(charge, units))
         self.put_back([settlement for settlement in unpaid if not owns(settlement.lines[0].charge)])
         return [settlement for settlement in unpaid if owns(settlement.lines[0].charge)]
+
+    def postpone(self, settlement: Settlement) -> None:
+        """Carry this out when the store is back, for each bucket by itself; it does no harm if it was done already."""
+        if len(self._unpaid) < MAX_DEBTS:
+            self._unpaid += [replace(settlement, lines=(line,)) for line in settlement.lines]
 
     def put_back(self, settlements: Iterable[Settlement]) -> None:
         """These could not be charged, for the store is out again."""

@@ -75,13 +75,16 @@ class RedisStore:
     async def settle(self, settlement: Settlement) -> None:
         """Give back what a take had too much, or charge what it had too little; a second time does nothing.
 
-        Raises ``StoreError`` if Redis does not answer.
+        If Redis does not answer, it is done when that is back.
         """
         if settlement.degraded:
             await self._failover.settle(settlement)
-        else:
-            self._denials.forget(settlement.charges)
+            return
+        self._denials.forget(settlement.charges)
+        try:
             await self._lane().submit(settlement)
+        except StoreError:
+            self._failover.debts.postpone(settlement)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
