@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -51,7 +50,6 @@ class Asker:
         scopes = cycle([scope_of(client) for client in range(clients)])
         await self._ask_all(scopes, warm, at_once)
         self._statuses.clear()
-        gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
         times = await self._ask_all(scopes, requests, at_once)
         used = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}

@@ -31,5 +31,5 @@ def plan(*, quick: bool, clients: int, subjects: int) -> Plan:
     """The plan for so many subjects: the fewer there are, the more rounds."""
     times = max(1, min(MANY // subjects, 4))
     if quick:
-        return Plan(7 * times, 0.02, 3 * times, 0.3, 1.1, 2.5, clients)
-    return Plan(24 * times, 0.05, 24 * times, 0.3, 3.0, 10.0, clients)
+        return Plan(10 * times, 0.014, 3 * times, 0.3, 1.1, 2.5, clients)
+    return Plan(40 * times, 0.025, 24 * times, 0.3, 3.0, 10.0, clients)

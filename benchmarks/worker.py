@@ -7,6 +7,7 @@ all its threads, and when it hangs or breaks, it does so alone. The event loop i
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -40,6 +41,8 @@ class Worker:
         """An app with this quota, in place of the last one; ``burst`` and ``flood`` ask it."""
         app = await self._new_app(limit, period)
         self._asker = Asker(app, await self._running.enter_async_context(lifespan(app)))
+        gc.collect()
+        gc.freeze()  # what is there to stay is not looked at again in the middle of a round
         return {}
 
     async def listen(self, limit: int, period: Any) -> Answer:
