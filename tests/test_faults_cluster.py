@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from redis.crc import key_slot
 
+from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.stores import RedisStore
 from tests.redis_cluster import RedisCluster, asked, is_in_step, is_primary, wait_until
 from tests.server import HOST
 from tests.trial import QUOTA, Trial, require_times_to_live
@@ -60,6 +62,34 @@ async def test_a_slot_that_moves_under_traffic(cluster: RedisCluster) -> None:
     assert tried.admitted(key) == QUOTA.burst
     assert not any(d.degraded for d in tried.decisions)
     require_times_to_live(*cluster.primaries)
+
+
+async def test_several_quotas_of_a_slot_that_moves(cluster: RedisCluster) -> None:
+    """A cluster cannot decide on several keys in the middle of it, so it is decided here, and charged there later."""
+    key, other = key_on(cluster, 0), key_on(cluster, 1)
+    tried = Trial.on(cluster.url, quota=(QUOTA, TokenBucket(1_000, 3_600)), timeout=30)
+    async with tried.limiter:
+        await tried.take(other)
+        cluster.begin_to_move(slot_of(key), cluster.primaries[1])
+        assert all(d.degraded for d in await tried.takes(7, key))
+        cluster.move(slot_of(key), cluster.primaries[1])
+        await until_back(tried, key)
+        await until_charged(tried)
+        await tried.takes(30, key)
+        assert tried.admitted(key) in (QUOTA.burst - 1, QUOTA.burst)
+    require_times_to_live(*cluster.primaries)
+
+
+async def until_charged(tried: Trial) -> None:
+    """Return when the cluster has been told of all that was decided here; other takes go on meanwhile."""
+    store = tried.limiter.store
+    assert isinstance(store, RedisStore)
+    for number in range(1_000):
+        if not store._failover.debts:
+            return
+        await tried.take(f"another {number}")
+        await asyncio.sleep(0.02)
+    raise TimeoutError("it is not told")
 
 
 async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.exceptions import AskError, MovedError
 
+from ..clock import monotonic_us
 from ..decision import Charge
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
@@ -15,6 +16,9 @@ from ._lane import Done, Lane, Results, Shared
 from ._link import Call, Link, as_ours
 from ._slots import slot_of
 from ._sources import Address
+
+LOOK_EVERY_US = 1_000_000.0
+"""Microseconds from one look for what is owed to a node to the next."""
 
 
 class Node(Lane):
@@ -37,6 +41,7 @@ class Node(Lane):
         self._host = address[0]
         self._redirected = redirected
         self._detours: dict[Address, Link] = {}
+        self._next_look = 0.0
 
     def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
         self._link.start(self._tell(actions, submitted, done))
@@ -61,7 +66,15 @@ class Node(Lane):
             final = await self._detour(answer, call, submitted) if isinstance(answer, AskError) else answer
             for at, result in zip(group, self._read([actions[at] for at in group], final), strict=True):
                 results[at] = result
+        self._look_for_debts()
         return results
+
+    def _look_for_debts(self) -> None:
+        """Now and then: while a slot moves, takes of several quotas are decided here, though no node is out."""
+        now = monotonic_us()
+        if self._shared.failover.debts and now >= self._next_look:
+            self._next_look = now + LOOK_EVERY_US
+            self.repay()
 
     def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Results:
         """The results in an answer. Raises ``StoreUnavailable`` for one that is true of the whole node."""
