@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
+from anyio import from_thread
 from fastapi import Depends, FastAPI, WebSocket
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -236,6 +237,22 @@ async def test_dependencies_may_be_charged(within: bool) -> None:
     peer = await ask(app, http(query_string=b"n=9"))
     assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-minute"])
     assert peer.headers["ratelimit"].startswith('"per-minute";r=4')
+
+
+def test_an_endpoint_without_async_may_charge() -> None:
+    """From the thread that the framework runs it in, by anyio's own means."""
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, quota="10/hour", store=MemoryStore(clock=SteppedClock()))
+
+    @app.get("/")
+    def endpoint(n: int, request: Annotated[Limits, Depends(limits)]) -> str:
+        from_thread.run(request.charge, n)
+        return "ok"
+
+    client = TestClient(app)
+    answers = [client.get("/", params={"n": n}) for n in (4, 9)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[0].headers["ratelimit"].startswith('"per-hour";r=5')
 
 
 @pytest.mark.parametrize("framework", ["starlette", "fastapi"])

@@ -306,6 +306,12 @@ async def test_without_the_store_nobody_may_be_let_in() -> None:
     }
 
 
+async def test_without_the_store_a_handshake_is_told_to_come_back() -> None:
+    """Where it cannot be answered it is closed by 1013, and not as if a policy had been violated."""
+    peer = await ask(out("deny"), websocket())
+    assert [(message["type"], message["code"]) for message in peer.sent] == [("websocket.close", 1013)]
+
+
 async def test_without_the_store_a_quota_that_never_fits_is_no_outage() -> None:
     """What is above the burst stays refused for good, whether the store is there or not."""
     peer = await ask(out("deny", cost=3))

@@ -52,7 +52,8 @@ class Refusal:
         """Answer a request that ``decision`` refused; its headers, which ``send`` adds, speak of all that is told."""
         scope, receive, send = connection
         if not _can_answer(scope):
-            await send({"type": "websocket.close", "code": 1008, "reason": "rate limit exceeded"})
+            code, reason = (1013, "rate limit unavailable") if is_outage(decision) else (1008, "rate limit exceeded")
+            await send({"type": "websocket.close", "code": code, "reason": reason})
             return
         own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
