@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit._pacing import Turns, run_async, run_sync
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.errors import PaceTimeout
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import Quota, TokenBucket
@@ -269,6 +269,87 @@ def test_a_forked_child_has_none_of_the_callers_that_waited() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.split("\n")[:-1]) == ["child", "parent 1", "parent 2"]
+
+
+# Over a store that is some way off
+
+
+class Distant(MemoryStore):
+    """A store to which every way takes ten milliseconds, of the event loop's time, and the way back even longer."""
+
+    in_process = False
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        await asyncio.sleep(0.01)
+        decisions = await super().take(takes)
+        await asyncio.sleep(0.02 - self.clock.now_us() / 1e6 % 0.01)  # as several that are answered at once
+        return decisions
+
+    async def settle(self, settlement: Settlement) -> None:
+        await asyncio.sleep(0.01)
+        await super().settle(settlement)
+        await asyncio.sleep(0.01)
+
+
+async def later(seconds: float, call: Coroutine[Any, Any, Decision]) -> Decision:
+    """A call that is made a moment later than others."""
+    await asyncio.sleep(seconds)
+    return await call
+
+
+def test_those_behind_one_that_is_cancelled_while_it_books_move_up() -> None:
+    """Its slot is not left empty, although it comes when the caller has gone."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> list[float]:
+        callers = [asyncio.ensure_future(later(number / 1000, turn(store))) for number in range(4)]
+        await asyncio.sleep(0.015)
+        callers[1].cancel()
+        decisions = await asyncio.gather(*callers, return_exceptions=True)
+        return [decision.ready_at for decision in decisions if isinstance(decision, Decision)]
+
+    assert sorted(clock.run(main())) == pytest.approx([0.01, 0.11, 0.21])
+
+
+def test_one_that_is_cancelled_twice_gives_its_slot_back_once() -> None:
+    """The second time while it does so, and that goes on."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> None:
+        await turn(store)
+        waiting = asyncio.ensure_future(turn(store))
+        await asyncio.sleep(0.05)
+        for _ in range(2):
+            waiting.cancel()
+            await asyncio.sleep(0.002)
+        assert waiting.cancelled()
+        assert await Limiter(EVEN, store=store).waiting("key") > 0
+        await asyncio.sleep(0.02)
+        assert await Limiter(EVEN, store=store).waiting("key") == 0
+
+    clock.run(main())
+
+
+def test_one_that_gives_up_while_another_books_anew_leaves_no_slot_behind() -> None:
+    """What the late one gets is one too many, and goes back."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> None:
+        await turn(store)
+        callers = [asyncio.ensure_future(later(number / 1000, turn(store))) for number in range(3)]
+        await asyncio.sleep(0.05)
+        clock.advance(0.2)  # the first is late, and asks for another slot
+        await asyncio.sleep(0.005)
+        callers[2].cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert await Limiter(EVEN, store=store).waiting("key") == 0
+        assert (await Limiter(EVEN, store=store).peek("key")).allowed
+
+    clock.run(main())
 
 
 # Over Redis, in real time

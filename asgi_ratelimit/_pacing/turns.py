@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Sequence
 
 from ..algorithms import settlement_of
@@ -60,6 +61,7 @@ class Turns:
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that has gone meanwhile; those behind it move up."""
+        await asyncio.sleep(0)  # those who were answered together with it have to be in their queues first
         for decision in decisions:
             if decision.allowed and decision.take is not None:
                 spare = self._queues.exchange(_queue_of(decision.take), self._slot(decision)).decision
