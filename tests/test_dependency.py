@@ -22,6 +22,7 @@ from asgi_ratelimit import (
     RateLimit,
     RateLimited,
     RateLimitMiddleware,
+    Rule,
     header,
     limited_responses,
 )
@@ -269,6 +270,21 @@ async def test_the_middleware_gives_key_store_dialect_and_answer() -> None:
     assert (await ask(app, bob)).headers["x-ratelimit-remaining"] == "1"
     assert await statuses(app, ann, ann, bob) == [200, 429, 200]
     assert (await ask(app, ann)).body == b'"slow"'
+
+
+async def test_who_is_never_limited_is_not_limited_by_dependencies() -> None:
+    """The middleware's list of them is for the whole app."""
+    app = a_route(Depends(RateLimit("1/minute")))
+    within(app, allow=lambda connection: "x-office" in connection.headers)
+    office = http(headers=[(b"x-office", b"1")])
+    assert await statuses(app, office, office, http(), http()) == [200, 200, 200, 429]
+    assert "ratelimit" not in (await ask(app, office)).headers
+
+
+async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> None:
+    """It is about the middleware's limits; whoever writes one next to the route wants that one."""
+    app = within(a_route(Depends(RateLimit("1/minute"))), "10/minute", rules=[Rule("/", None)])
+    assert await statuses(app, http(), http()) == [200, 429]
 
 
 async def test_an_own_store_stays_its_own() -> None:

@@ -76,8 +76,9 @@ class RateLimit:
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
-        outer = exchange_of(connection.scope)
-        exchange = outer or self._begun(connection.scope)
+        exchange = exchange_of(connection.scope) or self._begun(connection.scope)
+        if exchange.is_free:
+            return None
         gate = self._own or exchange.gate
         decision = await self._decide(gate, exchange, connection.scope)
         if decision is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 from starlette.types import Message, Scope, Send
 
@@ -26,6 +26,9 @@ class Exchange:
     The headers tell what was decided until then: limits further in add their decisions to those of the outermost.
     Without a ``send``, which is how dependencies begin one, it only knows what was decided.
     """
+
+    is_free: ClassVar[bool] = False
+    """Whether the client is on the list of those who are never limited."""
 
     __slots__ = ("_send", "_stores", "_told", "decisions", "gate", "started")
 
@@ -90,6 +93,14 @@ class Exchange:
             if decision.allowed:
                 with suppress(StoreError):
                     await settle(store, decision, [0.0] * len(decision.states))
+
+
+class FreeExchange(Exchange):
+    """That of a client who is never limited, not by dependencies either."""
+
+    is_free = True
+
+    __slots__ = ()
 
 
 def exchange_of(scope: Scope) -> Exchange | None:

@@ -16,7 +16,7 @@ from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import MemoryStore, Store
 from .claims import claim
-from .exchange import SCOPE_KEY, Exchange, exchange_of
+from .exchange import SCOPE_KEY, Exchange, FreeExchange, exchange_of
 from .gate import Gate
 from .header_options import HeaderOptions, header_options
 from .keys import KeyFunction, client_ip
@@ -94,7 +94,8 @@ class RateLimitMiddleware:
             await self._pass_on(scope, receive, send)
             return
         try:
-            terms = None if self._lists is not None and await self._lists.allow(scope) else self._terms(scope)
+            is_free = self._lists is not None and await self._lists.allow(scope)
+            terms = None if is_free else self._terms(scope)
             bill = None if terms is None else terms.bill(scope) if terms.is_plain else await terms.ask(scope)
         except Barred:
             await answer_barred(scope, send)
@@ -113,7 +114,8 @@ class RateLimitMiddleware:
             outer.add(decisions, self._store)
             await self._go_on(app, decisions, outer, (scope, receive, send))
             return
-        exchange = scope[SCOPE_KEY] = Exchange(self._gate, decisions, send)
+        kind = FreeExchange if is_free else Exchange
+        exchange = scope[SCOPE_KEY] = kind(self._gate, decisions, send)
         try:
             if not decisions or decisions[0].allowed:
                 await app(scope, receive, exchange)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -112,6 +113,7 @@ def _calls(dependant: Any) -> Iterable[Callable[..., Any]]:
 _EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(int=2**127)}
 
 
+@lru_cache(maxsize=1024)
 def example(path: str) -> str | None:
     """A path that a template stands for, and hardly any other one; ``None`` where a parameter is of an unknown kind."""
     _, form, convertors = compile_path(path)

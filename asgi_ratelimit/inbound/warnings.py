@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from starlette.types import ASGIApp
 
@@ -88,7 +90,12 @@ def _may_meet(rule: Compiled, found: Found) -> bool:
     asked, ruled = example(found.path), example(rule.rule.path)
     if asked is None or ruled is None:
         return True
-    return bool(rule.pattern.match(asked) or compiled(found.path)[0].match(ruled))
+    return bool(rule.pattern.match(asked) or _pattern(found.path).match(ruled))
+
+
+@lru_cache(maxsize=1024)
+def _pattern(path: str) -> re.Pattern[str]:
+    return compiled(path)[0]
 
 
 def _workers_of(arguments: Sequence[str]) -> int:
