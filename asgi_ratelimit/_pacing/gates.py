@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from threading import RLock
@@ -15,7 +16,7 @@ from .steps import Flow, NewAlarm, Sleep
 @dataclass(slots=True)
 class _Gate:
     inside: int = 0
-    waiting: dict[Alarm, None] = field(default_factory=dict)
+    waiting: OrderedDict[Alarm, None] = field(default_factory=OrderedDict)
     """By their alarms, in the order in which they came."""
 
 
@@ -61,7 +62,7 @@ class Gates:
         """Make room for the next, or wait no longer."""
         with self._lock:
             gate = self._gates[key]
-            if alarm in gate.waiting:
+            if alarm is not None and alarm in gate.waiting:
                 del gate.waiting[alarm]
             elif gate.waiting:
                 following = next(iter(gate.waiting))

@@ -13,9 +13,10 @@ Each slot is used once, or given back, or missed. So the calls are a part of wha
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
 
 from ..decision import Decision
 from .alarms import Alarm
@@ -36,7 +37,7 @@ def _time(slot: Slot) -> float:
 
 @dataclass(slots=True)
 class _Queue:
-    callers: dict[Alarm, None] = field(default_factory=dict)
+    callers: OrderedDict[Alarm, None] = field(default_factory=OrderedDict)
     """By their alarms, in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
@@ -62,7 +63,7 @@ class Queues:
 
     def reset(self) -> None:
         """Forget everybody."""
-        self._lock = Lock()
+        self._lock = RLock()  # a task that is thrown away leaves when memory is tidied up, which may be in here
         self._queues: dict[Hashable, _Queue] = {}
 
     def __bool__(self) -> bool:
