@@ -38,7 +38,7 @@ class Outage:
         run_in_place(self.failover.settle(settlement))
 
     def due(self) -> list[Settlement]:
-        return self.failover.debts.due(lambda charge: True)
+        return list(self.failover.debts.due(lambda charge: True))
 
     def owed(self) -> dict[str, float]:
         """The units that are due, by key."""
@@ -136,14 +136,21 @@ def test_a_debt_keeps_the_quota_whole() -> None:
 
 
 def test_each_store_is_told_of_its_own(outage: Outage) -> None:
-    """What belongs elsewhere, or could not be paid, is due later."""
+    """What belongs elsewhere is due there."""
     for key in "abc":
         outage.take(KINDS[0], 1, key)
-    debts = outage.failover.debts
-    (a,) = debts.due(lambda charge: charge.key == "a")
-    debts.put_back([a])
-    assert debts
-    assert outage.owed() == {"a": 1, "b": 1, "c": 1}
+    assert [settled.charges[0].key for settled in outage.failover.debts.due(lambda charge: charge.key == "b")] == ["b"]
+    assert outage.owed() == {"a": 1, "c": 1}
+
+
+def test_what_was_not_told_stays_due(outage: Outage) -> None:
+    """Whoever tells the store may stop at any point."""
+    for key in "abc":
+        outage.take(KINDS[0], 1, key)
+    due = outage.failover.debts.due(lambda charge: True)
+    assert next(due).charges[0].key == "a"
+    assert outage.owed() == {"b": 1, "c": 1}
+    assert list(due) == []
 
 
 def test_a_settlement_is_postponed(outage: Outage) -> None:

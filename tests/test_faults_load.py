@@ -13,7 +13,7 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.stores import RedisStore, _denials, _failover
 from tests.redis_cluster import asked
 from tests.redis_server import RedisServer
-from tests.trial import GRACE, QUOTA, Trial, connections_of, trial
+from tests.trial import GRACE, QUOTA, Trial, connections_of, settled, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +94,22 @@ async def test_a_redis_that_freezes_under_load(server: RedisServer) -> None:
         assert turns > 40  # of 400: nothing has held up the event loop for long
         assert len(during) > 500
         assert not any(decision.allowed and not decision.degraded for decision in during)
+
+
+async def test_thousands_of_buckets_to_settle_up(server: RedisServer) -> None:
+    """They are charged bit by bit, while others take: nobody waits so long for it that Redis seems to be out again."""
+    async with trial(server.url, server) as tried:
+        store = tried.limiter.store
+        assert isinstance(store, RedisStore)
+        server.pause()
+        await tried.until_degraded()
+        await tried.takes(3_000, "key {}")
+        server.resume()
+        await tried.until_back()
+        async with under_load(tried, 20):
+            await settled(lambda: not store._failover.debts)
+        left = [(await tried.limiter.peek(f"key {number}")).remaining for number in range(0, 3_000, 500)]
+        assert left == [QUOTA.burst - 1] * 6
 
 
 async def test_a_flood_of_ever_new_keys(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:

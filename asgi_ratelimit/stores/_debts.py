@@ -5,7 +5,8 @@ The store is told when it is back, so that an outage is not a second quota for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import getrandbits
 
@@ -25,7 +26,7 @@ class Debts:
         self._local = local
         self._clock = clock
         self._begun: dict[Bucket, tuple[Charge, Charge, State | None]] = {}
-        self._unpaid: list[Settlement] = []
+        self._unpaid: deque[Settlement] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._begun or self._unpaid)
@@ -35,26 +36,24 @@ class Debts:
         if len(self._begun) < MAX_DEBTS:
             self._begun.setdefault(charge.bucket, (charge, here, state))
 
-    def due(self, owns: Callable[[Charge], bool]) -> list[Settlement]:
-        """What the store is to be charged with now, for the buckets that it ``owns``; it is not due again."""
-        unpaid, self._unpaid = self._unpaid, []
+    def due(self, owns: Callable[[Charge], bool]) -> Iterator[Settlement]:
+        """What the store is to be told of the buckets that it ``owns``, one by one; each is due once."""
+        for _ in range(len(self._unpaid)):
+            settlement = self._unpaid.popleft()
+            if owns(settlement.lines[0].charge):
+                yield settlement
+            else:
+                self._unpaid.append(settlement)
         for bucket, (charge, here, state) in list(self._begun.items()):
-            if owns(charge):
-                del self._begun[bucket]
+            if owns(charge) and self._begun.pop(bucket, None) is not None:
                 units = self._taken_since(here, state)
                 if units > 0.0:
-                    unpaid.append(_owed(charge, units))
-        self.put_back([settlement for settlement in unpaid if not owns(settlement.lines[0].charge)])
-        return [settlement for settlement in unpaid if owns(settlement.lines[0].charge)]
+                    yield _owed(charge, units)
 
     def postpone(self, settlement: Settlement) -> None:
         """Carry this out when the store is back, for each bucket by itself; it does no harm if it was done already."""
         if len(self._unpaid) < MAX_DEBTS:
-            self._unpaid += [replace(settlement, lines=(line,)) for line in settlement.lines]
-
-    def put_back(self, settlements: Iterable[Settlement]) -> None:
-        """These could not be charged, for the store is out again."""
-        self._unpaid.extend(settlements)
+            self._unpaid.extend([replace(settlement, lines=(line,)) for line in settlement.lines])
 
     def _taken_since(self, here: Charge, begun: State | None) -> float:
         """The units that count now, but for those that count from before."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
@@ -170,13 +171,11 @@ class Lane:
         self.repay()
 
     async def _repay(self) -> None:
-        debts = self._shared.failover.debts
-        due = debts.due(self._owns)
-        for start in range(0, len(due), _AT_ONCE):
-            answers = await asyncio.gather(*map(self.send, due[start : start + _AT_ONCE]), return_exceptions=True)
+        due = self._shared.failover.debts.due(self._owns)
+        while some := list(islice(due, _AT_ONCE)):
+            answers = await asyncio.gather(*map(self.send, some), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
-                debts.put_back(due[start + _AT_ONCE :])  # but not these: they may have been charged
-                return
+                return  # the rest stays due, but not these: they may have been charged
 
     async def _close(self) -> None:
         await self._link.aclose()
