@@ -58,7 +58,7 @@ class Equality(Promise):
 
 
 @given(plan=plans(back=True))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
     """The memory store is the reference: Redis says the same of every take, and is left with the same states."""
     stores.run(plan, Equality())

@@ -18,7 +18,7 @@ TRICKY_TEXT = st.lists(st.sampled_from(["a", ":", "{", "}", "%", "%3A", "%7B", "
 )
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | TRICKY_TEXT | st.binary().map(as_key)
 BUCKETS = st.tuples(TRICKY_TEXT.filter(bool), TRICKY_TEXT.filter(bool), ANY_TEXT)
-MANY = settings(max_examples=1_000)
+MANY = settings(max_examples=300)
 
 
 def respelled(text: str) -> st.SearchStrategy[str]:
