@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from threading import Thread
 
 from asgi_ratelimit import PaceTimeout, RedisStore, Take, _background, parse_quotas
@@ -21,10 +22,11 @@ from tests.children import run_together
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What made a call, in which process, the time of its slot, and when it began, in Unix time."""
+    """What made a call, in which process, as which that asked there, its slot, and when it began, in Unix time."""
 
     process: int
     kind: str
+    number: int
     ready_at: float
     start: float
 
@@ -38,8 +40,8 @@ def run_callers(url: str, quota: str, *, seconds: float, processes: int, tasks: 
 
 def _parsed(process: int, output: str) -> Iterator[Call]:
     for line in output.splitlines():
-        kind, ready_at, start = line.split("\t")
-        yield Call(process, kind, float(ready_at), float(start))
+        kind, number, ready_at, start = line.split("\t")
+        yield Call(process, kind, int(number), float(ready_at), float(start))
 
 
 class Callers:
@@ -49,7 +51,8 @@ class Callers:
         self.turns = Turns(RedisStore(url, timeout=30, on_error="deny"))
         self.quota = parse_quotas(quota, default_burst=1)[0]
         self.end = 0.0
-        self.calls: list[tuple[str, float, float]] = []
+        self.calls: list[tuple[str, int, float, float]] = []
+        self._numbers = count()
 
     def take(self) -> Take:
         """One unit of the one key that all share, before the end."""
@@ -63,8 +66,9 @@ class Callers:
     async def _task(self, kind: str) -> None:
         try:
             while time.time() < self.end:
+                number = next(self._numbers)
                 decision = await run_async(self.turns.wait(self.take()))
-                self.calls.append((kind, decision.ready_at, time.time()))
+                self.calls.append((kind, number, decision.ready_at, time.time()))
         except PaceTimeout:
             return
 
@@ -72,8 +76,9 @@ class Callers:
         """One thread, until the end."""
         try:
             while time.time() < self.end:
+                number = next(self._numbers)
                 decision = run_sync(self.turns.wait(self.take()))
-                self.calls.append(("thread", decision.ready_at, time.time()))
+                self.calls.append(("thread", number, decision.ready_at, time.time()))
         except PaceTimeout:
             return
 
