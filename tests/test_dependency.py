@@ -154,6 +154,28 @@ def test_a_limit_without_a_name_is_known_by_where_it_is_written() -> None:
     assert [repr(each).rpartition(":")[2] for each in several] == [f"{line + 1}')", f"{line + 1} 2')"]
 
 
+async def test_without_any_store_all_are_in_this_process() -> None:
+    """A limit is the same one on every route, whatever other limits come before it there, and names are shared."""
+    first, second = Depends(RateLimit("9/minute")), Depends(RateLimit("2/minute"))
+    app = a_route(first, second)
+    app.get("/second", dependencies=[second])(hello)
+    assert await statuses(app, http(), http("/second"), http("/second")) == [200, 200, 429]
+    for path in ("/one", "/other"):
+        app.get(path, dependencies=[Depends(RateLimit("1/minute", name="in this process"))])(hello)
+    assert await statuses(app, http("/one"), http("/other")) == [200, 429]
+
+
+async def test_one_instance_may_be_in_two_apps() -> None:
+    """In each it has the store and the key of the middleware there, even if it has been elsewhere before."""
+    shared = Depends(RateLimit("1/minute", name="in two apps"))
+    alone, one, other = a_route(shared), within(a_route(shared)), within(a_route(shared), key=header("x-client"))
+    clients = [[(b"x-client", name)] for name in (b"ann", b"bob")]
+    expected = {"alone": [200, 429], "one": [200, 429], "again alone": [429, 429], "other": [200, 200]}
+    apps = {"alone": alone, "one": one, "again alone": alone, "other": other}
+    found = {name: await statuses(app, *[http(headers=each) for each in clients]) for name, app in apps.items()}
+    assert found == expected
+
+
 async def test_the_decision_may_be_asked_for() -> None:
     """An endpoint that wants to know gets it as the value of the dependency."""
 

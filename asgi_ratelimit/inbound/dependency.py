@@ -12,13 +12,14 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
+from .._keys import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import QuotaError
 from ..headers import draft
 from ..hooks import Hooks
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
-from ..stores import Store
+from ..stores import MemoryStore, Store
 from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
@@ -66,7 +67,7 @@ class RateLimit:
         self._terms = Terms([self.line])
         self._inherits_key = key is None
         self._gate: Gate | None = None
-        self._own = None if store is None else self._gate_of(as_store(store))
+        self._own = None if store is None else _gate_of(as_store(store))
         if self._own is not None:
             claim(self._own.store, self, [self.line])
         warn_of_costs([self.line])
@@ -76,53 +77,51 @@ class RateLimit:
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
-        exchange = exchange_of(connection.scope) or self._begun(connection.scope)
-        if exchange.is_free:
-            return None
+        scope = connection.scope
+        exchange = exchange_of(scope) or _begun(scope)
         gate = self._own or exchange.gate
-        decision = await self._decide(gate, exchange, connection.scope)
-        if decision is None:
-            return None
-        exchange.add([decision], gate.store)
-        if not decision.allowed:
-            await exchange.give_back()
-            raise RateLimited(exchange, decision).let_answer(connection.scope)
-        if not exchange.is_sending:
-            _tell(exchange, response)
-        return decision
-
-    async def _decide(self, gate: Gate, exchange: Exchange, scope: Scope) -> Decision | None:
-        terms = self._terms_at(gate)
+        terms = self._terms if gate is self._gate else self._terms_at(gate)
         try:
-            bill = terms.bill(scope) if terms.is_plain else await terms.ask(scope)
+            bill = None if exchange.is_free else terms.bill(scope) if terms.is_plain else await terms.ask(scope)
         except Denied as error:
             raise RateLimited(exchange, None).let_answer(scope) from error
-        decisions = await gate.decide(bill) if bill else []
-        return decisions[0] if decisions else None
-
-    def _begun(self, scope: Scope) -> Exchange:
-        """An exchange for a request that no middleware has limited."""
-        if self._own is None:
-            self._own = self._gate_of(as_store(None))
-        exchange = scope[SCOPE_KEY] = Exchange(self._own, [], None)
-        return exchange
-
-    def _gate_of(self, store: Store) -> Gate:
-        return Gate(self.line.name, store, _CLIENT_IP, draft, Refusal(), Hooks(()))
+        decisions = None if bill is None else await gate.decide(bill)
+        if not decisions:
+            return None
+        exchange.add(decisions, gate.store)
+        if not decisions[0].allowed:
+            await exchange.give_back()
+            raise RateLimited(exchange, decisions[0]).let_answer(scope)
+        if not exchange.is_sending:
+            _tell(exchange, response)
+        return decisions[0]
 
     def _terms_at(self, gate: Gate) -> Terms:
         """What the limit comes to behind this gate, whose key it takes over if it has none."""
-        if gate is not self._gate:
-            line = replace(self.line, key=gate.key) if self._inherits_key else self.line
-            claim(gate.store, self, [line])
-            self._gate, self._terms = gate, Terms([line])
+        line = replace(self.line, key=gate.key) if self._inherits_key else self.line
+        claim(gate.store, self, [line])
+        self._gate, self._terms = gate, Terms([line])
         return self._terms
 
 
+def _gate_of(store: Store) -> Gate:
+    return Gate(DEFAULT_NAME, store, _CLIENT_IP, draft, Refusal(), Hooks(()))
+
+
+_in_memory = _gate_of(MemoryStore())
+"""Where the limits are of which neither they nor a middleware say: the same for all, so that they may share names."""
+
+
+def _begun(scope: Scope) -> Exchange:
+    """An exchange for a request that no middleware has limited."""
+    exchange = scope[SCOPE_KEY] = Exchange(_in_memory, [], None)
+    return exchange
+
+
 def _tell(exchange: Exchange, response: Response) -> None:
-    """Put the headers of all decisions where FastAPI adds them to its own answer."""
-    for name, value in draft(exchange.told):
-        response.headers[name.decode()] = value.decode()
+    """Put the headers of all decisions where FastAPI adds them to its own answer, in place of those of fewer."""
+    others = [header for header in response.raw_headers if not header[0].startswith(b"ratelimit")]
+    response.raw_headers[:] = [*others, *draft(exchange.told)]
 
 
 _written: Counter[str] = Counter()

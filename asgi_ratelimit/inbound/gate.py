@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..algorithms import settlement_of
-from ..decision import Decision
+from ..decision import Decision, Take
 from ..headers import Dialect
 from ..hooks import Hooks
-from ..stores import Store
+from ..stores import MemoryStore, Store
 from .blocks import penalized
 from .keys import KeyFunction
 from .lines import Bill
@@ -26,10 +26,18 @@ class Gate:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
+    is_observed: bool = field(init=False)
+    take_now: Callable[[Sequence[Take]], list[Decision]] | None = field(init=False)
+    """How to take with no need to wait, from a store that can; one derived from it may take in a way of its own."""
+
+    def __post_init__(self) -> None:
+        self.is_observed = bool(self.hooks)
+        self.take_now = self.store.take_now if type(self.store) is MemoryStore else None
 
     async def decide(self, bill: Bill) -> list[Decision]:
         """The decision of a bill's take that is enforced, if there is one; hooks are told of all."""
-        return await self.noted(bill, await self.store.take(bill.takes))
+        decisions = self.take_now(bill.takes) if self.take_now else await self.store.take(bill.takes)
+        return await self.noted(bill, decisions) if self.is_observed or not bill.is_usual else decisions
 
     async def noted(self, bill: Bill, decisions: list[Decision]) -> list[Decision]:
         """Those decisions that are enforced, after penalties were imposed and hooks told of all."""
@@ -37,7 +45,7 @@ class Gate:
         if bill.has_looks:
             enforced = [await penalized(self.store, decision) for decision in enforced]
         shadows = [replace(decision, shadow=True) for decision in decisions[bill.is_enforced :]]
-        if self.hooks:
+        if self.is_observed:
             for decision in (*enforced, *shadows):
                 self.hooks(self.name, decision)
         return enforced

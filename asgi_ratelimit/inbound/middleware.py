@@ -14,7 +14,7 @@ from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
 from ..limiter import as_store
 from ..quota_text import QuotaLike
-from ..stores import MemoryStore, Store
+from ..stores import Store
 from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, FreeExchange, exchange_of
 from .gate import Gate
@@ -80,10 +80,9 @@ class RateLimitMiddleware:
         self._terms: Callable[[Scope], Terms | None] = self._first_terms
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
         self._store = as_store(store)
-        self._take_now = self._store.take_now if type(self._store) is MemoryStore else None
         options = header_options(headers)
         self._gate = Gate(defaults.name, self._store, key, options.told(), Refusal(on_limited, options), Hooks(hooks))
-        self._is_observed = bool(self._gate.hooks)
+        self._take_now, self._is_observed = self._gate.take_now, self._gate.is_observed
         self._place = partial(self._take_place, defaults, has_name=name is not None)
         warn_of_costs(self.rulebook.lines)
         if name is not None:
