@@ -23,6 +23,7 @@ class Call:
 
     items: list[int]
     submitted: float
+    tell: Tell[str]
     answer: asyncio.Future[Sequence[str]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def succeed(self) -> None:
@@ -41,7 +42,7 @@ class Far:
         self.group: GroupCommit[int, str] = GroupCommit(self._send, self._close)
 
     def _send(self, items: list[int], submitted: float, tell: Tell[str]) -> None:
-        self.calls.append(Call(items, submitted))
+        self.calls.append(Call(items, submitted, tell))
         self.calls[-1].answer.add_done_callback(lambda answer: tell(answer.exception() or answer.result()))
 
     async def _close(self) -> None:
@@ -169,6 +170,25 @@ async def test_one_result_for_each_or_none_at_all(answers: int) -> None:
     await settle_down()
     far.calls[0].answer.set_result(["somebody's"] * answers)
     assert [type(each) for each in await told(*results)] == [ValueError, ValueError]
+
+
+@pytest.mark.parametrize("again", [["late"], OSError("late")], ids=["results", "error"])
+async def test_what_is_told_twice_is_told_once(again: Sequence[str] | Exception) -> None:
+    """Not even where another batch is under way by then: that one goes on, and no third one beside it."""
+    far = Far()
+    first = far.group.submit(0)
+    await settle_down()
+    second = far.group.submit(1)
+    far.calls[0].succeed()
+    await settle_down()
+    third = far.group.submit(2)
+    far.calls[0].tell(again)
+    await settle_down()
+    assert far.carried == [[0], [1]]
+    far.calls[1].succeed()
+    await settle_down()
+    far.calls[2].succeed()
+    assert await told(first, second, third) == ["result of 0", "result of 1", "result of 2"]
 
 
 async def test_a_result_that_is_an_error_is_its_callers_own() -> None:

@@ -135,7 +135,6 @@ class ClusterLanes:
         if address not in self._nodes:
             owns = partial(self._is_at, address)
             self._nodes[address] = Node(self._shared, self._source.pool, address, self._redirected, owns)
-            self._nodes[address].repay()  # it may have taken over from one that was out
         return self._nodes[address]
 
     def _is_at(self, address: Address, charge: Charge) -> bool:

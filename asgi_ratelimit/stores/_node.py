@@ -70,7 +70,7 @@ class Node(Lane):
         return results
 
     def _look_for_debts(self) -> None:
-        """Now and then: while a slot moves, takes of several quotas are decided here, though no node is out."""
+        """Now and then: this node may have taken over what was decided here while another was out, or a slot moved."""
         now = monotonic_us()
         if self._shared.failover.debts and now >= self._next_look:
             self._next_look = now + LOOK_EVERY_US
