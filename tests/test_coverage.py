@@ -140,6 +140,14 @@ def test_dependencies_at_every_level() -> None:
     assert names == [{"app", "branch", "leaf", "route", "within"}, {"app", "branch", "leaf"}, set()]
 
 
+def test_limits_that_are_taken_together_are_told_one_by_one() -> None:
+    """As if they were several."""
+    app = FastAPI()
+    both = RateLimit.together(RateLimit("5/minute", name="a"), RateLimit("1/hour", name="b"))
+    app.get("/", dependencies=[Depends(both)])(hello)
+    assert coverage(app)[0].limits == ("a: 5/minute", "b: 1/hour")
+
+
 async def test_what_fastapi_drops_is_not_covered() -> None:
     """A Starlette route in a router that FastAPI includes loses its middleware: that shows, as it does in requests."""
     router = APIRouter(routes=[Route("/x", hello, middleware=within("1/minute"))])

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse
+from redis import Redis
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
@@ -22,6 +23,7 @@ from asgi_ratelimit import (
     RateLimit,
     RateLimited,
     RateLimitMiddleware,
+    RedisStore,
     Rule,
     header,
     limited_responses,
@@ -370,6 +372,51 @@ async def test_what_the_middleware_took_is_given_back_too() -> None:
     app.get("/free")(hello)
     assert await statuses(app, *[http()] * 5) == [200, 429, 429, 429, 429]
     assert left(await ask(app, http("/free"))) == '"per-minute";r=8'
+
+
+async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
+    """By address, by user and for all: together they are one take, and Redis runs one script for each request."""
+    store = RedisStore(redis_url, timeout=20)
+    together = RateLimit.together(
+        RateLimit("9/hour", name="address", store=store),
+        RateLimit("5/hour", name="user", key=header("x-user"), store=store),
+        RateLimit("2/day", name="all", key=lambda connection: "all", store=store),
+    )
+    app = a_route(Depends(together))
+    ann = http(headers=[(b"x-user", b"ann")])
+    assert left(await ask(app, ann)) == '"per-hour";r=8, "user per-hour";r=4, "per-day";r=1'
+    with Redis.from_url(redis_url) as redis:
+        before = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+        assert await statuses(app, http(headers=[(b"x-user", b"bob")]), http(headers=[(b"x-user", b"eve")])) == [
+            200,
+            429,
+        ]
+        assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 2
+    await store.aclose()
+
+
+async def test_those_together_take_over_the_key_and_the_store_of_the_middleware() -> None:
+    """Each that names none."""
+    together = RateLimit.together(RateLimit("9/minute", name="a"), RateLimit("1/hour", name="b", key=lambda c: "all"))
+    app = within(a_route(Depends(together)), key=header("x-client"))
+    ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
+    assert left(await ask(app, ann)) == '"per-minute";r=8, "per-hour";r=0'
+    assert left(await ask(app, bob)) == '"per-minute";r=9, "per-hour";r=0'
+
+
+@pytest.mark.parametrize(
+    ("limits", "quote"),
+    [
+        ([], "not 0: RateLimit.together"),
+        ([RateLimit("1/s"), RateLimit("1/s", store=MemoryStore())], "not 2: RateLimit.together"),
+        ([RateLimit("1/s", name="odds"), RateLimit("2/s", name="odds")], "different quotas named 'per-second'"),
+    ],
+    ids=["none", "two stores", "at odds"],
+)
+def test_what_cannot_be_together_is_told(limits: list[RateLimit], quote: str) -> None:
+    """When it is written."""
+    with pytest.raises(ConfigurationError, match=quote):
+        RateLimit.together(*limits)
 
 
 async def test_several_of_one_name_of_quota_are_told_apart() -> None:

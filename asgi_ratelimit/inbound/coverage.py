@@ -65,7 +65,7 @@ def _limits(found: Found, method: str) -> tuple[tuple[str, ...], bool]:
     scopes = [_scope(found, layer, method) for layer in limiting]
     terms = [layer.app.rulebook.terms(scope) for layer, scope in zip(limiting, scopes)]
     lines = [line for each in terms if each for line in each.lines if line.quota and not line.shadow]
-    lines += [call.line for call in found.dependencies if isinstance(call, RateLimit)]
+    lines += [line for call in found.dependencies if isinstance(call, RateLimit) for line in call.lines]
     is_exempt = any(layer.app.rulebook.exempts(scope) for layer, scope in zip(limiting, scopes))
     return tuple(map(_told, lines)), is_exempt and not lines
 

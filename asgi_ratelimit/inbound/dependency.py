@@ -5,6 +5,7 @@ Annotations stand as they are, not as text: FastAPI reads them to see what to pa
 
 import sys
 from collections import Counter
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.types import Scope
 
 from .._keys import DEFAULT_NAME
 from ..decision import Decision, OnError
-from ..errors import QuotaError
+from ..errors import ConfigurationError, QuotaError
 from ..headers import draft
 from ..hooks import Hooks
 from ..limiter import as_store, checked_name
@@ -24,15 +25,18 @@ from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
-from .lines import Denied, Terms
+from .lines import Denied, Line, Terms
 from .penalties import Penalty, checked_penalty
 from .refused import RateLimited
 from .responses import Refusal
-from .rulebook import Defaults
+from .rulebook import Defaults, require_agreement
 from .rules import CostFunction, QuotaFunction
 from .warnings import warn_of_costs
 
-_CLIENT_IP = client_ip()
+_INHERITED = client_ip()
+"""The key of a limit that names none: that of the middleware, or else this one."""
+
+_TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
 class RateLimit:
@@ -62,18 +66,34 @@ class RateLimit:
         name = _place(sys._getframe(1)) if name is None else checked_name(name)
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
-        self.line = Defaults(name, key or _CLIENT_IP, cost, on_error).line(quota)
-        self.line.penalty = checked_penalty(penalty, quota)
-        self._terms = Terms([self.line])
-        self._inherits_key = key is None
-        self._gate: Gate | None = None
+        line = Defaults(name, key or _INHERITED, cost, on_error).line(quota)
+        line.penalty = checked_penalty(penalty, quota)
+        self.lines: tuple[Line, ...] = (line,)
         self._own = None if store is None else _gate_of(as_store(store))
+        self._gate: Gate | None = None
+        self._terms = Terms(self.lines)
+        warn_of_costs(self.lines)
         if self._own is not None:
-            claim(self._own.store, self, [self.line])
-        warn_of_costs([self.line])
+            self._terms_at(self._own)
+
+    @classmethod
+    def together(cls, *limits: "RateLimit") -> "RateLimit":
+        """Several limits as one: a request takes from all of them or from none, in one call to the store.
+
+        Raises ``ConfigurationError`` for no limits, and for limits in different stores or at odds with each other.
+        """
+        stores = {limit._own.store if limit._own else None for limit in limits}
+        if len(stores) != 1:
+            raise ConfigurationError(f"limits that are taken together need one store, not {len(stores)}: {_TOGETHER}")
+        both = copy(limits[0])
+        both.lines = tuple([line for limit in limits for line in limit.lines])
+        require_agreement(both.lines)
+        both._gate, both._terms = None, Terms(both.lines)
+        return both
 
     def __repr__(self) -> str:
-        return f"RateLimit({self.line.quota!r}, name={self.line.name!r})"
+        each = [f"RateLimit({line.quota!r}, name={line.name!r})" for line in self.lines]
+        return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
@@ -98,14 +118,14 @@ class RateLimit:
 
     def _terms_at(self, gate: Gate) -> Terms:
         """What the limit comes to behind this gate, whose key it takes over if it has none."""
-        line = replace(self.line, key=gate.key) if self._inherits_key else self.line
-        claim(gate.store, self, [line])
-        self._gate, self._terms = gate, Terms([line])
+        lines = [replace(line, key=gate.key) if line.key is _INHERITED else line for line in self.lines]
+        claim(gate.store, self, lines)
+        self._gate, self._terms = gate, Terms(lines)
         return self._terms
 
 
 def _gate_of(store: Store) -> Gate:
-    return Gate(DEFAULT_NAME, store, _CLIENT_IP, draft, Refusal(), Hooks(()))
+    return Gate(DEFAULT_NAME, store, _INHERITED, draft, Refusal(), Hooks(()))
 
 
 _in_memory = _gate_of(MemoryStore())

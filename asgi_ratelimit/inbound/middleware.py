@@ -109,7 +109,7 @@ class RateLimitMiddleware:
             if self._is_observed or not bill.is_usual:
                 app, decisions = await self._beyond_the_usual(bill, decisions)
         outer = exchange_of(scope)
-        if outer is not None:
+        if outer is not None and outer.is_sending:
             outer.add(decisions, self._store)
             await self._go_on(app, decisions, outer, (scope, receive, send))
             return

@@ -70,7 +70,7 @@ class Rulebook:
             names.add(name)
             self.rules.append(_compiled(rule, replace(defaults, name=name)))
         self.lines = (*self._own, *(rule.line for rule in self.rules if rule.line))
-        _require_agreement(self.lines)
+        require_agreement(self.lines)
         self._find = lru_cache(maxsize=4096)(self._look_up)
         self._terms = lru_cache(maxsize=1024)(Terms)
 
@@ -168,7 +168,7 @@ def _specified(rule: Rule, defaults: Defaults) -> Defaults:
     )
 
 
-def _require_agreement(lines: Iterable[Line]) -> None:
+def require_agreement(lines: Iterable[Line]) -> None:
     """Lines of one name share buckets, so quotas of one name in them must be equal."""
     known: dict[tuple[str, str], Quota] = {}
     for line in lines:
