@@ -208,6 +208,8 @@ def dependencies(store: Store) -> FastAPI:
     app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))], responses=limited_responses())
     named = RateLimit(tier, key=by_user, cost=price, name="reports", store=store, on_error="deny")
 
+    assert_type(RateLimit.together(named, RateLimit("5/s", key=client_ip())), RateLimit)
+
     @app.get("/", dependencies=[Depends(named)])
     async def report(decision: Annotated[Decision | None, Depends(named)]) -> None:
         assert_type(decision, Decision | None)
