@@ -188,3 +188,13 @@ def a_socket_app() -> Starlette:
 
 
 socket_app = a_socket_app()
+
+
+def a_careless_app() -> Starlette:
+    """All that goes wrong silently, at once."""
+    rules = [Rule("/helo", "1/s"), Rule("/", "1/s", cost=2)]
+    twice = [Middleware(RateLimitMiddleware, "10/s", rules=each) for each in ([], rules)]
+    return Starlette(routes=[Route("/", hello)], middleware=twice)
+
+
+careless_app = a_careless_app()

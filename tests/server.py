@@ -99,6 +99,10 @@ class Server(ABC):
     ) -> None:
         self.stop()
 
+    def output(self) -> str:
+        """What the process has printed so far."""
+        return self._log.read_text(errors="replace")
+
     @property
     def _log(self) -> Path:
         return Path(self._folder.name, "output")

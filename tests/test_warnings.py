@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -18,7 +21,8 @@ from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.inbound import warnings
 from tests.server import ROOT
 
-from .asgi import ask, http, ok
+from .asgi import Peer, ask, http, ok
+from .server import Uvicorn
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +139,40 @@ async def test_workers_that_share_a_store(
 async def test_a_middleware_added_twice(caplog: pytest.LogCaptureFixture) -> None:
     """Each request would be charged by both."""
     assert await warned(caplog, limiting(), limiting("20/minute")) == ["a-middleware-added-twice"]
+
+
+async def test_a_middleware_added_twice_shows_at_start_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Before any request."""
+    app = Starlette(routes=ROUTES, middleware=[limiting(), limiting("20/minute")])
+    peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await app({"type": "lifespan"}, peer.receive, peer.send)
+    assert "a-middleware-added-twice" in caplog.text
+    assert [message["type"] for message in peer.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_warnings_show_in_the_output_of_a_server() -> None:
+    """Of each of its workers, once, without any set-up of logging."""
+    with Uvicorn("tests.inbound_apps:careless_app", "--workers", "2") as server:
+        deadline = time.monotonic() + 20
+        while True:
+            output = server.output()
+            found = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", output))
+            if len(found) == 4 or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        httpx.get(f"{server.url}/")
+        again = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", server.output()))
+    assert (
+        set(found)
+        == set(again)
+        == {
+            "a-memory-store-with-several-workers",
+            "a-middleware-added-twice",
+            "a-rule-that-never-applies",
+            "a-cost-above-the-burst",
+        }
+    )
+    assert set(again.values()) <= {1, 2}
 
 
 async def test_two_middlewares_with_names(caplog: pytest.LogCaptureFixture) -> None:

@@ -154,17 +154,17 @@ class RateLimitMiddleware:
 
     def _first_terms(self, scope: Scope) -> Terms | None:
         """What a request is charged to, when this is the first that comes here."""
-        self._place(scope)
+        outer = exchange_of(scope)
+        self._place(scope, outer.gate if outer else None)
         return self._terms(scope)
 
-    def _take_place(self, defaults: Defaults, scope: Scope, *, has_name: bool) -> None:
+    def _take_place(self, defaults: Defaults, scope: Scope, outer: Gate | None, *, has_name: bool) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that."""
         if not has_name and "router" in scope:
             place = place_of(self, scope["router"])
             defaults = replace(defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
             self.rulebook, self._gate.name = self._make(defaults), defaults.name
-        outer = exchange_of(scope)
-        if outer is not None and "router" not in scope and outer.gate.name == self._gate.name:
+        if outer is not None and "router" not in scope and outer.name == self._gate.name:
             warn_of_twins(self._gate.name)
         claim(self._store, self, self.rulebook.lines)
         warn_of_workers(self._store)
@@ -177,11 +177,12 @@ class RateLimitMiddleware:
             await self.app(scope, receive, send)
             return
         try:
-            self._place(scope)
+            self._place(scope, scope.get(SCOPE_KEY))
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
+        scope[SCOPE_KEY] = self._gate
         await self.app(scope, receive, self._closing(send))
 
     def _closing(self, send: Send) -> Send:
