@@ -152,6 +152,28 @@ def test_a_stall_drops_the_oldest_slots_and_keeps_the_order() -> None:
     ledger.require_ceiling()
 
 
+@pytest.mark.parametrize("stall", [0.15, 0.35, 1.05, 2.95])
+def test_after_a_stall_nobody_overtakes(stall: float) -> None:
+    """Those whose slots are still to come wait for those who have missed theirs."""
+    clock = SteppedClock(0)
+    store, order, ledger = MemoryStore(clock=clock), list[int](), Ledger(EVEN)
+
+    async def call(number: int) -> None:
+        decision = await turn(store)
+        order.append(number)
+        ledger.admit(round(decision.ready_at * 1e6), 1)
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(call(number)) for number in range(30)]
+        await asyncio.sleep(0.25)
+        clock.advance(stall)
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    assert order == list(range(30))
+    ledger.require_ceiling()
+
+
 def test_a_late_caller_whom_the_store_refuses_leaves_the_others_alone() -> None:
     """It books anew, may not, and is told; those behind it still go."""
     clock = SteppedClock(0)

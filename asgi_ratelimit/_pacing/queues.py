@@ -12,10 +12,12 @@ Each slot is used once, or given back, or missed. So the calls are a part of wha
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import islice
 from threading import RLock
 
 from ..decision import Decision
@@ -94,16 +96,17 @@ class Queues:
             return queue.spare()
 
     def due(self, key: Hashable, alarm: Alarm, now_us: float) -> Slot | None:
-        """The latest slot that has come, no longer in the queue; ``None``, and the alarm set anew, where none has.
+        """The latest slot that has come, no longer in the queue, if one has for each caller in front, too.
 
         The latest, because of several that have come, after a stall, the earlier ones are the first to be too old.
+        ``None``, and the alarm set anew, where it is not this caller's turn.
         """
         with self._lock:
             queue = self._queues[key]
             passed = bisect_right(queue.slots, now_us, key=_time)
-            if passed:
+            if any(caller is alarm for caller in islice(queue.callers, passed)):
                 return queue.slots.pop(passed - 1)
-            alarm.set(float("inf"))
+            alarm.set(math.inf)
             queue.wake_first()
             return None
 
