@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from fastapi import Depends, FastAPI
 
-from asgi_ratelimit import ConfigurationError, RateLimitMiddleware
+from asgi_ratelimit import ConfigurationError, Limits, RateLimit, RateLimitMiddleware, limits
 from asgi_ratelimit.hooks import Event, Hooks
 
 from .asgi import ask, limited, ok
@@ -21,6 +22,21 @@ async def test_a_hook_is_told_of_every_decision() -> None:
     for _ in range(2):
         await ask(app)
     assert [(event.name, event.decision.allowed) for event in told] == [("api", True), ("api", False)]
+
+
+async def test_a_hook_is_told_of_what_is_decided_further_in() -> None:
+    """By a dependency, and by what an endpoint charges."""
+    told: list[Event] = []
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, "10/minute", hooks=[told.append])
+
+    @app.get("/", dependencies=[Depends(RateLimit("5/minute"))])
+    async def endpoint(request: Annotated[Limits, Depends(limits)]) -> None:
+        await request.charge(4)
+        await request.charge(4)
+
+    assert (await ask(app)).status == 429
+    assert [event.decision.allowed for event in told] == [True, True, True, False]
 
 
 async def test_an_event_cannot_be_changed() -> None:

@@ -44,9 +44,12 @@ class Limits:
         Raises ``RateLimited`` where they are not there, which answers the request with 429; what it had been charged
         before stays charged. A cost of 0 is nothing; ``ValueError`` for one that is no finite number above that.
         """
+        gate = self._exchange.gate
         for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
             (decision,) = await store.take((take,))
             self._exchange.add_more(decision, store)
+            if gate.is_observed:
+                gate.hooks(gate.name, decision)
             if not decision.allowed:
                 raise RateLimited(self._exchange, decision).let_answer(self._connection.scope)
 
