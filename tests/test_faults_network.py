@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import pytest
 from redis.asyncio import Redis
 
 from asgi_ratelimit.decision import Charge
+from asgi_ratelimit.limiter import SyncLimiter
 from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.stores import RedisStore
 from tests.proxy import Proxy
 from tests.redis_cluster import asked
 from tests.redis_server import RedisServer
 from tests.server import HOST
-from tests.trial import QUOTA, Trial, settled, trial
+from tests.trial import DEADLINE, GRACE, QUOTA, Trial, settled, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -103,6 +106,28 @@ async def test_a_port_that_swallows_connections() -> None:
         await trying.limiter.aclose()
         for each in full:
             each.close()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+async def test_a_port_that_says_nothing(scheme: str) -> None:
+    """It takes connections, and that is all: the deadline covers the greeting and the handshake of TLS, too."""
+    with socket.create_server((HOST, 0)) as silent:
+        trying = Trial.on(f"{scheme}://{HOST}:{silent.getsockname()[1]}")
+        assert all(d.degraded for d in await trying.takes(30))
+        await trying.limiter.aclose()
+
+
+def test_threads_do_not_wait_for_longer(server: RedisServer) -> None:
+    """Synchronous callers have the same deadline, and the same limiter in place of Redis."""
+    limiter = SyncLimiter(QUOTA, store=RedisStore(server.url, timeout=DEADLINE))
+    assert [limiter.rate_limit("key").degraded for _ in range(8)] == [False] * 8
+    server.pause()
+    with ThreadPoolExecutor(10) as threads:
+        decisions = list(threads.map(lambda _: limiter.rate_limit("key"), range(30), timeout=DEADLINE + GRACE))
+    assert all(decision.degraded for decision in decisions)
+    assert sum(decision.allowed for decision in decisions) == 12
+    server.resume()
+    limiter.aclose()
 
 
 # Slow ways
