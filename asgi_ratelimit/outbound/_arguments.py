@@ -28,14 +28,24 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
     if not callable(given):
         return lambda args, kwargs: given
     signature = inspect.signature(function)
-    names = _wanted(given, signature, what)
+    finders = {name: _finder(name, signature) for name in _wanted(given, signature, what)}
+    return lambda args, kwargs: given(**{name: find(args, kwargs) for name, find in finders.items()})
 
-    def resolve(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+
+def _finder(name: str, signature: inspect.Signature) -> Resolve:
+    """How to find the argument ``name`` of a call: where it usually is, at once, and else as Python does."""
+    parameter = signature.parameters[name]
+    position = list(signature.parameters).index(name)
+    is_plain = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+
+    def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if is_plain and position < len(args) and name not in kwargs:
+            return args[position]
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
-        return given(**{name: call.arguments[name] for name in names})
+        return call.arguments[name]
 
-    return resolve
+    return find
 
 
 def _wanted(given: Callable[..., Any], signature: inspect.Signature, what: str) -> list[str]:

@@ -1,0 +1,168 @@
+"""The way out, side by side: what a call costs, what impatient callers leave to the others, and who is overtaken.
+
+``.venv-bench/bin/python -m benchmarks.outbound``, after ``scripts/bench`` has made that environment, prints a table and
+writes it to ``benchmarks/results/outbound.md``. All is in memory and on one event loop, because not all peers have
+more. Each peer is set up for even spacing, or for as small a burst as it can have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from tests.server import ROOT
+
+RATE = 100
+OPEN = 10_000_000
+"""A rate that nobody has to wait for."""
+
+WITHIN = 20.0
+"""Seconds for one figure; what is not done by then never will be."""
+
+Acquire = Callable[[str], Awaitable[Any]]
+"""Wait for a turn under a key."""
+
+
+def ours(rate: int) -> Acquire:
+    from asgi_ratelimit import pace
+
+    @pace(f"{rate}/s burst {1 if rate <= RATE else rate}", key=lambda key: key)
+    async def call(key: str) -> None: ...
+
+    return call
+
+
+def aiolimiter(rate: int) -> Acquire:
+    from aiolimiter import AsyncLimiter
+
+    limiter_of = cache(lambda key: AsyncLimiter(1, 1 / rate))
+    return lambda key: limiter_of(key).acquire()
+
+
+def pyrate_limiter(rate: int) -> Acquire:
+    from pyrate_limiter import Limiter, Rate
+
+    spacing = Rate(1, 1000 // rate) if rate <= 1000 else Rate(rate // 1000, 1)
+    limiter_of = cache(lambda key: Limiter(spacing))
+    return lambda key: limiter_of(key).try_acquire_async(key)
+
+
+def steindamm(rate: int) -> Acquire:
+    from steindamm import AsyncLocalTokenBucket
+
+    async def acquire(key: str) -> None:
+        settings = {"capacity": 1, "refill_frequency": 1 / rate, "refill_amount": 1, "max_sleep": 0}
+        async with AsyncLocalTokenBucket(name=f"{rate} {key}", **settings):
+            pass
+
+    return acquire
+
+
+def throttled(rate: int) -> Acquire:
+    from throttled.asyncio import Throttled
+
+    limiter = Throttled(using="gcra", quota=f"{rate}/s burst {1 if rate <= RATE else rate}", timeout=60)
+    acquire: Acquire = limiter.limit
+    return acquire
+
+
+PEERS = {
+    "ours": ours,
+    "aiolimiter": aiolimiter,
+    "pyrate-limiter": pyrate_limiter,
+    "steindamm": steindamm,
+    "throttled-py": throttled,
+}
+
+
+async def cost(make: Callable[[int], Acquire], calls: int = 20_000) -> float:
+    """CPU time of a call that need not wait, in microseconds: the best of several rounds."""
+    acquire, rounds = make(OPEN), []
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(calls // 5):
+            await acquire("key")
+        rounds.append((time.process_time() - start) / (calls // 5) * 1e6)
+    return min(rounds)
+
+
+async def goodput(make: Callable[[int], Acquire], seconds: float = 4.0) -> float:
+    """The part of the quota that is used where twice as many come as may go, and give up after half a second."""
+    acquire, done = make(RATE), list[float]()
+
+    async def call() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await acquire("key")
+            done.append(time.monotonic())
+
+    start, calls = time.monotonic(), []
+    for number in range(round(seconds * RATE * 2)):
+        await asyncio.sleep(max(start + number / RATE / 2 - time.monotonic(), 0.0))
+        calls.append(asyncio.ensure_future(call()))
+    await asyncio.gather(*calls)
+    first = start + 1.0  # by then the impatient are as many as they will be
+    return sum(first <= at < start + seconds for at in done) / RATE / (seconds - 1.0)
+
+
+async def fairness(make: Callable[[int], Acquire], callers: int = 200) -> tuple[float, float]:
+    """The part of the callers that a later one overtakes, and the milliseconds by which gaps miss even spacing."""
+    acquire, went = make(RATE), list[tuple[float, int]]()
+
+    async def call(number: int) -> None:
+        await acquire("key")
+        went.append((time.monotonic(), number))
+
+    await asyncio.gather(*[call(number) for number in range(callers)])
+    overtaken = sum(number < max(before for _, before in went[: at + 1]) for at, (_, number) in enumerate(went))
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(went)]
+    return overtaken / callers, sum(abs(gap - 1 / RATE) for gap in gaps) / len(gaps) * 1000
+
+
+async def wake_ups(make: Callable[[int], Acquire], callers: int = 200) -> float:
+    """CPU time of a call that waits among many, in microseconds: whoever polls or wakes everybody pays for it."""
+    acquire = make(RATE)
+    start = time.process_time()
+    await asyncio.gather(*[acquire("key") for _ in range(callers)])
+    return (time.process_time() - start) / callers * 1e6
+
+
+HEADS = ("", "CPU µs a call", "CPU µs, 200 waiting", "quota used by the patient", "overtaken", "ms off even gaps")
+
+
+async def row(name: str) -> list[str]:
+    """The figures of one peer."""
+    make = PEERS[name]
+    shown = [await _within(cost(make), "{:.1f}"), await _within(wake_ups(make), "{:.0f}")]
+    shown.append(await _within(goodput(make), "{:.2f}"))
+    return [name, *shown, *(await _within(fairness(make), "{0[0]:.2f} {0[1]:.2f}")).split(" ", 1)]
+
+
+async def _within(measure: Awaitable[Any], form: str) -> str:
+    try:
+        async with asyncio.timeout(WITHIN):
+            return form.format(await measure)
+    except TimeoutError:
+        return f">{WITHIN:.0f}s >{WITHIN:.0f}s" if "[" in form else f">{WITHIN:.0f}s"
+
+
+def main() -> None:
+    lines = [HEADS, ["---", *["---:"] * (len(HEADS) - 1)]]
+    for name in PEERS:
+        try:
+            lines.append(asyncio.run(row(name)))
+        except Exception as error:  # noqa: BLE001  # a peer that breaks is told, and the others go on
+            lines.append([name, f"{type(error).__name__}: {error}"[:100], *[""] * (len(HEADS) - 2)])
+        print(*lines[-1], sep="  ", flush=True)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    (ROOT / "benchmarks" / "results" / "outbound.md").write_text(f"# The way out\n\n{table}\n")
+    print(f"\n{table}")
+
+
+if __name__ == "__main__":
+    main()
