@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,8 @@ def make():
 
 class Holder:
     app = app
+
+covered = RateLimitMiddleware(app, "1/s")
 """
 
 TABLE = """\
@@ -53,54 +57,77 @@ WEBSOCKET  /ws                NONE
 """
 
 
+@dataclass
+class Run:
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with an app in it."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with an app in it, of which nothing stays imported."""
     (tmp_path / "main.py").write_text(APP, "utf-8")
-    return tmp_path
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    known = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - known:
+        if name == "main":
+            del sys.modules[name]
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command as it is run from a shell, in that folder."""
-    command = (sys.executable, "-W", "error", "-m", "asgi_ratelimit", *arguments)
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
+    """Run the command in that folder."""
+
+    def run(*arguments: str) -> Run:
+        code = main(arguments)
+        return Run(code, *capsys.readouterr())
+
+    return run
 
 
-def test_routes_are_listed(folder: Path) -> None:
+def test_routes_are_listed(run: Callable[..., Run]) -> None:
     """With their limits, and what has none."""
-    done = run(folder, "routes", "main:app")
-    assert (done.returncode, done.stdout, done.stderr) == (0, TABLE, "")
+    assert run("routes", "main:app") == Run(0, TABLE, "")
 
 
-def test_a_route_without_a_limit_fails_on_request(folder: Path) -> None:
+def test_a_route_without_a_limit_fails_on_request(run: Callable[..., Run]) -> None:
     """It is named; all others are still listed."""
-    done = run(folder, "routes", "main:app", "--require")
-    assert (done.returncode, done.stdout) == (1, TABLE)
-    assert done.stderr == "error: without a limit: /login, /login, /ws\n"
+    assert run("routes", "main:app", "--require") == Run(1, TABLE, "error: without a limit: /login, /login, /ws\n")
 
 
-def test_an_app_that_is_covered_passes(folder: Path) -> None:
+def test_an_app_that_is_covered_passes(run: Callable[..., Run]) -> None:
     """In a pipeline, say."""
-    (folder / "covered.py").write_text(
-        "from main import *\nfrom asgi_ratelimit import *\napp = RateLimitMiddleware(app, '1/s')"
-    )
-    assert run(folder, "routes", "covered:app", "--require").returncode == 0
+    assert run("routes", "main:covered", "--require").code == 0
 
 
 @pytest.mark.parametrize("where", [("main:Holder.app",), ("main:make", "--factory")], ids=["nested", "factory"])
-def test_an_app_may_be_anywhere(folder: Path, where: tuple[str, ...]) -> None:
+def test_an_app_may_be_anywhere(
+    where: tuple[str, ...], folder: Path, run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In an attribute of an attribute, or made by a function; in another folder."""
-    done = run(folder.parent, "routes", *where, "--app-dir", str(folder))
-    assert (done.returncode, done.stdout) == (0, TABLE)
+    monkeypatch.chdir(folder.parent)
+    assert run("routes", *where, "--app-dir", str(folder)) == Run(0, TABLE, "")
 
 
 @pytest.mark.parametrize("where", ["main", "main:", ":app", "nowhere:app", "main:nothing"])
-def test_an_app_that_is_not_there(folder: Path, where: str) -> None:
+def test_an_app_that_is_not_there(where: str, run: Callable[..., Run]) -> None:
     """The error quotes what was asked for, and shows a right one."""
-    done = run(folder, "routes", where)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: no app at {where!r}: ")
-    assert done.stderr.endswith("asgi-ratelimit routes main:app\n")
+    done = run("routes", where)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: no app at {where!r}: ")
+    assert done.err.endswith("asgi-ratelimit routes main:app\n")
+
+
+def test_it_is_run_as_a_module(folder: Path) -> None:
+    """By Python, and nothing warns."""
+    command = (sys.executable, "-W", "error", "-m", "asgi_ratelimit", "routes", "main:app", "--require")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, TABLE)
 
 
 def test_it_is_installed_as_a_command(folder: Path) -> None:
