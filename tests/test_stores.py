@@ -126,6 +126,11 @@ async def test_the_takes_of_one_call_see_each_other(store: Store) -> None:
     assert [decision.remaining for decision in decisions] == [2, 2, 0, 0]
 
 
+async def test_a_call_without_takes_is_answered_with_nothing(store: Store) -> None:
+    """There is nothing to decide."""
+    assert await store.take([]) == []
+
+
 async def test_a_peek_takes_nothing(store: Store) -> None:
     """However often, for a cost that fits and for one that does not."""
     assert [(await peek(store, Charge(THREE, "key", 2))).allowed for _ in range(5)] == [True] * 5

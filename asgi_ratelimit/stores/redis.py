@@ -63,7 +63,7 @@ class RedisStore:
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order, by a call to Redis that carries those of others, too."""
-        if len(takes) > 1:
+        if len(takes) != 1:
             return await self._take_in_order(takes)
         denied = self._denials.find(takes[0])
         return [denied if denied is not None else await self._ask(takes[0])]
