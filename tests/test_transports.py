@@ -57,8 +57,12 @@ class Service:
         if isinstance(answer, Exception):
             raise answer
         status, headers = answer if isinstance(answer, tuple) else (answer, {})
-        body = self.body if isinstance(self.body, str) else self.body()
-        return self.module.Response(status, headers=headers, content=body)
+        if isinstance(self.body, str):
+            return self.module.Response(status, headers=headers, content=self.body)
+        return self.module.Response(status, headers=headers, **self._streamed(self.body()))
+
+    def _streamed(self, body: Any) -> dict[str, Any]:
+        return {"stream": body} if isinstance(body, Held) else {"content": body}
 
 
 class Client:
@@ -384,6 +388,48 @@ def test_a_cancelled_request_gives_its_slot_back(module: Any) -> None:
     client.clock.run(main())
     assert client.service.times == [0.0, 0.1, 0.2]
     assert len(transport._way._gates) == 0
+
+
+class Held:
+    """A body that says whether it was closed."""
+
+    closed = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return async_streamed()
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class OutOfReach(MemoryStore):
+    """A store that is told of a pause, and never answers."""
+
+    async def take(self, takes: Any) -> Any:
+        if takes[0].best_effort:
+            await asyncio.sleep(3600)
+        return await super().take(takes)
+
+
+def test_an_answer_is_closed_whatever_happens_before_it_is_there(module: Any) -> None:
+    """Its request is cancelled while the store is told of the pause; its connection must not be lost."""
+    client = Client(module, True)
+    client.store = OutOfReach(clock=client.clock)
+    client.service.answers = [LATER]
+    base = module.AsyncByteStream
+    held = type("Stream", (Held, base), {})()
+    client.service.body = lambda: held
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=client.transport(concurrency=1)) as paced:
+            request = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(1)
+            request.cancel()
+            await asyncio.wait([request])
+            assert request.cancelled()
+
+    client.clock.run(main())
+    assert held.closed
 
 
 # What it is made of

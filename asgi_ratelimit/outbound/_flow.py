@@ -65,9 +65,12 @@ class Way:
                 waited_us += yield from self._wait(terms)
                 response = yield Send(self._transport, request)
                 attempts += 1
-                if not (yield from self._another(request, response, terms, attempts)):
+                backoff_us = yield from self._heed(request, response, terms, attempts)
+                if backoff_us is None:
                     return Sent(response, attempts, waited_us / SECOND_US)
                 yield Discard(response)
+                yield from sleep(self.turns.clock, backoff_us)
+                waited_us += backoff_us
         except BaseException:
             self.leave(terms)
             raise
@@ -104,19 +107,25 @@ class Way:
             if paused_us <= 0.0:
                 return self.turns.now_us() - started_us
 
-    def _another(self, request: Any, response: Any, terms: Terms, attempts: int) -> Flow[bool]:
-        """Heed what an answer asks for, and say whether to send the request again."""
-        pause = pause_of(response.status_code, response.headers, self._unix_time())
-        wait_us = FIRST_BACKOFF_US * 2 ** (attempts - 1) if pause is None else pause * SECOND_US
-        if pause is not None:
-            yield from self._pause(terms.key, pause)
+    def _heed(self, request: Any, response: Any, terms: Terms, attempts: int) -> Flow[float | None]:
+        """Do what an answer asks for; the microseconds to back off before another try, ``None`` if there is to be none.
+
+        After a pause, those are 0: it is waited for like any other. Whatever is raised, the answer is closed.
+        """
+        try:
+            pause = pause_of(response.status_code, response.headers, self._unix_time())
+            if pause is not None:
+                yield from self._pause(terms.key, pause)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield Discard(response, read=False)
+            raise
         if response.status_code not in THROTTLED or attempts > self._retries or not _can_be_sent_again(request):
-            return False
-        if self.turns.now_us() + wait_us > terms.deadline_us:
-            return False
-        if pause is None:
-            yield from sleep(self.turns.clock, wait_us)
-        return True
+            return None
+        backoff_us = FIRST_BACKOFF_US * 2 ** (attempts - 1) if pause is None else 0.0
+        wait_us = backoff_us if pause is None else pause * SECOND_US
+        return None if self.turns.now_us() + wait_us > terms.deadline_us else backoff_us
 
     def _pause(self, key: str, seconds: float) -> Flow[None]:
         now_us = self.turns.now_us()
@@ -159,20 +168,21 @@ class Send:
 
 @dataclass(slots=True)
 class Discard:
-    """Be done with an answer; where little is left to read, its connection is kept."""
+    """Be done with an answer; where little is left to ``read``, its connection is kept."""
 
     response: Any
+    read: bool = True
 
     async def in_task(self) -> None:
-        if self._is_small():
+        if self._is_worth_reading():
             await self.response.aread()
         await self.response.aclose()
 
     def in_thread(self) -> None:
-        if self._is_small():
+        if self._is_worth_reading():
             self.response.read()
         self.response.close()
 
-    def _is_small(self) -> bool:
+    def _is_worth_reading(self) -> bool:
         length = self.response.headers.get("content-length", "")
-        return length.isdecimal() and int(length) <= SMALL
+        return self.read and length.isdecimal() and int(length) <= SMALL
