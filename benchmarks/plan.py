@@ -1,4 +1,4 @@
-"""How long each part may take: all of it under fifteen minutes, or under two."""
+"""How long each part may take: all of it under fifteen minutes, or about two."""
 
 from __future__ import annotations
 
