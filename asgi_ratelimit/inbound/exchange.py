@@ -43,7 +43,8 @@ class Exchange:
     def __call__(self, message: Message) -> Awaitable[None]:
         if not self.started and message["type"] in _STARTS:
             self.started = True
-            told, dialect = self.told, self.gate.dialect
+            told = self.decisions if self._told is None else self._told
+            dialect = self.gate.dialect
             if told and dialect is not None:
                 message = {**message, "headers": [*message.get("headers", ()), *dialect(told)]}
         return self._send(message)  # type: ignore[misc]  # without a send nobody calls

@@ -57,8 +57,10 @@ class Refusal:
             return
         own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
-            problem = _problem(violated(told), is_blocked(decision))
-            await _send_problem(problem, self._retry_after(decision), scope, send)
+            status, body, headers = _problem(violated(told), is_blocked(decision))
+            start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
+            await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
+            await send({"type": rest, "body": body})
         else:
             await own(scope, receive, _adding(self._retry_after(decision), send))
 

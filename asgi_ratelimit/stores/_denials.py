@@ -7,7 +7,6 @@ most, so that a reset or a raised limit is seen.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import repeat
@@ -41,20 +40,27 @@ class Denials:
         """The refusal of ``take``, if that is certain without asking the store."""
         if not self._denied:
             return None
-        now, states, ahead = self.now_us(), [], -math.inf
-        for charge in take.charges:
-            denied = self._denied.get(charge.bucket)
+        now = self.now_us()
+        if take.is_simple:
+            denied = self._known(take.charges[0], now)
             if denied is None:
                 return None
-            quota, state, asked_us, ahead_us = denied
-            if not 0 <= now - asked_us < LONGEST_US or (quota is not charge.quota and quota != charge.quota):
-                return None
-            states.append(state)
-            if ahead_us > ahead:  # by the clock that is furthest ahead, we never refuse too long
-                ahead = ahead_us
-        then = float(int(now + ahead))
-        decision = decide_simple(take, states[0], then)[0] if take.is_simple else decide(take, states, then)[0]
+            decision, _ = decide_simple(take, denied[1], float(int(now + denied[3])))
+            return None if decision.allowed else decision
+        found = [self._known(charge, now) for charge in take.charges]
+        all_denied = [denied for denied in found if denied is not None]
+        if len(all_denied) < len(found):
+            return None
+        ahead = max([denied[3] for denied in all_denied])  # by the clock that is furthest ahead, never too long
+        decision, _ = decide(take, [denied[1] for denied in all_denied], float(int(now + ahead)))
         return None if decision.allowed else decision
+
+    def _known(self, charge: Charge, now: float) -> Denied | None:
+        """What refused this charge, if that is not too long ago."""
+        denied = self._denied.get(charge.bucket)
+        if denied is None or not 0 <= now - denied[2] < LONGEST_US:
+            return None
+        return denied if denied[0] is charge.quota or denied[0] == charge.quota else None
 
     def note(self, decision: Decision, asked_us: float) -> None:
         """Remember a decision, if it is a refusal, that was asked for at ``asked_us`` by our clock.
