@@ -1,7 +1,8 @@
 """The way out, side by side: what a call costs, what impatient callers leave to the others, and who is overtaken.
 
-``scripts/bench outbound`` prints a table and writes it to ``benchmarks/results/outbound.md``. All is in memory and on one event loop, because not all peers have
-more. Each peer is set up for even spacing, or for as small a burst as it can have.
+``scripts/bench outbound`` prints a table and writes it to ``benchmarks/results/outbound.md``. All is in memory and on
+one event loop, because not all peers have more. Each peer is set up for even spacing, or for as small a burst as it can
+have.
 """
 
 from __future__ import annotations
