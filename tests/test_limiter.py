@@ -341,3 +341,13 @@ def test_a_forked_child_goes_on(redis_url: str, url: str | None, remaining: list
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(map(int, done.stdout.split())) == remaining
+
+
+async def test_a_decision_is_settled_once(store: Store) -> None:
+    """Even at the very cost that it was charged, which leaves no mark in the store."""
+    limiter = Limiter("100/hour", store=store)
+    decision = await limiter.rate_limit("key", 5)
+    await limiter.settle(decision, 5)
+    await limiter.settle(decision, 50)
+    await limiter.refund(decision)
+    assert (await limiter.peek("key")).remaining == 95

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Sequence
 
-from ..algorithms import settlement_of
 from ..clock import time_of
 from ..decision import Decision, Take
 from ..quotas import SECOND_US
-from ..stores import Store
+from ..stores import Store, settle
 from .alarms import Alarm
 from .own_keys import OwnKeys, own_part, refused, too_far
 from .queues import Slot
@@ -68,10 +67,7 @@ class Turns:
                 await self._give_back(spare)
 
     async def _give_back(self, decision: Decision) -> None:
-        settlement = settlement_of(decision, [0.0] * len(decision.states))
-        if settlement is not None and not decision.settled:
-            await self.store.settle(settlement)
-            decision.settled = True
+        await settle(self.store, decision, [0.0] * len(decision.states))
 
     def _sleep(self, queue: Hashable, take: Take, decision: Decision) -> Flow[Decision]:
         alarm: Alarm = yield NewAlarm(self.clock)

@@ -11,8 +11,8 @@ from starlette.types import Message, Scope, Send
 
 from ..decision import Decision
 from ..errors import StoreError
-from ..stores import Store
-from .gate import Gate, settle
+from ..stores import Store, settle
+from .gate import Gate
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the exchange of a request is found in its scope."""

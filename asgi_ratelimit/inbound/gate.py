@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..algorithms import settlement_of
 from ..decision import Decision, Take
 from ..headers import Dialect
 from ..hooks import Hooks
@@ -49,13 +48,3 @@ class Gate:
             for decision in (*enforced, *shadows):
                 self.hooks(self.name, decision)
         return enforced
-
-
-async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:
-    """Make a decision come to the ``actual`` cost of each of its charges, once. May raise ``StoreError``."""
-    if decision.settled:
-        return
-    settlement = settlement_of(decision, actual)
-    if settlement is not None:
-        await store.settle(settlement)
-    decision.settled = True

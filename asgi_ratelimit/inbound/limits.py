@@ -11,9 +11,8 @@ from starlette.requests import HTTPConnection
 
 from ..decision import Charge, Decision, Take, checked_cost
 from ..errors import ConfigurationError
-from ..stores import Store
+from ..stores import Store, settle
 from .exchange import Exchange, exchange_of
-from .gate import settle
 from .refused import RateLimited
 
 

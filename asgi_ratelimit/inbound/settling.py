@@ -15,8 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, checked_cost
 from ..errors import StoreError
-from ..stores import Store
-from .gate import settle
+from ..stores import Store, settle
 from .lines import Bill, Due
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import repeat
 from types import TracebackType
 
 from .._keys import DEFAULT_NAME
-from ..algorithms import settlement_of, waiting
+from ..algorithms import waiting
 from ..decision import Charge, Decision, Take
 from ..quota_text import QuotaLike, as_quotas
-from ..stores import MemoryStore, Store, open_store
+from ..stores import MemoryStore, Store, open_store, settle
 from ._bill import Cost, Key, charged, charges_of, checked_name, costs_of
 from ._spending import Spending
 from ._tickets import Ticket, late_by, on_time
@@ -64,7 +64,7 @@ class Limiter:
         given = most if cost is None else costs_of(decision, cost, [0.0] * len(most))
         if any(units > had for units, had in zip(given, most)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {most!r}")
-        await self._settle(decision, [had - units for units, had in zip(given, most)])
+        await settle(self.store, decision, [had - units for units, had in zip(given, most)])
 
     async def settle(self, decision: Decision, actual: Cost) -> None:
         """Make a decision's charges come to ``actual`` units, known only afterwards.
@@ -72,14 +72,14 @@ class Limiter:
         Less than charged is refunded. More is owed: it is charged although it does not fit, and is paid back before
         anyone else goes. A decision is settled once; where the store is out, when that is back.
         """
-        await self._settle(decision, costs_of(decision, actual, charged(decision)))
+        await settle(self.store, decision, costs_of(decision, actual, charged(decision)))
 
     async def cancel(self, booked: Decision | Ticket) -> None:
         """Give back a slot that was booked: the queue's end moves up, or the next caller that fits takes it."""
         if isinstance(booked, Ticket):
             await self.store.settle(booked.cancellation(self.quotas, self.name))
         else:
-            await self._settle(booked, [0.0] * len(booked.states))
+            await settle(self.store, booked, [0.0] * len(booked.states))
 
     async def waiting(self, key: Key) -> float:
         """The units that are booked under a key, and whose time has not come yet.
@@ -147,14 +147,6 @@ class Limiter:
 
     async def _take(self, take: Take) -> Decision:
         return (await self.store.take((take,)))[0]
-
-    async def _settle(self, decision: Decision, actual: Sequence[float]) -> None:
-        if decision.settled:
-            return
-        settlement = settlement_of(decision, actual)
-        if settlement is not None:
-            await self.store.settle(settlement)
-        decision.settled = True
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """What a request comes to: the charges that every verb with a key and a cost takes.

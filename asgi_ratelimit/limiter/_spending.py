@@ -7,9 +7,8 @@ from types import TracebackType
 
 from .._pacing import Flow, Turns, run_async, run_sync
 from .._pacing.steps import GiveBack
-from ..algorithms import settlement_of
 from ..decision import Decision, Take
-from ..stores import Store
+from ..stores import Store, settle
 from ._bill import Cost, charged, costs_of
 
 
@@ -62,9 +61,5 @@ class Spending:
 
     def _settle(self) -> Flow[None]:
         spent = self._spent.pop()
-        if spent.decision.settled or spent.actual == charged(spent.decision):
-            return
-        settlement = settlement_of(spent.decision, spent.actual)
-        if settlement is not None:
-            spent.decision.settled = True
-            yield GiveBack(self._store, self._store.settle(settlement))
+        if spent.actual != charged(spent.decision):
+            yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))

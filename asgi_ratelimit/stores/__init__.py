@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..algorithms import settlement_of
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
 from ._sources import SCHEMES
 from .memory import MemoryStore
 from .redis import RedisStore
 
-__all__ = ["MemoryStore", "RedisStore", "Store", "open_store"]
+__all__ = ["MemoryStore", "RedisStore", "Store", "open_store", "settle"]
 
 
 class Store(Protocol):
@@ -58,3 +59,16 @@ def open_store(url: str, **options: Any) -> Store:
         '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
         '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )
+
+
+async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:
+    """Make a decision come to the ``actual`` cost of each of its charges, once: a second time does nothing.
+
+    May raise ``StoreError``; then it may be tried again.
+    """
+    if decision.settled:
+        return
+    settlement = settlement_of(decision, actual)
+    if settlement is not None:
+        await store.settle(settlement)
+    decision.settled = True
