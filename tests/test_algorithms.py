@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State, decide, foresee
-from asgi_ratelimit.algorithms.takes import States, known
+from asgi_ratelimit.algorithms._kinds import States, known
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.strategies import WAITS, costs, quotas, steps_us, token_buckets

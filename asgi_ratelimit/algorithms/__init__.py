@@ -1,6 +1,7 @@
 """The arithmetic of admission: pure functions of a quota, a state, the time and a cost.
 
-One module for each kind of quota, all with the same functions, and ``takes`` for what a request asks of several.
+One module for each kind of quota, all with the same functions; ``takes`` for what a request asks of several, and
+``settlements`` for what becomes of it.
 No ``await``, no clock, no lock, no logging in this package. ``stores/rate_limit.lua`` has the same functions under the
 same names in the same order, with the same operations on doubles, so that both give answers equal to the bit.
 
@@ -14,8 +15,10 @@ a bucket that was never used:
 * ``ids``: the last few settlements, so that none is carried out twice.
 """
 
+from ._kinds import reset_us, share, used, waiting
 from ._state import MAX_HOLES, NEVER_US, State
-from .takes import decide, decide_simple, foresee, reset_us, settle, settlement_of, share, used, waiting
+from .settlements import settle, settlement_of
+from .takes import decide, decide_simple, foresee
 
 __all__ = [
     "MAX_HOLES",

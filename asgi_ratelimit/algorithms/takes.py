@@ -1,106 +1,16 @@
-"""What a request asks of all its buckets at once: decide, foresee, settle."""
+"""What a request asks of all its buckets at once: decide, foresee."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
-from typing import Protocol, TypeAlias
 
-from ..decision import Charge, Decision, QuotaState, SettledCharge, Settlement, Take
-from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
-from . import fixed_window, rolling_window, token_bucket
+from ..decision import Charge, Decision, QuotaState, Take
+from ..quotas import SECOND_US, Quota, TokenBucket
+from . import token_bucket
+from ._kinds import ALGORITHMS, States, known
 from ._state import State
-
-MAX_IDS = 8
-"""How many settlements a bucket remembers."""
-
-
-class Algorithm(Protocol):
-    """The functions that the module of each kind of quota has; see there."""
-
-    def fresh(self, now: float) -> State: ...
-    def healed(self, quota: Quota, state: State, now: float) -> State: ...
-    def wait(self, quota: Quota, state: State, now: float, cost: float, soonest: float = 0.0) -> float: ...
-    def book(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> State: ...
-    def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> float: ...
-    def give_back(
-        self, quota: Quota, state: State, now: float, since: float, at: float, cost: float, units: float
-    ) -> State: ...
-    def owe(self, quota: Quota, state: State, now: float, units: float) -> State: ...
-    def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
-    def left(self, quota: Quota, state: State, now: float) -> float: ...
-    def outlook(self, quota: Quota, state: State, now: float) -> tuple[float, float, float]: ...
-    def waiting(self, quota: Quota, state: State, now: float) -> float: ...
-    def share(self, state: State, replicas: float) -> State: ...
-    def booked(self, quota: Quota, state: State, now: float) -> float: ...
-
-
-_ALGORITHMS: dict[type, Algorithm] = {
-    TokenBucket: token_bucket,  # type: ignore[dict-item]  # each module knows its own kind of quota only
-    FixedWindow: fixed_window,  # type: ignore[dict-item]
-    RollingWindow: rolling_window,  # type: ignore[dict-item]
-}
-
-States: TypeAlias = Sequence[State | None]
-
-
-def known(quota: Quota, state: State | None, now: float) -> State:
-    """The state to reckon with: where the clock fell back by more than a period, it was last changed now.
-
-    A smaller step back is left alone and drains nothing, so that it neither gives units nor locks anyone out.
-    """
-    if state is None:
-        return _ALGORITHMS[type(quota)].fresh(now)
-    if now < state[1] - quota.period_us:
-        return _ALGORITHMS[type(quota)].healed(quota, state, now)
-    return state
-
-
-def reset_us(quota: Quota, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    return _ALGORITHMS[type(quota)].reset_us(quota, state, now)
-
-
-def used(quota: Quota, state: State, now: float) -> float:
-    """The units that count now, or will: those that were booked ahead are among them."""
-    return _ALGORITHMS[type(quota)].booked(quota, state, now)
-
-
-def waiting(quota: Quota, state: State, now: float) -> float:
-    """The units that are booked, and whose time has not come yet."""
-    return _ALGORITHMS[type(quota)].waiting(quota, state, now)
-
-
-def share(quota: Quota, state: State, replicas: float) -> State:
-    """One replica's part of what was used of a quota; what was given back of it is forgotten."""
-    return _ALGORITHMS[type(quota)].share(state, replicas)
-
-
-def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
-    """What it takes to settle a decision at the ``actual`` cost of each charge; ``None`` where nothing was booked."""
-    if decision.take is None or decision.before is None or not decision.allowed:
-        return None
-    delay_us = float(round(decision.delay * SECOND_US))
-    times = decision.times_us or repeat(decision.now_us)
-    lines = []
-    for charge, state, used, now in zip(decision.take.charges, decision.before, actual, times):
-        booked = replace(charge, cost=decision.granted) if decision.take.best_effort else charge
-        at = _ALGORITHMS[type(charge.quota)].place(charge.quota, state, now, booked.cost, delay_us)
-        line = SettledCharge(booked, max(now, state[1]), state[2], at, used)
-        if used == 0:
-            line.before = state
-            line.after = _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, booked.cost, delay_us)
-        lines.append(line)
-    return Settlement(_identity(decision), tuple(lines), decision.degraded)
-
-
-def _identity(decision: Decision) -> float:
-    """A number that marks a decision and its copies: what it found, and when, no other decision has found alike."""
-    found = [part for state in decision.before or () for part in state[1:]]
-    cores = [state[0] for state in decision.before or ()]
-    return float(hash((decision.now_us, decision.delay, tuple(cores), tuple(found))) % 2**53)
 
 
 def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State | None]]:
@@ -122,7 +32,7 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     if longest > take.max_wait_us or longest == math.inf:
         return _refusal(take, before, waits, longest, now), list(map(_moved, states, before))
     after = [
-        _ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, charge.cost, longest)
+        ALGORITHMS[type(charge.quota)].book(charge.quota, state, now, charge.cost, longest)
         for charge, state in zip(charges, before)
     ]
     return _grant(take, charges[0].cost, before, after, longest, now), [*after]
@@ -158,7 +68,7 @@ def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decisio
         refused = None if take.max_wait_us else token_bucket.refuse_at_once(quota, state, now, charge.cost)
         if refused is not None:
             return _refusal_at_once(take, state, now, *refused), None if state is stored else _moved(stored, state)
-    algorithm = _ALGORITHMS[type(quota)]
+    algorithm = ALGORITHMS[type(quota)]
     if charge.cost > quota.most and not take.max_wait_us:
         wait_us = math.inf
     else:
@@ -199,35 +109,6 @@ def foresee(take: Take, states: States, now: float) -> Decision:
     return _grant(take, charges[0].cost, before, before, longest, now)
 
 
-def settle(settlement: Settlement, states: States, now: float) -> list[State | None]:
-    """The new states of a settlement's buckets, ``None`` where nothing is written.
-
-    What was too much goes back to where it was booked, what was too little is owed. Nothing is done twice, nor for
-    a bucket that was made anew since.
-    """
-    return [_settled(settlement.id, line, state, now) for line, state in zip(settlement.lines, states)]
-
-
-def _settled(identity: float, line: SettledCharge, stored: State | None, now: float) -> State | None:
-    quota, units = line.charge.quota, line.charge.cost - line.actual
-    algorithm = _ALGORITHMS[type(quota)]
-    if units == 0.0 or (stored is None and units > 0.0):
-        return None
-    state = known(quota, stored, now)
-    if identity in state[4]:
-        return None
-    if line.after is not None and line.before is not None and state[:4] == line.after[:4]:
-        state = (*line.before[:4], state[4])  # nothing has happened since: it is as if it had never been booked
-    elif units < 0.0:
-        state = algorithm.owe(quota, state, now, -units)
-    elif state[2] == line.era and line.since_us <= state[1]:
-        state = algorithm.give_back(quota, state, now, line.since_us, line.place, line.charge.cost, units)
-    else:
-        return None
-    core, last, era, holes, ids = state
-    return (core, last, era, holes, (*ids, identity)[-MAX_IDS:])
-
-
 def _ask(take: Take, charges: Sequence[Charge], before: list[State], now: float) -> tuple[list[float], float]:
     """Each charge's own wait, and the least wait at which all of them conform."""
     waits, longest, holes = [], 0.0, False
@@ -236,7 +117,7 @@ def _ask(take: Take, charges: Sequence[Charge], before: list[State], now: float)
         if charge.cost > quota.most and not take.max_wait_us:
             own = math.inf  # when pacing, a token bucket lets such a cost wait until it is empty
         else:
-            own = _ALGORITHMS[type(quota)].wait(quota, state, now, charge.cost)
+            own = ALGORITHMS[type(quota)].wait(quota, state, now, charge.cost)
         waits.append(own)
         if own > longest:
             longest = own
@@ -253,7 +134,7 @@ def _agreed(charges: Sequence[Charge], before: list[State], now: float, longest:
     while soonest < longest:
         soonest = longest
         for charge, state in zip(charges, before):
-            longest = _ALGORITHMS[type(charge.quota)].wait(charge.quota, state, now, charge.cost, longest)
+            longest = ALGORITHMS[type(charge.quota)].wait(charge.quota, state, now, charge.cost, longest)
     return longest
 
 
@@ -272,7 +153,7 @@ def _at(charges: Sequence[Charge], cost: float) -> tuple[Charge, ...]:
 
 
 def _left(quota: Quota, state: State, now: float) -> int:
-    return int(_ALGORITHMS[type(quota)].left(quota, state, now))
+    return int(ALGORITHMS[type(quota)].left(quota, state, now))
 
 
 def _moved(stored: State | None, state: State) -> State | None:
@@ -347,5 +228,5 @@ def _retry_after(state: QuotaState) -> float:
 
 
 def _quota_state(quota: Quota, state: State, now: float, retry_us: float) -> QuotaState:
-    left, more_us, reset = _ALGORITHMS[type(quota)].outlook(quota, state, now)
+    left, more_us, reset = ALGORITHMS[type(quota)].outlook(quota, state, now)
     return QuotaState(quota, retry_us == 0.0, int(left), retry_us / SECOND_US, reset / SECOND_US, more_us / SECOND_US)
