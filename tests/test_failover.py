@@ -19,7 +19,7 @@ QUOTA = TokenBucket(20, 3600)
 
 async def ask(failover: Failover, *charges: Charge, max_wait: float = 0.0) -> Decision:
     failover.out(StoreTimeout("too late"))
-    return await failover.decide(Take(charges, max_wait))
+    return failover.decide(Take(charges, max_wait))
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,17 @@ class Far:
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.closed = 0
-        self.group: GroupCommit[int, str] = GroupCommit(self._send, self._close)
+        self.spare: dict[int, str] = {}
+        self.group: GroupCommit[int, str] = GroupCommit(self._send, self._without, self._close)
 
     def _send(self, items: list[int], submitted: float, tell: Tell[str]) -> None:
         self.calls.append(Call(items, submitted, tell))
         self.calls[-1].answer.add_done_callback(lambda answer: tell(answer.exception() or answer.result()))
+
+    def _without(self, item: int, error: Exception) -> str:
+        if item in self.spare:
+            return self.spare.pop(item)
+        raise error
 
     async def _close(self) -> None:
         self.closed += 1
@@ -189,6 +195,18 @@ async def test_what_is_told_twice_is_told_once(again: Sequence[str] | Exception)
     await settle_down()
     far.calls[2].succeed()
     assert await told(first, second, third) == ["result of 0", "result of 1", "result of 2"]
+
+
+async def test_who_fails_may_have_another_result() -> None:
+    """Each is asked for by itself, and only where somebody still waits for it."""
+    far = Far()
+    results = [far.group.submit(number) for number in range(4)]
+    far.spare = {1: "spare", 2: "nobody's"}
+    await settle_down()
+    results[2].cancel()
+    far.calls[0].fail(OSError("lost"))
+    assert [str(each) for each in await told(*results)] == ["lost", "spare", "", "lost"]
+    assert far.spare == {2: "nobody's"}
 
 
 async def test_a_result_that_is_an_error_is_its_callers_own() -> None:

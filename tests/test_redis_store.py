@@ -24,7 +24,7 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.stores import RedisStore, _breaker, _denials
 from tests.redis_server import RedisServer
 from tests.server import HOST, ROOT
 
@@ -549,4 +549,29 @@ async def test_takes_are_answered_in_their_order(redis_url: str) -> None:
     takes = [Take((Charge(QUOTA, f"key {number}", number),)) for number in range(1, 12)]
     store = RedisStore(redis_url, timeout=PATIENT)
     assert [decision.take for decision in await store.take(takes)] == takes
+    await store.aclose()
+
+
+# Without a coroutine
+
+
+async def test_what_is_known_here_needs_no_waiting(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the store has to say is awaited; a refusal that is remembered is there at once, as all is in an outage."""
+    monkeypatch.setattr(_denials, "LONGEST_US", math.inf)
+    monkeypatch.setattr(_breaker, "PROBE_EVERY_US", math.inf)
+    store = RedisStore(server.url, timeout=PATIENT)
+
+    def take(cost: float) -> Any:
+        return store.take_soon([Take((Charge(QUOTA, "key", cost),))])
+
+    assert [(decision.allowed, decision.remaining) for decision in await take(10)] == [(True, 0)]
+    (refused,) = await take(1)
+    assert not refused.allowed
+    (again,) = take(1)
+    assert (again.allowed, again.degraded) == (False, False)
+    await store.reset([Charge(QUOTA, "key")])
+    server.stop()
+    (degraded,) = await take(1)
+    (at_once,) = take(1)
+    assert (degraded.degraded, at_once.degraded) == (True, True)
     await store.aclose()

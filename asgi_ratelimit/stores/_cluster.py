@@ -17,7 +17,7 @@ from ..decision import Charge, Decision, Take
 from ..errors import StoreError, StoreTimeout, StoreUnavailable
 from . import _wire
 from ._breaker import Breaker
-from ._lane import Answer, Shared
+from ._lane import Shared
 from ._link import Link
 from ._node import Node
 from ._slots import Owners, Part, joined, latest_us, no_sooner, owners_in, slot_of, split, together
@@ -42,7 +42,14 @@ class ClusterLanes:
         self._breaker = Breaker(monotonic_us, shared.timeout * 1e6)
         self._inquiry: asyncio.Task[None] | None = None
 
-    async def submit(self, action: _wire.Action) -> Answer:
+    async def take(self, take: Take) -> list[Decision]:
+        """The decision of one take, whatever happens to the store."""
+        try:
+            return [cast("Decision", await self.submit(take))]
+        except StoreError:  # it is told once for all who wait, where it came from
+            return [self._shared.failover.decide(take)]
+
+    async def submit(self, action: _wire.Action) -> Decision | None:
         """What comes of ``action``: in one call where all its keys are in one slot. Raises ``StoreError``."""
         parts = split(action)
         if len(parts) == 1:
@@ -112,11 +119,12 @@ class ClusterLanes:
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
         await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # what is out keeps what it has
 
-    async def _answers(self, parts: Sequence[Part]) -> list[Answer]:
+    async def _answers(self, parts: Sequence[Part]) -> list[Decision | None]:
         return list(await asyncio.gather(*map(self._answer, parts)))
 
-    async def _answer(self, part: Part) -> Answer:
-        return await (await self._node(part.slot)).send(part.action)
+    async def _answer(self, part: Part) -> Decision | None:
+        answer = await (await self._node(part.slot)).send(part.action)
+        return cast("Decision | None", answer[0] if isinstance(answer, list) else answer)
 
     async def _node(self, slot: int) -> Node:
         """The way to the primary of a slot. While that does not answer, it is asked whether another one took over."""

@@ -74,11 +74,11 @@ class Failover:
                 "the rate limit store%s is out, deciding by on_error=%r: %s", _at(where), self._on_error, error
             )
 
-    async def decide(self, take: Take) -> Decision:
+    def decide(self, take: Take) -> Decision:
         """A decision in place of that which the store cannot make."""
         on_error = take.on_error or self._on_error
         if on_error == "local":
-            return await self._decide_here(take)
+            return self._decide_here(take)
         decision = foresee(take, [None] * len(take.charges), float(self._clock.now_us()))
         if on_error == "allow":
             decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
@@ -90,14 +90,14 @@ class Failover:
         """Settle what was decided here."""
         await self._local.settle(settlement)
 
-    async def _decide_here(self, take: Take) -> Decision:
+    def _decide_here(self, take: Take) -> Decision:
         whole = take.charges
         if self._replicas > 1:
             charges = tuple([replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in whole])
             take = replace(take, charges=charges)
         self._take_over(take.charges)
         before = list(map(self._local.state_of, take.charges))
-        (decision,) = await self._local.take((take,))
+        (decision,) = self._local.take_now((take,))
         if decision.allowed:
             for charge, here, state in zip(whole, take.charges, before):
                 self.debts.note(charge, here, state)

@@ -28,13 +28,20 @@ class GroupCommit(Generic[T, R]):
 
     ``send`` is given the items of a batch, the time (of the loop) at which the first of them was submitted, and whom to
     tell, once: one result for each item, in their order, or an exception for all of them. A result that is an exception
-    is raised to its caller. If ``send`` raises, or too many or too few results are told, all of its batch is told so,
-    and nobody else. A caller that is cancelled neither stops a batch nor hurts its neighbours: what is not sent yet is
+    is raised to its caller. If ``send`` raises, or too many or too few results are told, all of its batch fails, and
+    nobody else: then ``without`` is asked for the result of each whose caller still waits, or raises what that is to
+    be told. A caller that is cancelled neither stops a batch nor hurts its neighbours: what is not sent yet is
     dropped.
     """
 
-    def __init__(self, send: Callable[[list[T], float, Tell[R]], None], close: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        send: Callable[[list[T], float, Tell[R]], None],
+        without: Callable[[T, Exception], R],
+        close: Callable[[], Awaitable[None]],
+    ) -> None:
         self._send = send
+        self._without = without
         self._close = close
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
@@ -53,7 +60,7 @@ class GroupCommit(Generic[T, R]):
     async def aclose(self, error: Exception) -> None:
         """Fail what is still waiting with ``error``, see the batch under way to its end, then call ``close``."""
         waiting, self._waiting = self._waiting, []
-        _fail(waiting, error)
+        self._fail(waiting, error)
         if self._under_way is not None:
             self._ended = self._ended or self._loop.create_future()
             await asyncio.wait([self._ended])
@@ -80,9 +87,9 @@ class GroupCommit(Generic[T, R]):
             return
         self._under_way = None
         if isinstance(results, Exception):
-            _fail(batch, results)
+            self._fail(batch, results)
         elif len(results) != len(batch):
-            _fail(batch, ValueError(f"{len(results)} results came for {len(batch)} items"))
+            self._fail(batch, ValueError(f"{len(results)} results came for {len(batch)} items"))
         else:
             for (_, waiter, _), result in zip(batch, results):
                 if waiter.done():
@@ -96,8 +103,11 @@ class GroupCommit(Generic[T, R]):
             self._ended.set_result(None)
             self._ended = None
 
-
-def _fail(batch: Sequence[Entry[T, R]], error: Exception) -> None:
-    for _, waiter, _ in batch:
-        if not waiter.done():
-            waiter.set_exception(error)
+    def _fail(self, batch: Sequence[Entry[T, R]], error: Exception) -> None:
+        for item, waiter, _ in batch:
+            if waiter.done():
+                continue
+            try:
+                waiter.set_result(self._without(item, error))
+            except Exception as raised:  # noqa: BLE001  # as above
+                waiter.set_exception(raised)

@@ -14,7 +14,7 @@ from redis.exceptions import ResponseError
 
 from .._keys import redis_key
 from ..clock import Clock, monotonic_us
-from ..decision import Charge, Decision
+from ..decision import Charge, Decision, Take
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
 from ._breaker import Breaker
@@ -23,8 +23,8 @@ from ._failover import Failover
 from ._group_commit import GroupCommit, Tell
 from ._link import Call, Link, NotWritable, as_ours
 
-Answer: TypeAlias = Decision | StoreError | None
-"""What comes of a take or a look, of one that failed alone, and of a settlement or a reset."""
+Answer: TypeAlias = list[Decision] | Decision | StoreError | None
+"""What comes of a take (a list of one), of a look, of one that failed alone, and of a settlement or a reset."""
 
 Results: TypeAlias = "Sequence[_wire.Result | StoreError]"
 
@@ -61,15 +61,15 @@ class Shared:
                 self.denials.forget(action.charges)
             return result  # type: ignore[return-value]  # mypy does not narrow by type()
         decision, states = result
-        if decision.take is None or not states:
+        if type(action) is not Take:
             return decision
         if decision.allowed:
-            self.denials.forget(decision.take.charges)
-            self.failover.follow(decision.take.charges, states)
+            self.denials.forget(action.charges)
+            self.failover.follow(action.charges, states)
         else:
             self.denials.note(decision, asked_us)
-            self.failover.follow(decision.take.charges, decision.before or ())
-        return decision
+            self.failover.follow(action.charges, decision.before or ())
+        return [decision]
 
 
 def _every(charge: Charge) -> bool:
@@ -82,6 +82,9 @@ class Lane:
     ``owns`` says whether the bucket of a charge is there.
     """
 
+    carries_parts = False
+    """Whether a take may be a part of one, so that somebody else decides what becomes of it without the store."""
+
     def __init__(
         self, shared: Shared, pool: ConnectionPool, where: str = "", owns: Callable[[Charge], bool] = _every
     ) -> None:
@@ -92,9 +95,15 @@ class Lane:
         self._failure: StoreError | None = None
         self._link = Link(pool, shared.timeout)
         self._repaying: asyncio.Task[None] | None = None
-        self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(self._commit, self._close)
+        self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(self._commit, self._without, self._close)
         self.send = self._group.submit
         """``submit`` for a caller who has asked the breaker already."""
+
+    def take(self, take: Take) -> list[Decision] | Awaitable[list[Decision]]:
+        """The decision of one take, whatever happens to the store: now, or what to await for it."""
+        if self.breaker.is_open and not self.breaker.lets_through():
+            return [self._shared.failover.decide(take)]
+        return self.send(take)  # type: ignore[return-value]  # a list is what a take is answered with
 
     def submit(self, action: _wire.Action) -> Awaitable[Answer]:
         """What comes of ``action``. Raises ``StoreError``, and at once while the breaker is open."""
@@ -118,6 +127,12 @@ class Lane:
         """Carry out a batch, the first of which was submitted at that time of the event loop."""
         asked_us = self._shared.denials.now_us()
         self._carry_out(actions, submitted, partial(self._told, actions, asked_us, tell))
+
+    def _without(self, action: _wire.Action, error: Exception) -> Answer:
+        """The decision of a take to which no answer came. Raises ``error`` for all else."""
+        if type(action) is Take and isinstance(error, StoreError) and not self.carries_parts:
+            return [self._shared.failover.decide(action)]
+        raise error
 
     def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
         """Tell ``done`` the result of each action, or why there are none."""

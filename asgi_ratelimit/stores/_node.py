@@ -28,6 +28,8 @@ class Node(Lane):
     ``owns`` says whether the bucket of a charge is there.
     """
 
+    carries_parts = True
+
     def __init__(
         self,
         shared: Shared,

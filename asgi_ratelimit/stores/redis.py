@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -63,10 +63,14 @@ class RedisStore:
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order, by a call to Redis that carries those of others, too."""
+        return await _here(self.take_soon(takes))
+
+    def take_soon(self, takes: Sequence[Take]) -> list[Decision] | Awaitable[list[Decision]]:
+        """``take`` without a coroutine of its own: the decisions, or where they are not here yet what to await."""
         if len(takes) != 1:
-            return await self._take_in_order(takes)
+            return self._take_in_order(takes)
         denied = self._denials.find(takes[0])
-        return [denied if denied is not None else await self._ask(takes[0])]
+        return [denied] if denied is not None else self._lane().take(takes[0])
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken. Raises ``StoreError`` if Redis does not answer."""
@@ -107,14 +111,9 @@ class RedisStore:
             buckets = {charge.bucket for charge in take.charges}
             denied.append(None if asked & buckets else self._denials.find(take))
             asked |= buckets
-        answers = iter(await asyncio.gather(*[self._ask(take) for take, no in zip(takes, denied) if no is None]))
-        return [next(answers) if no is None else no for no in denied]
-
-    async def _ask(self, take: Take) -> Decision:
-        try:
-            return cast("Decision", await self._lane().submit(take))
-        except StoreError:  # it is told once for all who wait, where it came from
-            return await self._failover.decide(take)
+        answers = [self._lane().take(take) for take, no in zip(takes, denied) if no is None]
+        given = iter(await asyncio.gather(*map(_here, answers)))
+        return [next(given)[0] if no is None else no for no in denied]
 
     def _lane(self) -> Lane | ClusterLanes:
         """The way to Redis of the running event loop: connections cannot be shared between loops."""
@@ -131,3 +130,7 @@ class RedisStore:
         if isinstance(self._source, Single):
             return Lane(self._shared, self._source.pool())
         return ClusterLanes(self._shared, self._source)
+
+
+async def _here(decisions: list[Decision] | Awaitable[list[Decision]]) -> list[Decision]:
+    return decisions if isinstance(decisions, list) else await decisions
