@@ -24,6 +24,15 @@ class SystemClock:
         return time.time_ns() // 1000
 
 
+def _system_us() -> float:
+    return float(time.time_ns() // 1000)
+
+
+def float_us_of(clock: Clock) -> Callable[[], float]:
+    """``now_us`` of a clock as a float, and of the machine's without a detour."""
+    return _system_us if type(clock) is SystemClock else lambda: float(clock.now_us())
+
+
 def monotonic_us() -> float:
     """Microseconds on a clock that never jumps and starts anywhere: for the time between two moments."""
     return time.monotonic_ns() / 1000

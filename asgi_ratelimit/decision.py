@@ -38,6 +38,24 @@ def checked_cost(cost: float) -> float:
 
 
 @dataclass(slots=True)
+class QuotaState:
+    """What a decision says of one charge: times in seconds, ``remaining`` in whole units.
+
+    ``retry_after`` is 0.0 where this charge alone would have passed, ``reset_after`` the time until its bucket is
+    as good as new, ``more_after`` the time until one more unit than ``remaining`` is available (0.0: all are).
+    """
+
+    quota: Quota
+    allowed: bool
+    remaining: int
+    retry_after: float
+    reset_after: float
+    more_after: float = 0.0
+    rendered: tuple[tuple[bytes, bytes], ...] | None = field(default=None, init=False, repr=False, compare=False)
+    """The headers that tell it by itself, once they are known."""
+
+
+@dataclass(slots=True)
 class Charge:
     """One line of a request's bill: ``cost`` units of ``quota``, from the bucket of ``key``.
 
@@ -50,6 +68,8 @@ class Charge:
     cost: float = 1
     name: str | None = None
     bucket: Bucket = field(init=False, repr=False, compare=False)
+    told_when_full: tuple[QuotaState] | None = field(default=None, init=False, repr=False, compare=False)
+    """What a decision says of it where its bucket was full, once that is known."""
 
     def __post_init__(self) -> None:
         checked_cost(self.cost)
@@ -111,22 +131,6 @@ def _patience_us(max_wait: float) -> float:
     except TypeError:
         pass
     raise ValueError(f"max_wait must be seconds from 0 up, not {max_wait!r}: max_wait=2.5")
-
-
-@dataclass(slots=True)
-class QuotaState:
-    """What a decision says of one charge: times in seconds, ``remaining`` in whole units.
-
-    ``retry_after`` is 0.0 where this charge alone would have passed, ``reset_after`` the time until its bucket is
-    as good as new, ``more_after`` the time until one more unit than ``remaining`` is available (0.0: all are).
-    """
-
-    quota: Quota
-    allowed: bool
-    remaining: int
-    retry_after: float
-    reset_after: float
-    more_after: float = 0.0
 
 
 @dataclass(slots=True)

@@ -26,29 +26,31 @@ MAX_DESCRIBED = 4096
 """How many quotas' policies are kept ready, at the most."""
 
 
-Dialect: TypeAlias = Callable[[Sequence[Decision]], list[Header]]
+Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 """How the decisions on one request are told in the headers of its answer."""
 
 
 def render(decision: Decision) -> list[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of a decision."""
-    return draft((decision,))
+    return list(draft((decision,)))
 
 
-def draft(decisions: Sequence[Decision]) -> list[Header]:
+def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:
         (state,) = decisions[0].states
-        described, form, _ = _described(state.quota)
-        return [(b"ratelimit-policy", described), (b"ratelimit", _standing(form, state))]
+        if state.rendered is None:  # what buckets have in common that were full is rendered once for all of them
+            described = _described(state.quota)
+            state.rendered = (described.policy_header, (b"ratelimit", described.standing(state)))
+        return state.rendered
     states = [state for each in decisions for state in each.states]
     quotas = [state.quota for state in states]
     if len({quota.name for quota in quotas}) == len(quotas):
         all_described = list(map(_described, quotas))
     else:
-        all_described = list(map(_describe, quotas, names(decisions)))
-    policies = b", ".join([described for described, _, _ in all_described])
-    standings = b", ".join([_standing(form, state) for (_, form, _), state in zip(all_described, states)])
+        all_described = list(map(_Described, quotas, names(decisions)))
+    policies = b", ".join([described.policy for described in all_described])
+    standings = b", ".join([described.standing(state) for described, state in zip(all_described, states)])
     return [(b"ratelimit-policy", policies), (b"ratelimit", standings)]
 
 
@@ -59,7 +61,7 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     """
     binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_how_much_is_left)
     return [
-        (b"x-ratelimit-limit", _described(binding.quota)[2]),
+        (b"x-ratelimit-limit", _described(binding.quota).units),
         (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
         (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + binding.reset_after)),
     ]
@@ -87,16 +89,16 @@ def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
     raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
 
 
-def _with_partitions(told: Dialect, pk: Partition, decisions: Sequence[Decision]) -> list[Header]:
+def _with_partitions(told: Dialect, pk: Partition, decisions: Sequence[Decision]) -> Sequence[Header]:
     """The headers of a dialect, in which the items of the draft's are written out with their ``pk``."""
     states = [state for decision in decisions for state in decision.states]
     keys = [charge.key for decision in decisions if decision.take for charge in decision.take.charges]
     if told is legacy or len(keys) != len(states):
         return told(decisions)
-    described = [_describe(state.quota, name) for state, name in zip(states, names(decisions))]
+    described = list(map(_Described, [state.quota for state in states], names(decisions)))
     marks = [b";pk=:%b:" % pk(key) for key in keys]
-    policies = b", ".join([policy + mark for (policy, _, _), mark in zip(described, marks)])
-    standings = [_standing(form, state) + mark for (_, form, _), state, mark in zip(described, states, marks)]
+    policies = b", ".join([each.policy + mark for each, mark in zip(described, marks)])
+    standings = [each.standing(state) + mark for each, state, mark in zip(described, states, marks)]
     others = [header for header in told(decisions) if not header[0].startswith(b"ratelimit")]
     return [(b"ratelimit-policy", policies), (b"ratelimit", b", ".join(standings)), *others]
 
@@ -143,32 +145,35 @@ def quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_Described: TypeAlias = tuple[bytes, bytes, bytes]
-"""A quota's policy, a form to fill in with what is left of it and when there is more, and its units."""
+class _Described:
+    """A quota under a name: its ``policy``, its ``units``, and a form for what is left of it and when there is more."""
 
-_described_before: dict[int, tuple[Quota, _Described]] = {}
-"""By the identity of the quota, which costs less than its hash; the quota is kept, so that no other takes it over."""
+    __slots__ = ("form", "policy", "policy_header", "quota", "units")
+
+    def __init__(self, quota: Quota, name: str) -> None:
+        self.quota = quota
+        text, (units, window) = quoted(name), policy(quota)
+        self.units = b"%d" % units
+        self.policy = f"{text};q={units};w={window}".encode()
+        self.policy_header = (b"ratelimit-policy", self.policy)
+        self.form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
+
+    def standing(self, state: QuotaState) -> bytes:
+        left = state.remaining
+        return self.form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
+
+
+_described_before: dict[int, _Described] = {}
+"""By the identity of the quota, which costs less than its hash; the quota is kept, so that no other takes that over."""
 
 
 def _described(quota: Quota) -> _Described:
-    before = _described_before.get(id(quota))
-    if before is not None:
-        return before[1]
-    if len(_described_before) >= MAX_DESCRIBED:
-        _described_before.clear()
-    described = _describe(quota, quota.name)
-    _described_before[id(quota)] = (quota, described)
+    described = _described_before.get(id(quota))
+    if described is None:
+        if len(_described_before) >= MAX_DESCRIBED:
+            _described_before.clear()
+        described = _described_before[id(quota)] = _Described(quota, quota.name)
     return described
-
-
-def _describe(quota: Quota, name: str) -> _Described:
-    name, (units, window) = quoted(name), policy(quota)
-    return f"{name};q={units};w={window}".encode(), name.replace("%", "%%").encode() + b";r=%d;t=%d", b"%d" % units
-
-
-def _standing(form: bytes, state: QuotaState) -> bytes:
-    left = state.remaining
-    return form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
 
 
 def _integer(number: float) -> int:

@@ -299,6 +299,36 @@ def test_a_take_is_foreseen(history: History) -> None:
         assert told[0] == told[1]
 
 
+@given(histories(oversize=1.5, back=True) | histories(back=True))
+@settings(max_examples=200)
+def test_a_take_that_comes_again_is_decided_like_a_new_one(history: History) -> None:
+    """What is kept with a charge, because a full bucket tells the same each time, changes no decision."""
+    known: dict[object, Take] = {}
+    for moment in replay(history):
+        again = known.setdefault((moment.take.max_wait, *[charge.cost for charge in moment.take.charges]), moment.take)
+        decision, written = decide(again, moment.states, moment.now)
+        assert decision == moment.decision
+        assert [had if new is None else new for had, new in zip(moment.states, written)] == moment.left
+
+
+@given(st.floats(0.0, 9.0))
+@example(3.0)
+def test_only_what_a_full_bucket_tells_is_kept(used: float) -> None:
+    """A charge that has met one with less in it first knows nothing yet of a full one."""
+    take, full = take_of(FULL), state(0.0, NOW - DAY)
+    decide(take, [state(used * UNIT)], NOW)
+    assert decide(take, [full], NOW) == decide(take_of(FULL), [full], NOW)
+
+
+def test_a_full_bucket_with_a_hole_is_not_told_as_one_without() -> None:
+    """What was given back ahead of the end of the queue can be taken, too, however full the bucket is."""
+    take, empty = take_of(FULL), state(0.0, NOW - DAY)
+    decide(take, [empty], NOW)
+    assert take.charges[0].told_when_full is not None
+    with_hole = (UNIT, NOW - DAY, 0.0, ((0.5 * UNIT, 2.0 * DAY * 10),), ())
+    assert decide(take, [with_hole], NOW) == decide(take_of(FULL), [with_hole], NOW)
+
+
 @given(histories(back=True))
 @settings(max_examples=200)
 def test_what_remains_can_be_taken(history: History) -> None:

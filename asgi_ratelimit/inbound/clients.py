@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
 
 from starlette.types import Scope
 
@@ -41,7 +41,8 @@ _LOOKS = 100
 logger = logging.getLogger("asgi_ratelimit")
 
 
-class Hop(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Hop:
     """One end of a connection: its address and key, and whether what it says of those before it is believed."""
 
     key: str | None
@@ -92,7 +93,9 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        return self._client(scope).key
+        client = scope.get("client")
+        hop = self._seen.get(client[0] if client else None)
+        return self._client(scope).key if hop is None or hop.trusted else hop.key
 
     def within(self, *networks: str) -> ScopeTest:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.

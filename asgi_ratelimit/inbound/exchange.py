@@ -21,10 +21,10 @@ _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.
 
 
 class Exchange:
-    """A ``send`` that adds headers to the start of the answer, and passes everything else through as it is.
+    """One request and its answer: ``send`` adds headers to the start of that, and passes all else through as it is.
 
     The headers tell what was decided until then: limits further in add their decisions to those of the outermost.
-    Without a ``send``, which is how dependencies begin one, it only knows what was decided.
+    Without a ``send`` to pass on to, which is how dependencies begin one, it only knows what was decided.
     """
 
     is_free: ClassVar[bool] = False
@@ -40,13 +40,15 @@ class Exchange:
         self._stores: list[Store] | None = None
         self._told: list[Decision] | None = None
 
-    def __call__(self, message: Message) -> Awaitable[None]:
+    def send(self, message: Message) -> Awaitable[None]:
+        """Pass a message of the answer on."""
         if not self.started and message["type"] in _STARTS:
             self.started = True
             told = self.decisions if self._told is None else self._told
             dialect = self.gate.dialect
             if told and dialect is not None:
-                message = {**message, "headers": [*message.get("headers", ()), *dialect(told)]}
+                message = message.copy()  # type: ignore[attr-defined]  # a dict, says ASGI
+                message["headers"] = [*message.get("headers", ()), *dialect(told)]
         return self._send(message)  # type: ignore[misc]  # without a send nobody calls
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..decision import Decision, Take
@@ -26,16 +26,17 @@ class Gate:
     refusal: Refusal
     hooks: Hooks
     is_observed: bool = field(init=False)
-    take_now: Callable[[Sequence[Take]], list[Decision]] | None = field(init=False)
-    """How to take with no need to wait, from a store that can; one derived from it may take in a way of its own."""
+    take_soon: Callable[[Sequence[Take]], list[Decision] | Awaitable[list[Decision]]] = field(init=False)
+    """How to take, with no coroutine from a store that needs none; one derived from it may have a way of its own."""
 
     def __post_init__(self) -> None:
         self.is_observed = bool(self.hooks)
-        self.take_now = self.store.take_now if type(self.store) is MemoryStore else None
+        self.take_soon = self.store.take_soon if type(self.store) is MemoryStore else self.store.take
 
     async def decide(self, bill: Bill) -> list[Decision]:
         """The decision of a bill's take that is enforced, if there is one; hooks are told of all."""
-        decisions = self.take_now(bill.takes) if self.take_now else await self.store.take(bill.takes)
+        taken = self.take_soon(bill.takes)
+        decisions = taken if isinstance(taken, list) else await taken
         return await self.noted(bill, decisions) if self.is_observed or not bill.is_usual else decisions
 
     async def noted(self, bill: Bill, decisions: list[Decision]) -> list[Decision]:

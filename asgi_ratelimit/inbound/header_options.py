@@ -74,8 +74,8 @@ def _partition(secret: str | bytes) -> Partition:
 
 
 def _warning(told: Dialect | None, near: float) -> Dialect:
-    def warning(decisions: Sequence[Decision]) -> list[Header]:
-        headers = told(decisions) if told is not None else []
+    def warning(decisions: Sequence[Decision]) -> Sequence[Header]:
+        headers = told(decisions) if told is not None else ()
         states = [state for decision in decisions for state in decision.states]
         is_near = any(state.remaining <= near * policy(state.quota)[0] for state in states)
         return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers

@@ -29,6 +29,12 @@ Charged: TypeAlias = tuple[str | None, tuple[Charge, ...]]
 PATIENCE = 5.0
 """Seconds for which reading from a WebSocket may pause, at the most."""
 
+Keys: TypeAlias = str | tuple[str | None, ...] | None
+"""What the only key of a request's lines has found, or what each of them has."""
+
+MAX_BILLS = 16_384
+"""How many bills are remembered for each set of lines, at the most."""
+
 Answers: TypeAlias = dict[int, Any]
 """What functions have answered for a request, by their identity: each is asked once."""
 
@@ -154,8 +160,8 @@ class Terms:
         self.lines = tuple(lines)
         self.is_plain = all(line.is_plain for line in lines)
         self._keys = [key for key in dict.fromkeys(line.key for line in lines) if isinstance(key, ScopeKey)]
-        self._key_of = self._keys[0].of if len(self._keys) == 1 else None
-        self._billed = lru_cache(maxsize=16_384)(self._bill_for)
+        self._key_of = self._keys[0].of if len(self._keys) == 1 else self._keys_of
+        self._bills: dict[Keys, Bill | None] = {}
 
     def bill(self, scope: Scope) -> Bill | None:
         """The bill of a request whose lines are all plain; ``None`` where none of them has a key.
@@ -163,11 +169,11 @@ class Terms:
         It is the same one each time for keys that come again soon.
         """
         try:
-            if self._key_of is not None:
-                return self._billed(self._key_of(scope))
-            return self._billed(*[key.of(scope) for key in self._keys])
+            keys = self._key_of(scope)
         except Exception:  # noqa: BLE001  # a key found what it can make nothing of, and the rules have to be told apart
             return self._careful_bill(scope)
+        bill = self._bills.get(keys)
+        return self._new_bill(keys) if bill is None and keys not in self._bills else bill
 
     async def ask(self, scope: Scope) -> Bill | None:
         """The bill of a request, after asking its lines' functions. Raises ``Denied``."""
@@ -190,10 +196,16 @@ class Terms:
                 line.fail(error)
         return _bill(charged)
 
-    def _bill_for(self, *keys: str | None) -> Bill | None:
-        known = dict(zip(self._keys, keys))
+    def _keys_of(self, scope: Scope) -> Keys:
+        return tuple([key.of(scope) for key in self._keys])
+
+    def _new_bill(self, keys: Keys) -> Bill | None:
+        known = dict(zip(self._keys, keys if isinstance(keys, tuple) else (keys,)))
         keyed = [(line, known[line.key]) for line in self.lines]  # type: ignore[index]  # plain lines have scope keys
-        return _bill([(line, key, line.charges(key)) for line, key in keyed if key is not None])
+        if len(self._bills) >= MAX_BILLS:
+            self._bills.clear()
+        bill = self._bills[keys] = _bill([(line, key, line.charges(key)) for line, key in keyed if key is not None])
+        return bill
 
 
 def _bill(charged: Sequence[tuple[Line, str | None, tuple[Charge, ...]]]) -> Bill | None:

@@ -77,12 +77,12 @@ class RateLimitMiddleware:
         defaults = Defaults(DEFAULT_NAME if name is None else name, key, cost, on_error)
         self._make = partial(Rulebook, quota, tuple(rules), penalty=penalty)
         self.rulebook = self._make(defaults)
-        self._terms: Callable[[Scope], Terms | None] = self._first_terms
+        self._bill: Callable[[Scope], Bill | Terms | None] = self._first_bill
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
         self._store = as_store(store)
         options = header_options(headers)
         self._gate = Gate(defaults.name, self._store, key, options.told(), Refusal(on_limited, options), Hooks(hooks))
-        self._take_now, self._is_observed = self._gate.take_now, self._gate.is_observed
+        self._take_soon, self._is_observed = self._gate.take_soon, self._gate.is_observed
         self._place = partial(self._take_place, defaults, has_name=name is not None)
         warn_of_costs(self.rulebook.lines)
         if name is not None:
@@ -94,8 +94,8 @@ class RateLimitMiddleware:
             return
         try:
             is_free = self._lists is not None and await self._lists.allow(scope)
-            terms = None if is_free else self._terms(scope)
-            bill = None if terms is None else terms.bill(scope) if terms.is_plain else await terms.ask(scope)
+            found = None if is_free else self._bill(scope)
+            bill = await found.ask(scope) if isinstance(found, Terms) else found
         except Barred:
             await answer_barred(scope, send)
             return
@@ -105,21 +105,21 @@ class RateLimitMiddleware:
         app, decisions = self.app, []
         if bill is not None:
             if bill.takes:
-                decisions = self._take_now(bill.takes) if self._take_now else await self._store.take(bill.takes)
+                taken = self._take_soon(bill.takes)
+                decisions = taken if isinstance(taken, list) else await taken
             if self._is_observed or not bill.is_usual:
                 app, decisions = await self._beyond_the_usual(bill, decisions)
-        outer = exchange_of(scope)
+        outer = scope.get(SCOPE_KEY)
         if outer is not None and outer.is_sending:
             outer.add(decisions, self._store)
             await self._go_on(app, decisions, outer, (scope, receive, send))
             return
-        kind = FreeExchange if is_free else Exchange
-        exchange = scope[SCOPE_KEY] = kind(self._gate, decisions, send)
+        exchange = scope[SCOPE_KEY] = (FreeExchange if is_free else Exchange)(self._gate, decisions, send)
         try:
             if not decisions or decisions[0].allowed:
-                await app(scope, receive, exchange)
+                await app(scope, receive, exchange.send)
             else:
-                await refuse(self._gate, exchange, (scope, receive, exchange))
+                await refuse(self._gate, exchange, (scope, receive, exchange.send))
         except Exception as error:
             if exchange.started or not await self._answers(error, exchange, scope, receive):
                 raise
@@ -146,17 +146,17 @@ class RateLimitMiddleware:
     async def _answers(self, error: Exception, exchange: Exchange, scope: Scope, receive: Receive) -> bool:
         """Whether an error of the app that nobody has answered is answered here, and is none any more."""
         if isinstance(error, RateLimited):
-            await error(scope, receive, exchange)
+            await error(scope, receive, exchange.send)
             return True
         if is_unexpected(error) and would_answer(self, scope):
-            await answer_error(error, scope, receive, exchange)
+            await answer_error(error, scope, receive, exchange.send)
         return False
 
-    def _first_terms(self, scope: Scope) -> Terms | None:
-        """What a request is charged to, when this is the first that comes here."""
+    def _first_bill(self, scope: Scope) -> Bill | Terms | None:
+        """The bill of a request that is the first to come here."""
         outer = exchange_of(scope)
         self._place(scope, outer.gate if outer else None)
-        return self._terms(scope)
+        return self._bill(scope)
 
     def _take_place(self, defaults: Defaults, scope: Scope, outer: Gate | None, *, has_name: bool) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that."""
@@ -169,7 +169,7 @@ class RateLimitMiddleware:
         claim(self._store, self, self.rulebook.lines)
         warn_of_workers(self._store)
         warn_of_rules(self.rulebook.rules, self.app)
-        self._terms = self.rulebook.terms
+        self._bill = self.rulebook.bill
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on what is no request; the beginning of the app is also that of this middleware."""

@@ -59,7 +59,8 @@ class RateLimited(RateLimitError, HTTPException):
         """Answer the request, as an ASGI app."""
         exchange = self._exchange
         if not exchange.is_sending:
-            send = exchange = exchange.through(send)
+            exchange = exchange.through(send)
+            send = exchange.send
         if self.decision is None:
             await answer_unavailable(scope, send)
         else:

@@ -16,7 +16,7 @@ from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from .keys import KeyFunction, bound
-from .lines import Line, Terms
+from .lines import Bill, Line, Terms
 from .paths import compiled, route_path
 from .penalties import Penalty, checked_penalty
 from .rules import CostFunction, QuotaFunction, Rule, as_cost, as_methods, as_on_error, asks_for_bytes
@@ -83,6 +83,11 @@ class Rulebook:
             return self._own_terms
         path = route_path(scope)
         return self._find(path, method) if len(path) <= LONGEST_REMEMBERED else self._look_up(path, method)
+
+    def bill(self, scope: Scope) -> Bill | Terms | None:
+        """The bill of a request; its terms, where they have to ask functions for it; ``None`` where it is exempt."""
+        terms = self.terms(scope) if self.rules or scope.get("method") == "OPTIONS" else self._own_terms
+        return terms.bill(scope) if terms is not None and terms.is_plain else terms
 
     def exempts(self, scope: Scope) -> bool:
         """Whether it is a rule that lets a request with this scope off."""
