@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..decision import Decision, Take
+from ..decision import Decision
 from ..headers import Dialect
 from ..hooks import Hooks
-from ..stores import MemoryStore, Store
+from ..stores import Store, TakeSoon, take_soon_of
 from .blocks import penalized
 from .keys import KeyFunction
 from .lines import Bill
@@ -26,12 +25,11 @@ class Gate:
     refusal: Refusal
     hooks: Hooks
     is_observed: bool = field(init=False)
-    take_soon: Callable[[Sequence[Take]], list[Decision] | Awaitable[list[Decision]]] = field(init=False)
-    """How to take, with no coroutine from a store that needs none; one derived from it may have a way of its own."""
+    take_soon: TakeSoon = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_observed = bool(self.hooks)
-        self.take_soon = self.store.take_soon if type(self.store) is MemoryStore else self.store.take
+        self.take_soon = take_soon_of(self.store)
 
     async def decide(self, bill: Bill) -> list[Decision]:
         """The decision of a bill's take that is enforced, if there is one; hooks are told of all."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from ..algorithms import settlement_of
 from ..decision import Charge, Decision, Settlement, Take
@@ -12,7 +12,11 @@ from ._sources import SCHEMES
 from .memory import MemoryStore
 from .redis import RedisStore
 
-__all__ = ["MemoryStore", "RedisStore", "Store", "open_store", "settle"]
+__all__ = ["MemoryStore", "RedisStore", "Store", "TakeSoon", "open_store", "settle", "take_soon_of"]
+
+
+TakeSoon: TypeAlias = Callable[[Sequence[Take]], list[Decision] | Awaitable[list[Decision]]]
+"""``take``: the decisions, or what is to be awaited for them."""
 
 
 class Store(Protocol):
@@ -59,6 +63,13 @@ def open_store(url: str, **options: Any) -> Store:
         '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
         '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )
+
+
+def take_soon_of(store: Store) -> TakeSoon:
+    """How to take from a store with no coroutine that is not needed: a kind that is not ours may have but ``take``."""
+    if type(store) is MemoryStore or type(store) is RedisStore:  # what is derived may take in a way of its own
+        return store.take_soon
+    return store.take
 
 
 async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:

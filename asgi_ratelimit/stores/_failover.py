@@ -97,7 +97,7 @@ class Failover:
             take = replace(take, charges=charges)
         self._take_over(take.charges)
         before = list(map(self._local.state_of, take.charges))
-        (decision,) = self._local.take_now((take,))
+        (decision,) = self._local.take_soon((take,))
         if decision.allowed:
             for charge, here, state in zip(whole, take.charges, before):
                 self.debts.note(charge, here, state)
