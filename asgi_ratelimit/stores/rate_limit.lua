@@ -37,17 +37,9 @@
 --
 -- Redis runs this whole file at each call, so what is not needed in most calls is defined when it is first needed.
 
-local NEVER_US = 2 ^ 52
-local MAX_HOLES = 64
-local MAX_IDS = 8
+local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps that becomes a text
 
-local floor, ceil, max, min, huge = math.floor, math.ceil, math.max, math.min, math.huge
-
-local function era_of(now)
-  return now % 65536
-end
-
--- the time, and the values of keys, each read once in this call -------------------------------------------------------
+local ceil = math.ceil
 
 local now = tonumber(ARGV[3])
 if not now then
@@ -56,110 +48,71 @@ if not now then
 end
 
 local least_ttl = tonumber(ARGV[4])
-local values = {}
+local reply = { ARGV[5], string.format('%.0f', now), '' }
+local verdicts = {}
+local charges_done = 0
+local held, found -- the key that was read last, and its value: no key is read twice in a row
 
-local function read(key)
-  local value = values[key]
-  if value == nil then
-    value = redis.pcall('GET', key)
-    if type(value) == 'table' then -- an error: a key of a foreign type counts as unused, all else must not
-      if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
-      value = false
+-- kind, stamp, period_us, limit, most, and three numbers of its kind
+local function numbers_of(quota)
+  return struct.unpack('<Bfdddddd', ARGV[1], quota * 53 - 52)
+end
+
+-- The time to live as SET wants it: over a number Redis would take longer than over a text.
+local function ttl_text(ttl)
+  return math.min(math.max(ttl, least_ttl), LONGEST_TTL) .. ''
+end
+
+-- Rate limiting by token buckets that drain at one rate, one charge a take: what nearly all takes are. There is no
+-- table for each, and the text of the TTL is made anew only where that changes. It ends in front of a take whose state
+-- has more to it, and answers how many are left.
+local function quick_takes(number, count, cost)
+  local kind, stamp, period_us, limit, _, slow, cap = numbers_of(number)
+  if kind ~= 1 or slow ~= limit then return count end
+  local keys, call, try, pack, unpack = KEYS, redis.call, redis.pcall, struct.pack, struct.unpack
+  local scaled, ttl, text = cost * period_us, nil, nil
+  local target = cap - scaled
+  for left = count, 1, -1 do
+    local key = keys[charges_done + 1]
+    if key ~= held then held, found = key, try('GET', key) end
+    local value = found
+    local format, mark, last, era, level = 1, stamp, now, now % 65536, 0
+    if value then
+      if #value ~= 23 then return left end
+      format, mark, last, era, level = unpack('<BfdHd', value)
+      if format ~= 1 or mark ~= stamp or last > now then return left end
     end
-    values[key] = value
-  end
-  return value
-end
-
-local function write(key, value, meaning_us)
-  local ttl = min(max(ceil(meaning_us / 1000), least_ttl), NEVER_US)
-  redis.call('SET', key, value, 'PX', ttl) -- a whole number travels exactly
-  values[key] = value
-end
-
--- token_bucket: drained, drain_time, end_wait -------------------------------------------------------------------------
-
-local function drained(quota, level, elapsed)
-  if elapsed <= 0 then return level end
-  if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
-  local above = (level - quota.line) / quota.limit
-  if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
-  return max(quota.line - (elapsed - above) * quota.slow, 0)
-end
-
-local function drain_time(quota, level, target)
-  if level <= target then return 0 end
-  if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
-  local fast = max(level - quota.line, 0) / quota.limit
-  return ceil(fast + (min(level, quota.line) - target) / quota.slow)
-end
-
-local function end_wait(quota, level, elapsed, target, soonest)
-  local found = drain_time(quota, level, target) - elapsed
-  if found >= NEVER_US then return huge end
-  while drained(quota, level, elapsed + found) > target do found = found + 1 end
-  while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
-  return found
-end
-
--- what to do ----------------------------------------------------------------------------------------------------------
-
-local quotas, todo = {}, ARGV[2]
-do
-  local packed, at, kind, stamp, period_us, limit, most, a, b, c = ARGV[1], 1
-  while at <= #packed do
-    kind, stamp, period_us, limit, most, a, b, c, at = struct.unpack('<Bfdddddd', packed, at)
-    quotas[#quotas + 1] = {
-      kind = kind, stamp = stamp, period_us = period_us, limit = limit, most = most,
-      slow = a, cap = b, line = c, buckets = a, part_us = b,
-    }
-  end
-end
-
-local verdicts, before = {}, {}
-
--- A take of one charge from a token bucket without holes: what nearly all takes are, with no table for each.
--- It answers nil where the state has more to it, and has done nothing then.
-local function quick_take(quota, key, cost, max_wait)
-  local value = read(key)
-  local level, last, era, moved = 0, now, nil, false
-  if value and #value >= 23 then
-    local format, stamp, since, made, left = struct.unpack('<BfdHd', value)
-    if format == 1 and stamp == quota.stamp then
-      if #value > 23 then return nil end
-      level, moved = left, now < since - quota.period_us
-      if not moved then last, era = since, made end
+    local verdict = '0'
+    level = level - (now - last) * limit
+    if level < 0 then level = 0 end
+    if level <= target then
+      verdict, level = '1', level + scaled
+      local meaning_ms = ceil(ceil(level / limit) / 1000)
+      if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
+      found = pack('<BfdHd', 1, period_us, now, era, level)
+      call('SET', key, found, 'PX', text)
     end
+    charges_done = charges_done + 1
+    reply[charges_done + 3] = value
+    verdicts[#verdicts + 1] = verdict
   end
-  local scaled, since = cost * quota.period_us, last
-  local target, wait = quota.cap - scaled, 0
-  if target < 0 then target = 0 end
-  if now > last then since = now end
-  local left = drained(quota, level, now - last)
-  if cost > quota.most and max_wait <= 0 then
-    wait = huge
-  elseif left > target then
-    wait = end_wait(quota, level, now - last, target, 0)
-    if wait < huge then left = drained(quota, level, now + wait - last) end
-  end
-  local allowed = wait <= max_wait and wait < huge
-  if allowed then
-    local slot = now + wait
-    level, last = left + scaled, since
-    if slot > since then level = level + (slot - since) * quota.limit end
-  end
-  if allowed or (moved and max_wait >= 0) then
-    local meaning_us = last - now + drain_time(quota, level, 0) -- last is now, or ahead of it: nothing drains
-    write(key, struct.pack('<BfdHd', 1, quota.period_us, last, era or era_of(now), level), meaning_us)
-  end
-  before[#before + 1] = value
-  verdicts[#verdicts + 1] = allowed and '1' or '0'
-  return allowed
+  return 0
 end
 
 -- everything else, defined when it is first needed --------------------------------------------------------------------
 
 local function everything_else()
+  local NEVER_US = 2 ^ 52
+  local MAX_HOLES = 64
+  local MAX_IDS = 8
+
+  local floor, max, min, huge = math.floor, math.max, math.min, math.huge
+  local quotas, todo = {}, ARGV[2]
+
+  local function era_of(now)
+    return now % 65536
+  end
+
   -- _state ------------------------------------------------------------------------------------------------------------
 
   local function by_start(a, b)
@@ -193,7 +146,30 @@ local function everything_else()
     return left
   end
 
-  -- token_bucket: state.level, and what of it needs the holes
+  -- token_bucket: state.level ------------------------------------------------------------------------------------------
+
+  local function drained(quota, level, elapsed)
+    if elapsed <= 0 then return level end
+    if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
+    local above = (level - quota.line) / quota.limit
+    if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
+    return max(quota.line - (elapsed - above) * quota.slow, 0)
+  end
+
+  local function drain_time(quota, level, target)
+    if level <= target then return 0 end
+    if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
+    local fast = max(level - quota.line, 0) / quota.limit
+    return ceil(fast + (min(level, quota.line) - target) / quota.slow)
+  end
+
+  local function end_wait(quota, level, elapsed, target, soonest)
+    local found = drain_time(quota, level, target) - elapsed
+    if found >= NEVER_US then return huge end
+    while drained(quota, level, elapsed + found) > target do found = found + 1 end
+    while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
+    return found
+  end
 
   local function token_bucket()
     local algorithm = {}
@@ -615,11 +591,16 @@ local function everything_else()
 
   local algorithms = {}
 
-  local function algorithm_of(quota)
-    if not algorithms[quota.kind] then
-      algorithms[quota.kind] = ({ token_bucket, fixed_window, rolling_window })[quota.kind]()
+  local function quota_of(number)
+    if not quotas[number] then
+      local kind, stamp, period_us, limit, most, a, b, c = numbers_of(number)
+      algorithms[kind] = algorithms[kind] or ({ token_bucket, fixed_window, rolling_window })[kind]()
+      quotas[number] = {
+        kind = kind, stamp = stamp, period_us = period_us, limit = limit, most = most, algorithm = algorithms[kind],
+        slow = a, cap = b, line = c, buckets = a, part_us = b,
+      }
     end
-    return algorithms[quota.kind]
+    return quotas[number]
   end
 
   local function known(quota, state, now)
@@ -722,20 +703,74 @@ local function everything_else()
     return after
   end
 
+  local function read(key)
+    if key ~= held then held, found = key, redis.pcall('GET', key) end
+    if type(found) == 'table' then -- an error: a key of a foreign type counts as unused, all else must not
+      if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found.err) end
+      found = false
+    end
+    return found
+  end
+
   local function next_line(at)
     local number, line = nil, {}
     number, line.cost, at = struct.unpack('<Hd', todo, at)
-    line.quota, line.key = quotas[number], KEYS[#before + 1]
-    line.quota.algorithm = algorithm_of(line.quota)
+    charges_done = charges_done + 1
+    line.quota, line.key = quota_of(number), KEYS[charges_done]
     local value = read(line.key)
-    before[#before + 1] = value
+    reply[charges_done + 3] = value
     local whole, state = pcall(unpack_state, line.quota, value)
     if whole then line.state = state end
     return line, at
   end
 
+  local function write(key, value, meaning_us)
+    redis.call('SET', key, value, 'PX', ttl_text(ceil(meaning_us / 1000)))
+    held, found = key, value
+  end
+
   local function save(line, state)
     write(line.key, pack_state(line.quota, state), line.quota.algorithm.reset_us(line.quota, state, now))
+  end
+
+  -- A take of one charge from a token bucket without holes: with no table for each, which halves the time of pacing.
+  -- It answers false, and has done nothing, where the quota or its state has more to it.
+  local function plain_take(number, cost, max_wait)
+    local quota, key = quota_of(number), KEYS[charges_done + 1]
+    if quota.kind ~= 1 then return false end
+    local value = read(key)
+    local level, last, era, moved = 0, now, era_of(now), false
+    if value and #value >= 23 then
+      local format, stamp, since, made, left = struct.unpack('<BfdHd', value)
+      if format == 1 and stamp == quota.stamp then
+        if #value > 23 then return false end
+        level, moved = left, now < since - quota.period_us
+        if not moved then last, era = since, made end
+      end
+    end
+    local scaled, since = cost * quota.period_us, now > last and now or last
+    local target, wait = quota.cap - scaled, 0
+    if target < 0 then target = 0 end
+    local left = drained(quota, level, now - last)
+    if cost > quota.most and max_wait <= 0 then
+      wait = huge
+    elseif left > target then
+      wait = end_wait(quota, level, now - last, target, 0)
+      if wait < huge then left = drained(quota, level, now + wait - last) end
+    end
+    local allowed = wait <= max_wait and wait < huge
+    if allowed then
+      level, last = left + scaled, since
+      if now + wait > since then level = level + (now + wait - since) * quota.limit end
+    end
+    if allowed or (moved and max_wait >= 0) then
+      local meaning_us = last - now + drain_time(quota, level, 0) -- last is now, or ahead of it: nothing drains
+      write(key, struct.pack('<BfdHd', 1, quota.period_us, last, era, level), meaning_us)
+    end
+    charges_done = charges_done + 1
+    reply[charges_done + 3] = value
+    verdicts[#verdicts + 1] = allowed and '1' or '0'
+    return true
   end
 
   local function take(at, action)
@@ -781,38 +816,37 @@ local function everything_else()
   local function reset(at)
     local _, charges = struct.unpack('<dH', todo, at)
     for _ = 1, charges do
-      local key = KEYS[#before + 1]
-      redis.call('DEL', key)
-      values[key] = false
-      before[#before + 1] = false
+      charges_done = charges_done + 1
+      redis.call('DEL', KEYS[charges_done])
+      held = nil
+      reply[charges_done + 3] = false
     end
     verdicts[#verdicts + 1] = '1'
     return at + 10 + charges * 10
   end
 
-  return function(action, at)
+  return plain_take, function(action, at)
     if action == 4 then return reset(at) end
     if action == 3 then return settle(at) end
     return take(at, action)
   end
 end
 
-local at, carry_out = 1, nil
+local todo, at = ARGV[2], 1
+local plain_take, carry_out
 while at <= #todo do
-  local action, count, max_wait, charges, first, cost, after = struct.unpack('<BHdHHd', todo, at)
-  local start, quota = at + 3, quotas[first]
-  local quick = action == 1 and charges == 1 and quota.kind == 1
-  for _ = 1, count do
-    local key, allowed = KEYS[#before + 1], nil
-    if quick then allowed = quick_take(quota, key, cost, max_wait) end
-    if allowed == nil then
-      carry_out = carry_out or everything_else()
-      after = carry_out(action, start)
+  local action, count, max_wait, charges, number, cost, after = struct.unpack('<BHdHHd', todo, at)
+  local start, single = at + 3, action == 1 and charges == 1
+  while count > 0 do
+    if single and max_wait == 0 then count = quick_takes(number, count, cost) end
+    if count > 0 then
+      if not carry_out then plain_take, carry_out = everything_else() end
+      if not single or not plain_take(number, cost, max_wait) then after = carry_out(action, start) end
+      count = count - 1
     end
   end
   at = after
 end
 
-local reply = { ARGV[5], string.format('%.0f', now), table.concat(verdicts) }
-for i, value in ipairs(before) do reply[i + 3] = value end -- where unpack gives up beyond some thousands
+reply[3] = table.concat(verdicts)
 return reply
