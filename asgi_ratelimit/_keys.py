@@ -47,16 +47,15 @@ def redis_key(prefix: bytes, name: str, quota: str, key: str) -> bytes:
 
     A key over 128 bytes shows as ``{%#...}`` with a hash, an empty one as ``{%}``: no escaped text is equal to these.
     """
-    if len(key) > LONGEST:  # not for the cache, where invented keys would pile up
-        return _redis_key.__wrapped__(prefix, name, quota, key)
-    return _redis_key(prefix, name, quota, key)
-
-
-@lru_cache(maxsize=16_384)
-def _redis_key(prefix: bytes, name: str, quota: str, key: str) -> bytes:
     data = as_bytes(key)
     tag = b"%#" + digest(data).encode() if len(data) > LONGEST else _UNSAFE.sub(_percent, data) or b"%"
     return b"%b:%b:%b:{%b}" % (prefix, escaped(name), escaped(quota), tag)
+
+
+@lru_cache(maxsize=16_384)
+def redis_key_of(prefix: bytes, bucket: tuple[str, str, str]) -> bytes:
+    """``redis_key`` of a bucket, whose key is a ``short_key``, so that invented keys do not pile up here."""
+    return redis_key(prefix, *bucket)
 
 
 def _percent(match: re.Match[bytes]) -> bytes:

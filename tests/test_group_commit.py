@@ -108,6 +108,26 @@ async def test_those_who_come_at_once_go_together() -> None:
     assert far.carried == [[*range(20)]]
 
 
+async def test_after_one_who_went_alone_the_next_goes_at_once() -> None:
+    """Not even a turn of the event loop is waited for; those who come meanwhile go together, and so do those after."""
+    far = Far()
+    far.group.submit(0)
+    await settle_down()
+    far.calls[0].succeed()
+    await settle_down()
+    for number in range(1, 4):
+        far.group.submit(number)
+        assert far.carried == [[0], [1]]
+    far.calls[1].succeed()
+    await settle_down()
+    far.calls[2].succeed()
+    await settle_down()
+    for number in range(4, 6):
+        far.group.submit(number)
+    await settle_down()
+    assert far.carried == [[0], [1], [2, 3], [4, 5]]
+
+
 @pytest.mark.parametrize(
     ("submitted", "sizes"),
     [(LARGEST - 1, [255]), (LARGEST, [256]), (LARGEST + 1, [256, 1]), (3 * LARGEST, [256, 256, 256])],

@@ -36,6 +36,9 @@ class Denials:
         self.now_us = now_us
         self._denied: OrderedDict[Bucket, Denied] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._denied)
+
     def find(self, take: Take) -> Decision | None:
         """The refusal of ``take``, if that is certain without asking the store."""
         if not self._denied:

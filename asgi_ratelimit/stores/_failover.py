@@ -46,10 +46,15 @@ class Failover:
 
     def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
         """The store is well, and has left these buckets in these states, or found them so and refused."""
-        for charge, state in zip(charges, states):
-            if state is not None:
-                self._followed[charge.bucket] = (charge.quota, state)
-        if len(self._followed) > MAX_FOLLOWED:
+        followed = self._followed
+        if len(states) == 1:  # as nearly always; a loop over one costs more than what it does
+            if states[0] is not None:
+                followed[charges[0].bucket] = (charges[0].quota, states[0])
+        else:
+            for charge, state in zip(charges, states):
+                if state is not None:
+                    followed[charge.bucket] = (charge.quota, state)
+        if len(followed) > MAX_FOLLOWED:
             self._followed_before = self._followed
             self._followed = {}
 

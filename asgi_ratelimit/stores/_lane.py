@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
 
-from .._keys import redis_key
+from .._keys import redis_key_of
 from ..clock import Clock, monotonic_us
 from ..decision import Charge, Decision, Take
 from ..errors import StoreError, StoreUnavailable
@@ -50,26 +50,34 @@ class Shared:
 
     def call(self, actions: Sequence[_wire.Action]) -> Call:
         """What the script is called with to carry out these actions."""
-        keys = [redis_key(self.prefix, *charge.bucket) for charge in _wire.charges_of(actions)]
+        keys = [redis_key_of(self.prefix, charge.bucket) for charge in _wire.charges_of(actions)]
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _STEPPED_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, *_wire.encode(actions), now, least_ttl_ms)
 
-    def noted(self, action: _wire.Action, result: _wire.Result | StoreError, asked_us: float) -> Answer:
-        """The answer in the result of an action, once the denial cache and the failover have learned from it."""
-        if type(result) is not tuple:
-            if result is None:  # again: a refusal may have been under way when it was submitted
-                self.denials.forget(action.charges)
-            return result  # type: ignore[return-value]  # mypy does not narrow by type()
-        decision, states = result
-        if type(action) is not Take:
-            return decision
-        if decision.allowed:
-            self.denials.forget(action.charges)
-            self.failover.follow(action.charges, states)
-        else:
-            self.denials.note(decision, asked_us)
-            self.failover.follow(action.charges, decision.before or ())
-        return [decision]
+    def noted(self, actions: Sequence[_wire.Action], results: Results, asked_us: float) -> list[Answer]:
+        """The answers in the results of actions, once the denial cache and the failover have learned from them."""
+        answers: list[Answer] = []
+        denials, follow = self.denials, self.failover.follow
+        denied = bool(denials)
+        for action, result in zip(actions, results):
+            if result is None or isinstance(result, StoreError):
+                if result is None:  # again: a refusal may have been under way when it was submitted
+                    denials.forget(action.charges)
+                answers.append(result)
+                continue
+            decision, states = result
+            if type(action) is not Take:
+                answers.append(decision)
+                continue
+            if not decision.allowed:
+                denials.note(decision, asked_us)
+                denied = True
+                states = decision.before or ()
+            elif denied:
+                denials.forget(action.charges)
+            follow(action.charges, states)
+            answers.append([decision])
+        return answers
 
 
 def _every(charge: Charge) -> bool:
@@ -173,8 +181,7 @@ class Lane:
             raise results
         if self.breaker.is_open:
             self._try_succeeded(results)
-        noted = self._shared.noted
-        return [noted(action, result, asked_us) for action, result in zip(actions, results)]
+        return self._shared.noted(actions, results, asked_us)
 
     def _try_succeeded(self, results: Results) -> None:
         """The store is back, unless it could not write before and has only refused now."""

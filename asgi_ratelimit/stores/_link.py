@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from importlib.resources import files
@@ -53,6 +54,8 @@ class Link:
         self._pipe: Pipe | None = None
         self._marks = count(getrandbits(48))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deadline = math.inf
+        self._alarm: asyncio.TimerHandle | None = None
 
     def call(self, call: Call, submitted: float, done: Done) -> None:
         """Call the script at once, without a task, as long as all goes well; see ``evaluate``."""
@@ -61,22 +64,37 @@ class Link:
             self.start(self._tell(call, submitted, done))
             return
         mark = b"%d" % next(self._marks)
-        late = self._loop.call_at(submitted + self._timeout, pipe.give_up, TimeoutError())
+        self._expect(submitted + self._timeout)
 
         def tell(outcome: Outcome) -> None:
-            late.cancel()
-            if type(outcome) is list and type(outcome[0]) is list and outcome[0][:1] == [mark]:
-                done(outcome[0][1:])
-            elif type(outcome) is list and isinstance(outcome[0], NoScriptError):
+            self._deadline = math.inf
+            answer = outcome[0] if type(outcome) is list else None
+            if type(answer) is list and answer and answer[0] == mark:
+                done(answer[1:])
+            elif isinstance(answer, NoScriptError):
                 self.start(self._tell(call, submitted, done))
-            elif type(outcome) is list and isinstance(outcome[0], ResponseError):
-                done(outcome[0])
+            elif isinstance(answer, ResponseError):
+                done(answer)
             else:
-                error = outcome if isinstance(outcome, Exception) else _NO_ANSWER
                 self.drop()
-                done(as_ours(error, self._timeout))
+                done(as_ours(outcome if isinstance(outcome, Exception) else _NO_ANSWER, self._timeout))
 
         pipe.exchange(_packed("EVALSHA", SCRIPT_SHA, *call, mark), 1, tell)
+
+    def _expect(self, deadline: float) -> None:
+        """Give up the call under way if that is not back by then. One timer does for all calls that follow another."""
+        self._deadline = deadline
+        if self._alarm is None:
+            self._alarm = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._alarm = None
+        if self._pipe is None or self._deadline == math.inf:  # nothing is under way, and the next call sets it again
+            return
+        if self._deadline <= self._loop.time():
+            self._pipe.give_up(TimeoutError())
+        else:
+            self._expect(self._deadline)
 
     async def evaluate(self, calls: Sequence[Call], submitted: float, *, asking: bool = False) -> list[Any]:
         """The script's reply to each call, or the error that Redis answered, all by the same deadline.
@@ -101,15 +119,22 @@ class Link:
 
     def drop(self) -> None:
         """Close the connection, with nobody waiting until it is; the next call opens another, be it made at once."""
-        connection, self._connection, self._pipe = self._connection, None, None
-        if connection is not None:
-            self.start(self._close(connection))
+        if self._connection is not None:
+            self.start(self._close(self._connection))
+        self._forget()
 
     async def aclose(self) -> None:
         """Close the connection; the next call opens another."""
-        connection, self._connection, self._pipe = self._connection, None, None
+        connection = self._connection
+        self._forget()
         if connection is not None:
             await self._close(connection)
+
+    def _forget(self) -> None:
+        self._connection = self._pipe = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
 
     async def _close(self, connection: AbstractConnection) -> None:
         await connection.disconnect(nowait=True)
