@@ -118,14 +118,27 @@ async def test_after_one_who_went_alone_the_next_goes_at_once() -> None:
     for number in range(1, 4):
         far.group.submit(number)
         assert far.carried == [[0], [1]]
-    far.calls[1].succeed()
-    await settle_down()
-    far.calls[2].succeed()
-    await settle_down()
+    for number in (1, 2):
+        far.calls[number].succeed()
+        await settle_down()
     for number in range(4, 6):
         far.group.submit(number)
     await settle_down()
     assert far.carried == [[0], [1], [2, 3], [4, 5]]
+
+
+async def test_those_who_are_submitted_together_go_together() -> None:
+    """Whoever went before them."""
+    far = Far()
+    far.group.submit(0)
+    await settle_down()
+    far.calls[0].succeed()
+    await settle_down()
+    results = far.group.submit_all([1, 2, 3])
+    await settle_down()
+    assert far.carried == [[0], [1, 2, 3]]
+    far.calls[1].succeed()
+    assert await told(*results) == ["result of 1", "result of 2", "result of 3"]
 
 
 @pytest.mark.parametrize(

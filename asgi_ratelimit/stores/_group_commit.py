@@ -7,7 +7,7 @@ come in the same turn of the event loop, or, where the last one travelled alone,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
@@ -61,6 +61,11 @@ class GroupCommit(Generic[T, R]):
             else:
                 self._start = self._loop.call_soon(self._send_next)  # with those who come at the same time
         return result
+
+    def submit_all(self, items: Iterable[T]) -> list[asyncio.Future[R]]:
+        """The result of each item; they travel together as far as there is room."""
+        self._was_alone = False
+        return [self.submit(item) for item in items]
 
     async def aclose(self, error: Exception) -> None:
         """Fail what is still waiting with ``error``, see the batch under way to its end, then call ``close``."""

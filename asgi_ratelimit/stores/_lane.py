@@ -195,7 +195,7 @@ class Lane:
     async def _repay(self) -> None:
         due = self._shared.failover.debts.due(self._owns)
         while some := list(islice(due, _AT_ONCE)):
-            answers = await asyncio.gather(*map(self.send, some), return_exceptions=True)
+            answers = await asyncio.gather(*self._group.submit_all(some), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
                 return  # the rest stays due, but not these: they may have been charged
 
