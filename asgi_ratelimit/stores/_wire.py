@@ -12,7 +12,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any, TypeAlias, cast
 
 from ..algorithms import State, decide, decide_simple, foresee
@@ -49,6 +50,7 @@ FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
 
 TAKE, BEST_EFFORT, SETTLE, RESET, TAKE_LATER = 1, 2, 3, 4, 5
 LOOK_ONLY = -1.0
+_CHARGES = attrgetter("charges")
 _TEXTS = {bytes, type(None)}
 _YES = ord("1")
 
@@ -58,7 +60,7 @@ _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hddddd")
 _STAMP = struct.Struct("<Bf")
 _HEAD = struct.Struct("<BfdH")
-_BARE = struct.Struct("<BfdHd")
+_BARE = struct.Struct("<5sdHd")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
 _LENGTH = struct.Struct("<H")
@@ -140,30 +142,49 @@ def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
     states.
     """
     now, verdicts, values = _parts(reply)
-    if len(verdicts) != len(actions) or len(values) != sum([len(action.charges) for action in actions]):
+    if len(verdicts) != len(actions) or len(values) != sum(map(len, map(_CHARGES, actions))):
         raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
     results: list[Result] = []
-    at = 0
+    due, quota, stamp = iter(values), None, b""
     for action, verdict in zip(actions, verdicts):
-        if type(action) is Take and action.is_simple:
-            decision, state = decide_simple(action, unpack_state(action.charges[0].quota, values[at]), now)
-            results.append(_agreed(action, decision, (state,), verdict))
-            at += 1
+        if type(action) is not Take or not action.is_simple:
+            results.append(_result(action, verdict, due, now))
             continue
-        charges = action.charges
-        states = [unpack_state(charge.quota, value) for charge, value in zip(charges, values[at:])]
-        at += len(charges)
-        if type(action) is Take:
-            results.append(_agreed(action, *decide(action, states, now), verdict))
-        else:
-            results.append((foresee(action.take, states, now), ()) if type(action) is Look else None)
+        if action.charges[0].quota is not quota:  # as a rule, it is that of the take before
+            quota = action.charges[0].quota
+            stamp = _stamp(quota) if type(quota) is TokenBucket else b""
+        value = next(due)
+        state: State | None = None
+        if value is not None:
+            if len(value) == _BARE.size:  # what nearly all are: a token bucket with nothing more to it
+                found, last, era, level = _BARE.unpack(value)
+                if found == stamp:
+                    state = (level, last, era, (), ())
+            else:
+                state = unpack_state(quota, value)
+        decision, left = decide_simple(action, state, now)
+        if decision.allowed != (verdict == _YES):
+            raise _disagreement(action, verdict, decision)
+        results.append((decision, (left,)))
     return results
 
 
-def _agreed(take: Take, decision: Decision, states: Sequence[State | None], verdict: int) -> Result:
+def _result(action: Action, verdict: int, due: Iterator[bytes | None], now: float) -> Result:
+    """What came of an action, whose values are the next."""
+    charges = action.charges
+    states = [unpack_state(charge.quota, value) for charge, value in zip(charges, islice(due, len(charges)))]
+    if type(action) is Look:
+        return foresee(action.take, states, now), ()
+    if type(action) is not Take:
+        return None
+    decision, left = decide(action, states, now)
     if decision.allowed != (verdict == _YES):
-        raise StoreError(f"the script decided {verdict:c} on {take!r}, where {decision!r} was due")
-    return decision, states
+        raise _disagreement(action, verdict, decision)
+    return decision, left
+
+
+def _disagreement(take: Take, verdict: int, decision: Decision) -> StoreError:
+    return StoreError(f"the script decided {verdict:c} on {take!r}, where {decision!r} was due")
 
 
 def _parts(reply: object) -> tuple[float, bytes, Reply]:
@@ -189,7 +210,7 @@ def unpack_state(quota: Quota, value: bytes | None) -> State | None:
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
     if len(value) == _BARE.size and value[0] == 1:
-        _, _, last, era, level = _BARE.unpack(value)
+        _, last, era, level = _BARE.unpack(value)
         return (level, last, era, (), ())
     _, _, last, era = _HEAD.unpack_from(value)
     core: Any
