@@ -53,7 +53,21 @@ def test_a_reply_of_the_wrong_shape(reply: list[Any]) -> None:
 @pytest.mark.parametrize(
     "quota", [QUOTA, FixedWindow(10, 1), RollingWindow(10, 60)], ids=lambda quota: type(quota).__name__
 )
-@pytest.mark.parametrize("value", [None, b"", b"x", b"x" * 23, struct.pack("<Bfdd", 9, 1e6, 0, 0), b"\0" * 100])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"x",
+        b"x" * 23,
+        struct.pack("<Bfdd", 9, 1e6, 0, 0),
+        struct.pack("<BfdHd", 1, 2e6, 1.8e15, 0, 1e7),
+        struct.pack("<BfdHd", 2, 1e6, 1.8e15, 0, 1e7),
+        b"\0" * 100,
+    ],
+)
 def test_a_foreign_value_is_no_state(quota: Any, value: bytes | None) -> None:
-    """It counts as never used."""
+    """It counts as never used: one of another period, for example."""
     assert unpack_state(quota, value) is None
+    ((decision, _),) = decode([Take((Charge(quota, "key"),))], [NOW, b"1", value])
+    assert decision.remaining == 9

@@ -61,6 +61,7 @@ _SETTLED = struct.Struct("<Hddddd")
 _STAMP = struct.Struct("<Bf")
 _HEAD = struct.Struct("<BfdH")
 _BARE = struct.Struct("<5sdHd")
+_BARE_SIZE = _BARE.size
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
 _LENGTH = struct.Struct("<H")
@@ -156,7 +157,7 @@ def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
         value = next(due)
         state: State | None = None
         if value is not None:
-            if len(value) == _BARE.size:  # what nearly all are: a token bucket with nothing more to it
+            if len(value) == _BARE_SIZE:  # what nearly all are: a token bucket with nothing more to it
                 found, last, era, level = _BARE.unpack(value)
                 if found == stamp:
                     state = (level, last, era, (), ())
@@ -209,7 +210,7 @@ def unpack_state(quota: Quota, value: bytes | None) -> State | None:
 
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
-    if len(value) == _BARE.size and value[0] == 1:
+    if len(value) == _BARE_SIZE and value[0] == 1:
         _, last, era, level = _BARE.unpack(value)
         return (level, last, era, (), ())
     _, _, last, era = _HEAD.unpack_from(value)
