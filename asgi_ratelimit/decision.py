@@ -70,6 +70,8 @@ class Charge:
     bucket: Bucket = field(init=False, repr=False, compare=False)
     told_when_full: tuple[QuotaState] | None = field(default=None, init=False, repr=False, compare=False)
     """What a decision says of it where its bucket was full, once that is known."""
+    stored_under: tuple[bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
+    """A prefix and the key in Redis that goes with it, once that is known."""
 
     def __post_init__(self) -> None:
         checked_cost(self.cost)

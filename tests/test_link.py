@@ -43,7 +43,8 @@ async def link(server: RedisServer) -> AsyncIterator[Link]:
 
 
 def a_call(key: bytes = b"rl:key", take: Take = TAKE) -> Any:
-    return (1, key, *encode([take]), b"", 1)
+    _, *packed = encode(b"rl", [take])
+    return (1, key, *packed, b"", 1)
 
 
 async def evaluate(link: Link, *calls: Any) -> list[Any]:

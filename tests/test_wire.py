@@ -10,7 +10,7 @@ import pytest
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
-from asgi_ratelimit.stores._wire import Look, decode, encode, unpack_state
+from asgi_ratelimit.stores._wire import Look, Reset, decode, encode, unpack_state
 
 QUOTA = TokenBucket(10)
 TAKE = Take((Charge(QUOTA, "key"),))
@@ -20,14 +20,39 @@ NOW = b"1800000000000000"
 def test_each_quota_travels_once() -> None:
     """However many takes there are of it."""
     other = TokenBucket(20)
-    one, _ = encode([TAKE])
-    assert encode([TAKE] * 10)[0] == one
-    assert len(encode([TAKE, Take((Charge(other, "a"), Charge(QUOTA, "b")))])[0]) == 2 * len(one)
+    _, one, _ = encode(b"rl", [TAKE])
+    assert encode(b"rl", [TAKE] * 10)[1] == one
+    assert len(encode(b"rl", [TAKE, Take((Charge(other, "a"), Charge(QUOTA, "b")))])[1]) == 2 * len(one)
+
+
+def test_equal_takes_travel_once() -> None:
+    """As long as they follow one another, and differ in nothing but their keys."""
+    another = Take((Charge(QUOTA, "another"),))
+    others = [
+        Take((Charge(QUOTA, "key", cost=2),)),
+        Take((Charge(QUOTA, "key"),), max_wait=1),
+        Take((Charge(QUOTA, "key"),), best_effort=True),
+        Take((Charge(TokenBucket(20), "key"),)),
+        Look(TAKE),
+        Reset(TAKE.charges),
+    ]
+    _, _, one = encode(b"rl", [TAKE])
+    assert len(encode(b"rl", [TAKE, another, TAKE])[2]) == len(one)
+    for other in others:
+        assert len(encode(b"rl", [TAKE, other, TAKE])[2]) == 3 * len(one)
 
 
 def test_a_key_does_not_travel_twice() -> None:
     """It is among the script's keys, and nowhere else."""
-    assert encode([TAKE]) == encode([Take((Charge(QUOTA, "another key"),))])
+    assert encode(b"rl", [TAKE])[1:] == encode(b"rl", [Take((Charge(QUOTA, "another key"),))])[1:]
+
+
+def test_the_keys_of_all_charges_travel_in_their_order() -> None:
+    """Under the prefix of the store, even where the same charges go to several."""
+    two = Take((Charge(QUOTA, "a"), Charge(TokenBucket(20, name="other"), "b", name="shop")))
+    for prefix in (b"rl", b"lr", b"rl"):
+        keys = [b"%b:default:per-second:{key}", b"%b:default:per-second:{a}", b"%b:shop:other:{b}"]
+        assert encode(prefix, [TAKE, two])[0] == [key % prefix for key in keys]
 
 
 @pytest.mark.parametrize("verdict", [b"1", b"0"])

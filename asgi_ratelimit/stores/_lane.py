@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
 
-from .._keys import redis_key_of
 from ..clock import Clock, monotonic_us
 from ..decision import Charge, Decision, Take
 from ..errors import StoreError, StoreUnavailable
@@ -50,9 +49,9 @@ class Shared:
 
     def call(self, actions: Sequence[_wire.Action]) -> Call:
         """What the script is called with to carry out these actions."""
-        keys = [redis_key_of(self.prefix, charge.bucket) for charge in _wire.charges_of(actions)]
+        keys, quotas, todo = _wire.encode(self.prefix, actions)
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _STEPPED_TTL_MS) if self.clock else (b"", 1)
-        return (len(keys), *keys, *_wire.encode(actions), now, least_ttl_ms)
+        return (len(keys), *keys, quotas, todo, now, least_ttl_ms)
 
     def noted(self, actions: Sequence[_wire.Action], results: Results, asked_us: float) -> list[Answer]:
         """The answers in the results of actions, once the denial cache and the failover have learned from them."""

@@ -12,10 +12,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import islice
 from operator import attrgetter
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
+from .._keys import redis_key_of
 from ..algorithms import State, decide, decide_simple, foresee
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import StoreError
@@ -69,50 +70,63 @@ _PARTS = struct.Struct("<HH")
 _TAIL = struct.Struct("<BB")
 
 
-def encode(actions: Sequence[Action]) -> tuple[bytes, bytes]:
-    """The distinct quotas, each once, and what to do, as the script's first two arguments; equal takes travel once."""
+def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes, bytes]:
+    """The keys of all charges, the distinct quotas, each once, and what to do, as the script wants them.
+
+    Takes of one charge that follow one another, and are equal but for their keys, travel once.
+    """
+    keys: list[bytes] = []
+    runs: list[list[Any]] = []  # an action, and how many there are of it
+    quota = cost = wait_us = None
+    for action in actions:
+        if type(action) is not Take or not action.is_simple:
+            keys += [_key_of(prefix, charge) for charge in action.charges]
+            runs.append([action, 1])
+            quota = None
+            continue
+        (charge,) = action.charges
+        kept = charge.stored_under
+        keys.append(kept[1] if kept is not None and kept[0] is prefix else _key_of(prefix, charge))
+        if charge.quota is quota and charge.cost == cost and action.max_wait_us == wait_us:
+            runs[-1][1] += 1
+            continue
+        quota, cost, wait_us = charge.quota, charge.cost, action.max_wait_us
+        runs.append([action, 1])
     numbers: dict[Quota, int] = {}
-    packed = []
-    for shape, equal in groupby(actions, key=_shape):
-        packed.append(_PACKERS[shape[0]](shape, list(equal), numbers))
-    return b"".join(map(_packed_quota, numbers)), b"".join(packed)
+    packed = b"".join([_PACKERS[type(action)](action, count, numbers) for action, count in runs])
+    return keys, b"".join(map(_packed_quota, numbers)), packed
 
 
-def charges_of(actions: Sequence[Action]) -> list[Charge]:
-    """The charges of all actions: the script wants the key of each."""
-    return [charge for action in actions for charge in action.charges]
+def _key_of(prefix: bytes, charge: Charge) -> bytes:
+    """The key of a charge, kept with it: the charges of a middleware come again."""
+    kept = charge.stored_under
+    if kept is None or kept[0] is not prefix:
+        kept = charge.stored_under = (prefix, redis_key_of(prefix, charge.bucket))
+    return kept[1]
 
 
-def _shape(action: Action) -> tuple[Any, ...]:
-    """What kind of action it is, and all that the script has to know of a take, but for its keys."""
-    if type(action) is Take:
-        charges = action.charges
-        kind, wait_us = BEST_EFFORT if action.best_effort else TAKE, action.max_wait_us
-        if action.soonest_us:
-            kind, wait_us = TAKE_LATER, action.soonest_us
-        if len(charges) == 1:
-            return (kind, wait_us, (charges[0].quota, charges[0].cost))
-        return (kind, wait_us, *[(charge.quota, charge.cost) for charge in charges])
-    return (type(action), id(action))
+def _packed_take(take: Take, count: int, numbers: dict[Quota, int]) -> bytes:
+    if take.soonest_us:
+        return _packed_charges(TAKE_LATER, count, take.soonest_us, take.charges, numbers)
+    return _packed_charges(BEST_EFFORT if take.best_effort else TAKE, count, take.max_wait_us, take.charges, numbers)
 
 
-def _packed_takes(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
-    kind, max_wait_us, *charges = shape
-    lines = [_CHARGE.pack(numbers.setdefault(quota, len(numbers) + 1), cost) for quota, cost in charges]
-    return _ACTION.pack(kind, len(equal), max_wait_us, len(charges)) + b"".join(lines)
+def _packed_look(look: Look, count: int, numbers: dict[Quota, int]) -> bytes:
+    kind = BEST_EFFORT if look.take.best_effort else TAKE
+    return _packed_charges(kind, count, LOOK_ONLY, look.charges, numbers)
 
 
-def _packed_look(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
-    (look,) = cast("list[Look]", equal)
-    kind, _, *charges = _shape(look.take)
-    return _packed_takes((kind, LOOK_ONLY, *charges), equal, numbers)
+def _packed_charges(
+    kind: int, count: int, max_wait_us: float, charges: Sequence[Charge], numbers: dict[Quota, int]
+) -> bytes:
+    lines = [_CHARGE.pack(_number(charge.quota, numbers), charge.cost) for charge in charges]
+    return _ACTION.pack(kind, count, max_wait_us, len(lines)) + b"".join(lines)
 
 
-def _packed_settlement(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
-    (settlement,) = cast("list[Settlement]", equal)
-    packed = [_ACTION.pack(SETTLE, 1, settlement.id, len(settlement.lines))]
+def _packed_settlement(settlement: Settlement, count: int, numbers: dict[Quota, int]) -> bytes:
+    packed = [_ACTION.pack(SETTLE, count, settlement.id, len(settlement.lines))]
     for line in settlement.lines:
-        number = numbers.setdefault(line.charge.quota, len(numbers) + 1)
+        number = _number(line.charge.quota, numbers)
         packed.append(_SETTLED.pack(number, line.charge.cost, line.actual, line.since_us, line.era, line.place))
         for state in (line.before, line.after):
             value = b"" if state is None else pack_state(line.charge.quota, state)
@@ -120,16 +134,17 @@ def _packed_settlement(shape: tuple[Any, ...], equal: list[Action], numbers: dic
     return b"".join(packed)
 
 
-def _packed_reset(shape: tuple[Any, ...], equal: list[Action], numbers: dict[Quota, int]) -> bytes:
-    (reset,) = cast("list[Reset]", equal)
-    lines = [_CHARGE.pack(numbers.setdefault(charge.quota, len(numbers) + 1), 0.0) for charge in reset.charges]
-    return _ACTION.pack(RESET, 1, 0.0, len(lines)) + b"".join(lines)
+def _packed_reset(reset: Reset, count: int, numbers: dict[Quota, int]) -> bytes:
+    lines = [_CHARGE.pack(_number(charge.quota, numbers), 0.0) for charge in reset.charges]
+    return _ACTION.pack(RESET, count, 0.0, len(lines)) + b"".join(lines)
 
 
-_PACKERS: dict[Any, Callable[[tuple[Any, ...], list[Action], dict[Quota, int]], bytes]] = {
-    TAKE: _packed_takes,
-    BEST_EFFORT: _packed_takes,
-    TAKE_LATER: _packed_takes,
+def _number(quota: Quota, numbers: dict[Quota, int]) -> int:
+    return numbers.setdefault(quota, len(numbers) + 1)
+
+
+_PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
+    Take: _packed_take,
     Look: _packed_look,
     Settlement: _packed_settlement,
     Reset: _packed_reset,
