@@ -47,12 +47,14 @@ def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decisio
     charge = take.charges[0]
     quota, cost, told = charge.quota, charge.cost, charge.told_when_full
     at = now / SECOND_US
-    if told is not None and stored is not None:
-        level, last, era, holes, ids = stored
-        if level <= (now - last) * quota.limit and not holes:  # it is a token bucket
-            (state,), left, before = told, (cost * quota.period_us, now, era, holes, ids), [stored]
+    if told is not None:  # it is a token bucket
+        level, last, era, holes, ids = before = stored if stored is not None else token_bucket.fresh(now)
+        if level <= (now - last) * quota.limit and not holes:
+            (state,), left = told, (cost * quota.period_us, now, era, holes, ids)
             units, reset = state.remaining, state.reset_after
-            return Decision(True, cost, 0.0, 0.0, units, reset, at, quota, told, False, False, take, before, now), left
+            return Decision(
+                True, cost, 0.0, 0.0, units, reset, at, quota, told, False, False, take, [before], now
+            ), left
     found = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
     booked = token_bucket.book_at_once(quota, found, now, cost) if type(quota) is TokenBucket else None
     if booked is None:
