@@ -6,8 +6,9 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ._keys import DEFAULT_NAME, short_key
 from .errors import ConfigurationError
@@ -168,6 +169,46 @@ class Decision:
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
+
+    if not TYPE_CHECKING:  # to whom all fields are there
+
+        def __getattr__(self, name: str) -> object:
+            """A field that ``grant_at_once`` has left open."""
+            if name not in _LEFT_OPEN:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            value = _LEFT_OPEN[name](self)
+            setattr(self, name, value)
+            return value
+
+
+_new = object.__new__
+_LEFT_OPEN: dict[str, Callable[[Decision], object]] = {
+    "granted": lambda decision: decision.take.charges[0].cost if decision.take else 0,
+    "delay": lambda decision: 0.0,
+    "retry_after": lambda decision: 0.0,
+    "remaining": lambda decision: decision.states[0].remaining,
+    "reset_after": lambda decision: decision.states[0].reset_after,
+    "ready_at": lambda decision: decision.now_us / SECOND_US,
+    "quota": lambda decision: decision.states[0].quota,
+    "degraded": lambda decision: False,
+    "shadow": lambda decision: False,
+    "settled": lambda decision: False,
+    "times_us": lambda decision: None,
+}
+
+
+def grant_at_once(take: Take, told: tuple[QuotaState], before: Any, now_us: float) -> Decision:
+    """The decision of a take of one charge that passes without a wait: what nearly all decisions are.
+
+    Of its 16 fields hardly any is ever read. Only what the others follow from is filled in, which takes half the time.
+    """
+    decision = _new(Decision)
+    decision.allowed = True
+    decision.states = told
+    decision.take = take
+    decision.before = [before]
+    decision.now_us = now_us
+    return decision
 
 
 @dataclass(slots=True)

@@ -1,15 +1,18 @@
-"""Charges and takes: what may be asked of a store."""
+"""Charges, takes and decisions: what may be asked of a store, and what it answers."""
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Take, checked_cost
+from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take, checked_cost, grant_at_once
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import TokenBucket
 
@@ -110,3 +113,24 @@ def test_a_take_may_charge_many_buckets() -> None:
     """Other quotas, other keys and other limiters are other buckets."""
     charges = (Charge(QUOTA, "a"), Charge(QUOTA, "b"), Charge(OTHER, "a"), Charge(QUOTA, "a", name="api"))
     assert Take(charges).charges == charges
+
+
+def test_a_grant_at_once_is_a_decision_like_any_other() -> None:
+    """What it leaves open follows from the rest: it equals one with all fields filled in, and can be copied."""
+    take = Take((Charge(QUOTA, "key", 2.5),))
+    state = QuotaState(QUOTA, True, 7, 0.0, 0.5, 0.25)
+    filled = Decision(True, 2.5, 0.0, 0.0, 7, 0.5, 1_800_000_000.25, QUOTA, (state,), take=take)
+    filled.before, filled.now_us = [None], 1_800_000_000_250_000.0
+
+    def at_once() -> Decision:
+        return grant_at_once(take, (state,), None, 1_800_000_000_250_000.0)
+
+    assert at_once() == filled
+    assert repr(at_once()) == repr(filled)
+    assert [getattr(at_once(), each.name) for each in fields(Decision)] == [
+        getattr(filled, each.name) for each in fields(Decision)
+    ]
+    assert replace(at_once(), shadow=True) == replace(filled, shadow=True)
+    assert pickle.loads(pickle.dumps(at_once())) == copy.copy(at_once()) == filled
+    with pytest.raises(AttributeError, match="'Decision' object has no attribute 'remainder'"):
+        at_once().remainder  # type: ignore[attr-defined]  # noqa: B018

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..decision import Charge, Decision, QuotaState, Take
+from ..decision import Charge, Decision, QuotaState, Take, grant_at_once
 from ..quotas import SECOND_US, Quota, TokenBucket
 from . import token_bucket
 from ._kinds import ALGORITHMS, States, known
@@ -41,30 +41,23 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
 def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decision, State | None]:
     """``decide`` for a take of one charge, which nearly all are: without loops.
 
-    Of a bucket that was full the same is told each time, which is kept with the charge once it is known. Decisions are
-    made by position here, which is a good deal faster.
+    Of a bucket that was full the same is told each time, which is kept with the charge once it is known.
     """
     charge = take.charges[0]
     quota, cost, told = charge.quota, charge.cost, charge.told_when_full
-    at = now / SECOND_US
     if told is not None:  # it is a token bucket
         level, last, era, holes, ids = before = stored if stored is not None else token_bucket.fresh(now)
         if level <= (now - last) * quota.limit and not holes:
-            (state,), left = told, (cost * quota.period_us, now, era, holes, ids)
-            units, reset = state.remaining, state.reset_after
-            return Decision(
-                True, cost, 0.0, 0.0, units, reset, at, quota, told, False, False, take, [before], now
-            ), left
+            return grant_at_once(take, told, before, now), (cost * quota.period_us, now, era, holes, ids)
     found = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
     booked = token_bucket.book_at_once(quota, found, now, cost) if type(quota) is TokenBucket else None
     if booked is None:
         return _decide_slowly(take, charge, stored, found, now)
     left, units, more_us, reset_us = booked
-    reset = reset_us / SECOND_US
-    told = (QuotaState(quota, True, units, 0.0, reset, more_us / SECOND_US),)
+    told = (QuotaState(quota, True, units, 0.0, reset_us / SECOND_US, more_us / SECOND_US),)
     if left[0] == cost * quota.period_us:
         charge.told_when_full = told
-    return Decision(True, cost, 0.0, 0.0, units, reset, at, quota, told, False, False, take, [found], now), left
+    return grant_at_once(take, told, found, now), left
 
 
 def _decide_slowly(
