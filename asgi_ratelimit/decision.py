@@ -173,7 +173,7 @@ class Decision:
     if not TYPE_CHECKING:  # to whom all fields are there
 
         def __getattr__(self, name: str) -> object:
-            """A field that ``grant_at_once`` has left open."""
+            """A field that ``decided_at_once`` has left open."""
             if name not in _LEFT_OPEN:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             value = _LEFT_OPEN[name](self)
@@ -183,31 +183,33 @@ class Decision:
 
 _new = object.__new__
 _LEFT_OPEN: dict[str, Callable[[Decision], object]] = {
-    "granted": lambda decision: decision.take.charges[0].cost if decision.take else 0,
+    "granted": lambda decision: decision.take.charges[0].cost if decision.allowed and decision.take else 0,
     "delay": lambda decision: 0.0,
-    "retry_after": lambda decision: 0.0,
+    "retry_after": lambda decision: decision.states[0].retry_after,
     "remaining": lambda decision: decision.states[0].remaining,
     "reset_after": lambda decision: decision.states[0].reset_after,
-    "ready_at": lambda decision: decision.now_us / SECOND_US,
+    "ready_at": lambda decision: decision.now_us / SECOND_US + decision.retry_after,
     "quota": lambda decision: decision.states[0].quota,
-    "degraded": lambda decision: False,
     "shadow": lambda decision: False,
     "settled": lambda decision: False,
     "times_us": lambda decision: None,
 }
 
 
-def grant_at_once(take: Take, told: tuple[QuotaState], before: Any, now_us: float) -> Decision:
-    """The decision of a take of one charge that passes without a wait: what nearly all decisions are.
+def decided_at_once(allowed: bool, take: Take, told: tuple[QuotaState], before: Any, now_us: float) -> Decision:
+    """The decision of a take of one charge without a wait: what nearly all decisions are.
 
     Of its 16 fields hardly any is ever read. Only what the others follow from is filled in, which takes half the time.
     """
     decision = _new(Decision)
-    decision.allowed = True
+    decision.allowed = allowed
+    decision.degraded = False
     decision.states = told
     decision.take = take
     decision.before = [before]
     decision.now_us = now_us
+    if not allowed:
+        decision.retry_after = told[0].retry_after
     return decision
 
 

@@ -40,8 +40,7 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     if len(decisions) == 1 and len(decisions[0].states) == 1:
         (state,) = decisions[0].states
         if state.rendered is None:  # what buckets have in common that were full is rendered once for all of them
-            described = _described(state.quota)
-            state.rendered = (described.policy_header, (b"ratelimit", described.standing(state)))
+            state.rendered = _described(state.quota).told(state)
         return state.rendered
     states = [state for each in decisions for state in each.states]
     quotas = [state.quota for state in states]
@@ -127,9 +126,11 @@ def _how_much_is_left(decision: Decision) -> tuple[bool, float, int]:
 
 def retry_after(decision: Decision, later: float = 0.0) -> list[Header]:
     """``Retry-After`` in whole seconds, at least 1, ``later`` by that part of itself; none for what can never pass."""
-    if decision.retry_after == math.inf:
+    seconds = decision.retry_after
+    if seconds == math.inf:
         return []
-    return [(b"retry-after", b"%d" % max(1, math.ceil(decision.retry_after * (1 + later))))]
+    whole = math.ceil(seconds * (1 + later) if later else seconds)
+    return [(b"retry-after", b"%d" % (whole if whole > 1 else 1))]
 
 
 def policy(quota: Quota) -> tuple[int, int]:
@@ -148,7 +149,7 @@ def quoted(name: str) -> str:
 class _Described:
     """A quota under a name: its ``policy``, its ``units``, and a form for what is left of it and when there is more."""
 
-    __slots__ = ("form", "policy", "policy_header", "quota", "units")
+    __slots__ = ("_last", "form", "policy", "policy_header", "quota", "units")
 
     def __init__(self, quota: Quota, name: str) -> None:
         self.quota = quota
@@ -157,10 +158,19 @@ class _Described:
         self.policy = f"{text};q={units};w={window}".encode()
         self.policy_header = (b"ratelimit-policy", self.policy)
         self.form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
+        self._last: tuple[tuple[int, int], tuple[Header, ...]] = ((-1, -1), ())
 
     def standing(self, state: QuotaState) -> bytes:
         left = state.remaining
         return self.form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
+
+    def told(self, state: QuotaState) -> tuple[Header, ...]:
+        """The headers for this quota alone: those of last time, where they say the same, as in a flood of refusals."""
+        figures, (known, headers) = (state.remaining, math.ceil(state.more_after)), self._last
+        if figures != known:
+            headers = (self.policy_header, (b"ratelimit", self.standing(state)))
+            self._last = (figures, headers)  # at once, for other threads
+        return headers
 
 
 _described_before: dict[int, _Described] = {}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take, checked_cost, grant_at_once
+from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take, checked_cost, decided_at_once
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import TokenBucket
 
@@ -115,21 +115,22 @@ def test_a_take_may_charge_many_buckets() -> None:
     assert Take(charges).charges == charges
 
 
-def test_a_grant_at_once_is_a_decision_like_any_other() -> None:
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_is_decided_at_once_is_a_decision_like_any_other(allowed: bool) -> None:
     """What it leaves open follows from the rest: it equals one with all fields filled in, and can be copied."""
-    take = Take((Charge(QUOTA, "key", 2.5),))
-    state = QuotaState(QUOTA, True, 7, 0.0, 0.5, 0.25)
-    filled = Decision(True, 2.5, 0.0, 0.0, 7, 0.5, 1_800_000_000.25, QUOTA, (state,), take=take)
-    filled.before, filled.now_us = [None], 1_800_000_000_250_000.0
+    take, now = Take((Charge(QUOTA, "key", 2.5),)), 1_800_000_000.25
+    wait = 0.0 if allowed else 1.5
+    state = QuotaState(QUOTA, allowed, 7, wait, 0.5, 0.25)
+    granted = 2.5 if allowed else 0
+    filled = Decision(allowed, granted, 0.0, wait, 7, 0.5, now + wait, QUOTA, (state,), take=take)
+    filled.before, filled.now_us = [None], now * 1e6
 
     def at_once() -> Decision:
-        return grant_at_once(take, (state,), None, 1_800_000_000_250_000.0)
+        return decided_at_once(allowed, take, (state,), None, now * 1e6)
 
-    assert at_once() == filled
-    assert repr(at_once()) == repr(filled)
-    assert [getattr(at_once(), each.name) for each in fields(Decision)] == [
-        getattr(filled, each.name) for each in fields(Decision)
-    ]
+    names = [each.name for each in fields(Decision)]
+    assert [getattr(at_once(), name) for name in names] == [getattr(filled, name) for name in names]
+    assert (at_once(), repr(at_once())) == (filled, repr(filled))
     assert replace(at_once(), shadow=True) == replace(filled, shadow=True)
     assert pickle.loads(pickle.dumps(at_once())) == copy.copy(at_once()) == filled
     with pytest.raises(AttributeError, match="'Decision' object has no attribute 'remainder'"):

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.algorithms.token_bucket import (
     book,
-    book_at_once,
     drain_time,
     drained,
     fresh,
     healed,
     left,
     outlook,
-    refuse_at_once,
     reset_us,
+    take_at_once,
     wait,
 )
 from asgi_ratelimit.quotas import TokenBucket
@@ -179,42 +178,40 @@ FORTY_NINTH = TokenBucket(1 / 49, burst=10)  # in 49 s not quite all of a unit d
 @example((FORTY_NINTH, UNIT, 49_000_000, 9.0))
 @example((TokenBucket(1.0, burst=2.00001, burst_allowance_factor=0.5), 2.0 * UNIT, 0, 1e-6))
 @settings(max_examples=500)
-def test_what_is_booked_at_once_is_what_is_booked_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
+def test_what_is_taken_at_once_is_what_is_taken_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
     """The short way, where it can be gone, tells and leaves the same as the long one, to the bit."""
     quota, level, elapsed, cost = case
-    before, now = state(level, NOW - elapsed), NOW
-    short = book_at_once(quota, before, now, cost)
-    if short is None:
-        return
-    assert wait(quota, before, now, cost) == 0.0
-    booked = book(quota, before, now, cost, 0.0)
-    assert (short[0], short[1:]) == (booked, outlook(quota, booked, now))
+    before = state(level, NOW - elapsed)
+    short = take_at_once(quota, before, NOW, cost)
+    if short is not None and short[0] is not None:
+        assert wait(quota, before, NOW, cost) == 0.0
+        booked = book(quota, before, NOW, cost, 0.0)
+        assert (short[0], short[1:]) == (booked, outlook(quota, booked, NOW))
 
 
 @pytest.mark.parametrize("quota", [EVEN, FULL, TokenBucket(100, 60), TokenBucket(1000, 3600, 50)], ids=repr)
 @pytest.mark.parametrize("elapsed", [0, 1, 99_999, 100_000, 7 * SECOND])
 def test_plain_numbers_go_the_short_way(quota: TokenBucket, elapsed: float) -> None:
     """It is there for speed, so that it must be open to what nearly all requests are."""
-    assert book_at_once(quota, state(0.0, NOW - elapsed), NOW, 1)
-    assert book_at_once(quota, state(quota.cap - quota.period_us, NOW - elapsed), NOW, 1)
-    full = state(quota.cap, NOW - elapsed)
-    assert book_at_once(quota, full, NOW, 1) or refuse_at_once(quota, full, NOW, 1)
+    for level in (0.0, quota.cap - quota.period_us, quota.cap):
+        assert take_at_once(quota, state(level, NOW - elapsed), NOW, 1)
 
 
 @given(bookings())
 @example((TokenBucket(1 / 49, burst=1), UNIT, 49_000_000, 1.0))
 @example((TokenBucket(1 / 49, burst=1), UNIT, 48_999_999, 1.0))
 @example((EVEN, UNIT, 7, 1.0))
+@example((FULL, FULL.cap, 7, 2.0))
 @settings(max_examples=500)
 def test_what_is_refused_at_once_is_what_is_refused_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
-    """For a cost of 1, which waits for the one unit that an empty bucket has next."""
-    quota, level, elapsed, _ = case
+    """Its wait is that for the one unit that an empty bucket has next."""
+    quota, level, elapsed, cost = case
     before = state(level, NOW - elapsed)
-    short = refuse_at_once(quota, before, NOW, 1.0)
-    if short is not None:
-        wait_us, reset = short
-        assert wait_us == wait(quota, before, NOW, 1.0) > 0.0
-        assert outlook(quota, before, NOW) == (0.0, wait_us, reset)
+    short = take_at_once(quota, before, NOW, cost)
+    if short is not None and short[0] is None:
+        _, units, wait_us, reset = short
+        assert wait_us == wait(quota, before, NOW, cost) > 0.0
+        assert outlook(quota, before, NOW) == (units, wait_us, reset)
 
 
 @given(bookings())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..decision import Charge, Decision, QuotaState, Take, grant_at_once
+from ..decision import Charge, Decision, QuotaState, Take, decided_at_once
 from ..quotas import SECOND_US, Quota, TokenBucket
 from . import token_bucket
 from ._kinds import ALGORITHMS, States, known
@@ -48,26 +48,27 @@ def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decisio
     if told is not None:  # it is a token bucket
         level, last, era, holes, ids = before = stored if stored is not None else token_bucket.fresh(now)
         if level <= (now - last) * quota.limit and not holes:
-            return grant_at_once(take, told, before, now), (cost * quota.period_us, now, era, holes, ids)
+            return decided_at_once(True, take, told, before, now), (cost * quota.period_us, now, era, holes, ids)
     found = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
-    booked = token_bucket.book_at_once(quota, found, now, cost) if type(quota) is TokenBucket else None
-    if booked is None:
-        return _decide_slowly(take, charge, stored, found, now)
-    left, units, more_us, reset_us = booked
-    told = (QuotaState(quota, True, units, 0.0, reset_us / SECOND_US, more_us / SECOND_US),)
-    if left[0] == cost * quota.period_us:
-        charge.told_when_full = told
-    return grant_at_once(take, told, found, now), left
+    at_once = token_bucket.take_at_once(quota, found, now, cost) if type(quota) is TokenBucket else None
+    if at_once is not None:
+        left, units, more_us, reset_us = at_once
+        more, reset = more_us / SECOND_US, reset_us / SECOND_US
+        if left is not None:
+            told = (QuotaState(quota, True, units, 0.0, reset, more),)
+            if left[0] == cost * quota.period_us:
+                charge.told_when_full = told
+            return decided_at_once(True, take, told, found, now), left
+        if not take.max_wait_us:
+            told = (QuotaState(quota, False, units, more, reset, more),)
+            return decided_at_once(False, take, told, found, now), _moved(stored, found)
+    return _decide_slowly(take, charge, stored, found, now)
 
 
 def _decide_slowly(
     take: Take, charge: Charge, stored: State | None, found: State, now: float
 ) -> tuple[Decision, State | None]:
     quota = charge.quota
-    if type(quota) is TokenBucket and not take.max_wait_us:
-        refused = token_bucket.refuse_at_once(quota, found, now, charge.cost)
-        if refused is not None:
-            return _refusal_at_once(take, found, now, *refused), None if found is stored else _moved(stored, found)
     algorithm = ALGORITHMS[type(quota)]
     if charge.cost > quota.most and not take.max_wait_us:
         wait_us = math.inf
@@ -89,10 +90,10 @@ def _decide_at_once(take: Take, states: States, now: float) -> tuple[Decision, l
         if type(quota) is not TokenBucket:
             return None
         state = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
-        booked = token_bucket.book_at_once(quota, state, now, charge.cost)
-        if booked is None:
+        at_once = token_bucket.take_at_once(quota, state, now, charge.cost)
+        if at_once is None or at_once[0] is None:
             return None
-        left, units, more_us, reset_us = booked
+        left, units, more_us, reset_us = at_once
         before.append(state)
         after.append(left)
         told.append(QuotaState(quota, True, units, 0.0, reset_us / SECOND_US, more_us / SECOND_US))
@@ -202,14 +203,6 @@ def _refusal(take: Take, before: list[State], waits: list[float], longest: float
     return Decision(
         False, 0, 0.0, retry_after, left, reset, ready_at, worst.quota, told, False, False, take, before, now
     )
-
-
-def _refusal_at_once(take: Take, state: State, now: float, wait_us: float, reset_us: float) -> Decision:
-    """``_refusal`` of a single charge that waits for the next unit of a bucket."""
-    quota, wait, reset = take.charges[0].quota, wait_us / SECOND_US, reset_us / SECOND_US
-    told = (QuotaState(quota, False, 0, wait, reset, wait),)
-    at, before = now / SECOND_US + wait, [state]
-    return Decision(False, 0, 0.0, wait, 0, reset, at, quota, told, False, False, take, before, now)
 
 
 def _past(wait_us: float, max_wait_us: float) -> float:

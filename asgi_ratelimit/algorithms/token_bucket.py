@@ -148,46 +148,35 @@ def _filled(holes: Holes, at: float, scaled: float) -> Holes:
     return tuple(left[:MAX_HOLES])
 
 
-def book_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> tuple[State, int, float, float] | None:
+def take_at_once(
+    quota: TokenBucket, state: State, now: float, cost: float
+) -> tuple[State | None, int, float, float] | None:
     """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
 
-    This is ``wait``, ``book`` and ``outlook`` for what nearly all requests meet: room at the end of the tape.
+    This is ``wait``, ``book`` and ``outlook`` for what nearly all requests meet: room at the end of the tape; or, with
+    no state, for what nearly all refusals are: no unit is left, and the wait is for the next.
     """
     level, last, era, holes, ids = state
     if holes or last > now or quota.slow != quota.limit:
         return None
-    limit, period, cap = quota.limit, quota.period_us, quota.cap
-    level -= (now - last) * limit
-    if level < 0.0:
-        level = 0.0
-    scaled = cost * period
-    if level > cap - scaled:
+    limit, period, cap, elapsed = quota.limit, quota.period_us, quota.cap, now - last
+    left, scaled = level - elapsed * limit, cost * period
+    if left < 0.0:
+        left = 0.0
+    target = cap - scaled
+    if left > target:
+        wait_us = -((target - left) / limit // 1.0)
+        until = elapsed + wait_us
+        if cost == 1.0 and left <= cap and level - until * limit <= target < level - (until - 1.0) * limit:
+            return None, 0, wait_us, -(-left / limit // 1.0)
         return None
-    level += scaled
-    units = int((cap - level) / period)
+    left += scaled
+    units = int((cap - left) / period)
     enough = cap - (units + 1) * period
-    more_us = -((enough - level) / limit // 1.0)
-    if level > cap - units * period or not level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
+    more_us = -((enough - left) / limit // 1.0)
+    if left > cap - units * period or not left - more_us * limit <= enough < left - (more_us - 1.0) * limit:
         return None  # whatever was rounded, ``outlook`` gets it right
-    return (level, now, era, holes, ids), units, more_us if enough >= 0.0 else 0.0, -(-level / limit // 1.0)
-
-
-def refuse_at_once(quota: TokenBucket, state: State, now: float, cost: float) -> tuple[float, float] | None:
-    """The wait of a ``cost`` of 1 that does not conform now, and the time until all is drained, in one go.
-
-    This is ``wait`` and ``outlook`` for what nearly all refusals are: no unit is left, and the wait is for the next.
-    ``None`` where it is not as simple as that.
-    """
-    level, last, _, holes, _ = state
-    elapsed, limit = now - last, quota.limit
-    if cost != 1.0 or holes or elapsed < 0.0 or quota.slow != limit:
-        return None
-    left, target = level - elapsed * limit, quota.cap - quota.period_us
-    wait_us = -((target - left) / limit // 1.0)
-    until = elapsed + wait_us
-    if target < left <= quota.cap and level - until * limit <= target < level - (until - 1.0) * limit:
-        return wait_us, -(-left / limit // 1.0)
-    return None
+    return (left, now, era, holes, ids), units, more_us if enough >= 0.0 else 0.0, -(-left / limit // 1.0)
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:

@@ -112,10 +112,10 @@ def is_blocked(decision: Decision) -> bool:
     """Whether it was a block that refused."""
     if decision.allowed or decision.take is None:
         return False
-    for charge, state in zip(decision.take.charges, decision.states):
-        if not state.allowed and isinstance(charge, Look):
-            return True
-    return False
+    charges = decision.take.charges
+    if len(charges) == 1:
+        return isinstance(charges[0], Look) and not decision.states[0].allowed
+    return any(isinstance(charge, Look) and not state.allowed for charge, state in zip(charges, decision.states))
 
 
 async def penalized(store: Store, decision: Decision) -> Decision:

@@ -21,16 +21,23 @@ from .responses import Connection, answer_unavailable, is_outage
 
 def answer(gate: Gate, exchange: Exchange, decision: Decision, connection: Connection) -> Awaitable[None]:
     """Answer a request that ``decision`` refused."""
-    if is_outage(decision) or is_blocked(decision):
+    by_block = is_blocked(decision)
+    if by_block or is_outage(decision):
         exchange.hide(decision)
-    return gate.refusal.answer(exchange.told, decision, connection)
+    return gate.refusal.answer(exchange.told, decision, connection, by_block)
 
 
-async def refuse(gate: Gate, exchange: Exchange, connection: Connection) -> None:
+def refuse(gate: Gate, exchange: Exchange, connection: Connection) -> Awaitable[None]:
     """Answer a request that the last decision refused, and give back what others had charged for it."""
+    decisions = exchange.decisions
+    if len(decisions) > 1:
+        return _give_back_and_refuse(gate, exchange, connection)
+    return answer(gate, exchange, decisions[0], connection)
+
+
+async def _give_back_and_refuse(gate: Gate, exchange: Exchange, connection: Connection) -> None:
     decision = exchange.decisions[-1]
-    if len(exchange.decisions) > 1:
-        await exchange.give_back()
+    await exchange.give_back()
     await answer(gate, exchange, decision, connection)
 
 

@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision
 from ..errors import ConfigurationError
 from ..headers import Header, names
-from .blocks import is_blocked
 from .header_options import HeaderOptions
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
@@ -48,7 +47,9 @@ class Refusal:
         self._retry_after = options.retry_after
         self._failed = False
 
-    async def answer(self, told: Sequence[Decision], decision: Decision, connection: Connection) -> None:
+    async def answer(
+        self, told: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False
+    ) -> None:
         """Answer a request that ``decision`` refused; its headers, which ``send`` adds, speak of all that is told."""
         scope, receive, send = connection
         if not _can_answer(scope):
@@ -57,7 +58,7 @@ class Refusal:
             return
         own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
-            status, body, headers = _problem(violated(told), is_blocked(decision))
+            status, body, headers = _problem(violated(told), by_block)
             start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
             await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
             await send({"type": rest, "body": body})
