@@ -72,6 +72,15 @@ def test_one_quota() -> None:
     ]
 
 
+def test_what_was_told_last_time_is_not_told_of_another_state() -> None:
+    """One quota, and buckets with more or less in them, in turn."""
+    quota = TokenBucket(100, 60)
+    for left, more_after in [(7, 0.5), (7, 1.5), (3, 1.5), (7, 0.5)]:
+        state = QuotaState(quota, True, left, 0.0, 9.0, more_after)
+        told = dict(draft([Decision(True, 1, 0.0, 0.0, left, 9.0, 0.0, quota, (state,))]))
+        assert told[b"ratelimit"] == b'"per-minute";r=%d;t=%d' % (left, math.ceil(more_after))
+
+
 def test_several_quotas() -> None:
     """Still two headers, with one item for each quota, in their order."""
     assert render(decision_of((TokenBucket(10), 2), (TokenBucket(100, 3600, name="tokens"), 60))) == [
