@@ -7,7 +7,16 @@ from typing import Annotated, Any
 import pytest
 from fastapi import Depends, FastAPI
 
-from asgi_ratelimit import ConfigurationError, Limits, RateLimit, RateLimitMiddleware, limits
+from asgi_ratelimit import (
+    ConfigurationError,
+    Limiter,
+    Limits,
+    PaceTimeout,
+    RateLimit,
+    RateLimitMiddleware,
+    SyncLimiter,
+    limits,
+)
 from asgi_ratelimit.hooks import Event, Hooks
 
 from .asgi import ask, limited, ok
@@ -37,6 +46,31 @@ async def test_a_hook_is_told_of_what_is_decided_further_in() -> None:
 
     assert (await ask(app)).status == 429
     assert [event.decision.allowed for event in told] == [True, True, True, False]
+
+
+async def test_a_limiter_tells_its_hooks_of_every_take() -> None:
+    """Limiting, pacing, spending and waiting in vain; to look, and to give back, decides nothing."""
+    told: list[Event] = []
+    limiter = Limiter("1/hour", name="jobs", hooks=[told.append])
+    first = await limiter.rate_limit("alice")
+    assert await limiter.peek("alice") not in [event.decision for event in told]
+    await limiter.refund(first)
+    async with limiter.spend("alice", 1):
+        pass
+    with pytest.raises(PaceTimeout) as caught:
+        await limiter.spend("alice", 1, max_delay=1).__aenter__()
+    refused = await limiter.pace("alice", max_delay=1)
+    assert [event.name for event in told] == ["jobs"] * 4
+    assert [event.decision.allowed for event in told] == [True, True, False, False]
+    assert told[2].decision is caught.value.decision
+    assert told[3].decision is refused
+
+
+def test_a_limiter_without_async_tells_its_hooks_too() -> None:
+    """The same ones."""
+    told: list[Event] = []
+    decision = SyncLimiter("1/hour", hooks=[told.append]).rate_limit("alice")
+    assert told == [Event("default", decision)]
 
 
 async def test_an_event_cannot_be_changed() -> None:

@@ -11,6 +11,7 @@ from types import TracebackType
 from .._keys import DEFAULT_NAME
 from ..algorithms import waiting
 from ..decision import Charge, Decision, Take
+from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, open_store, settle
 from ._bill import Cost, Key, charged, charges_of, checked_name, costs_of
@@ -22,13 +23,22 @@ class Limiter:
     """Quotas under a name, in a store: limits calls, or paces them.
 
     ``quota`` is a text, a quota, or several; ``store`` a store or its URL, and by default this process's memory.
-    Limiters of one name, quota and store share their buckets. Raises ``QuotaError`` and ``ConfigurationError``.
+    Limiters of one name, quota and store share their buckets. ``hooks`` are told of every take that is decided.
+    Raises ``QuotaError`` and ``ConfigurationError``.
     """
 
-    def __init__(self, quota: QuotaLike, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
+    def __init__(
+        self,
+        quota: QuotaLike,
+        *,
+        store: Store | str | None = None,
+        name: str = DEFAULT_NAME,
+        hooks: Iterable[Hook] = (),
+    ) -> None:
         self.quotas = as_quotas(quota)
         self.name = checked_name(name)
         self.store = as_store(store)
+        self._hooks = Hooks(hooks)
 
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
@@ -123,7 +133,8 @@ class Limiter:
         block, however it ends, the last that was said is settled, and what nothing was said of stays as estimated.
         Raises ``PaceTimeout`` on entering where that would take longer than ``max_delay`` seconds.
         """
-        return Spending(self.store, Take(self.charges(key, costs), math.inf if max_delay is None else max_delay))
+        take = Take(self.charges(key, costs), math.inf if max_delay is None else max_delay)
+        return Spending(self.store, take, self._tell)
 
     async def reset(self, key: Key) -> None:
         """Forget all that ``key`` has used. May raise ``StoreError``."""
@@ -146,7 +157,13 @@ class Limiter:
         await self.aclose()
 
     async def _take(self, take: Take) -> Decision:
-        return (await self.store.take((take,)))[0]
+        return self._tell((await self.store.take((take,)))[0])
+
+    def _tell(self, decision: Decision) -> Decision:
+        """A decision, once the hooks were told of it."""
+        if self._hooks:
+            self._hooks(self.name, decision)
+        return decision
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
         """What a request comes to: the charges that every verb with a key and a cost takes.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from .._pacing import Flow, Turns, run_async, run_sync
 from .._pacing.steps import GiveBack
 from ..decision import Decision, Take
+from ..errors import PaceTimeout
 from ..stores import Store, settle
 from ._bill import Cost, charged, costs_of
 
@@ -34,13 +35,14 @@ class Spent:
 class Spending:
     """What ``Limiter.spend`` makes: a context, with ``async`` or without, that waits when it is entered."""
 
-    def __init__(self, store: Store, take: Take) -> None:
+    def __init__(self, store: Store, take: Take, told: Callable[[Decision], Decision]) -> None:
         self._store = store
         self._take = take
+        self._told = told
         self._spent: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
-        return self._entered(await run_async(Turns(self._store).wait(self._take)))
+        return await run_async(self._wait())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -48,15 +50,20 @@ class Spending:
         await run_async(self._settle())
 
     def __enter__(self) -> Spent:
-        return self._entered(run_sync(Turns(self._store).wait(self._take)))
+        return run_sync(self._wait())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         run_sync(self._settle())
 
-    def _entered(self, decision: Decision) -> Spent:
-        self._spent.append(Spent(decision))
+    def _wait(self) -> Flow[Spent]:
+        try:
+            decision = yield from Turns(self._store).wait(self._take)
+        except PaceTimeout as error:
+            self._told(error.decision)
+            raise
+        self._spent.append(Spent(self._told(decision)))
         return self._spent[-1]
 
     def _settle(self) -> Flow[None]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from .. import _background
 from .._keys import DEFAULT_NAME
 from ..decision import Charge, Decision
+from ..hooks import Hook
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ._bill import Cost, Key
@@ -25,8 +26,15 @@ class SyncLimiter:
     All threads of a process share one event loop in the background, and with it the store's connections.
     """
 
-    def __init__(self, quota: QuotaLike, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
-        self._limiter = Limiter(quota, store=store, name=name)
+    def __init__(
+        self,
+        quota: QuotaLike,
+        *,
+        store: Store | str | None = None,
+        name: str = DEFAULT_NAME,
+        hooks: Iterable[Hook] = (),
+    ) -> None:
+        self._limiter = Limiter(quota, store=store, name=name, hooks=hooks)
         self._run = _background.run_in_place if self._limiter.store.in_process else _background.run
 
     def __repr__(self) -> str:
