@@ -97,6 +97,11 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         hop = self._seen.get(client[0] if client else None)
         return self._client(scope).key if hop is None or hop.trusted else hop.key
 
+    def is_direct(self, peer: str) -> bool:
+        """Whether a peer is known to be the client itself, whatever it sends."""
+        hop = self._seen.get(peer)
+        return hop is not None and not hop.trusted
+
     def within(self, *networks: str) -> ScopeTest:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.
 

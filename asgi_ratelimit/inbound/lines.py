@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -17,7 +17,7 @@ from ..limiter import as_key
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .blocks import look
-from .keys import KeyFunction, ScopeKey
+from .keys import KeyFunction, ScopeKey, client_ip
 from .penalties import Penalty
 from .rules import CostFunction, QuotaFunction, SettleFunction
 
@@ -162,12 +162,28 @@ class Terms:
         self._keys = [key for key in dict.fromkeys(line.key for line in lines) if isinstance(key, ScopeKey)]
         self._key_of = self._keys[0].of if len(self._keys) == 1 else self._keys_of
         self._bills: dict[Keys, Bill | None] = {}
-
-    def bill(self, scope: Scope) -> Bill | None:
+        self._by_peer: dict[str, Bill] = {}
+        by_client = len(self._keys) == 1 and type(self._keys[0]) is client_ip
+        self.bill: Callable[[Scope], Bill | None] = self._bill_by_peer if by_client else self._bill_by_keys
         """The bill of a request whose lines are all plain; ``None`` where none of them has a key.
 
         It is the same one each time for keys that come again soon.
         """
+
+    def _bill_by_peer(self, scope: Scope) -> Bill | None:
+        """Of clients that are no proxies, found at once: one look, for what most requests are."""
+        client = scope.get("client")
+        bill = self._by_peer.get(client[0]) if client else None
+        if bill is not None:
+            return bill
+        bill = self._bill_by_keys(scope)
+        if bill is not None and client and self._keys[0].is_direct(client[0]):  # type: ignore[attr-defined]
+            if len(self._by_peer) >= MAX_BILLS:
+                self._by_peer.clear()
+            self._by_peer[client[0]] = bill
+        return bill
+
+    def _bill_by_keys(self, scope: Scope) -> Bill | None:
         try:
             keys = self._key_of(scope)
         except Exception:  # noqa: BLE001  # a key found what it can make nothing of, and the rules have to be told apart

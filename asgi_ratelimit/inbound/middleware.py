@@ -89,32 +89,33 @@ class RateLimitMiddleware:
             claim(self._store, self, self.rulebook.lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        kind = scope["type"]
+        if kind != "http" and kind != "websocket":
             await self._pass_on(scope, receive, send)
             return
+        app, begin, found = self.app, Exchange, None
         try:
-            is_free = self._lists is not None and await self._lists.allow(scope)
-            found = None if is_free else self._bill(scope)
-            bill = await found.ask(scope) if isinstance(found, Terms) else found
+            if self._lists is not None and await self._lists.allow(scope):
+                begin = FreeExchange
+            else:
+                found = self._bill(scope)
+            if type(found) is Bill and found.is_usual and not self._is_observed:
+                taken = self._take_soon(found.takes)
+                decisions = taken if isinstance(taken, list) else await taken
+            else:
+                app, decisions = await self._beyond_the_usual(found, scope)
         except Barred:
             await answer_barred(scope, send)
             return
         except Denied:
             await answer_unavailable(scope, send)
             return
-        app, decisions = self.app, []
-        if bill is not None:
-            if bill.takes:
-                taken = self._take_soon(bill.takes)
-                decisions = taken if isinstance(taken, list) else await taken
-            if self._is_observed or not bill.is_usual:
-                app, decisions = await self._beyond_the_usual(bill, decisions)
         outer = scope.get(SCOPE_KEY)
         if outer is not None and outer.is_sending:
             outer.add(decisions, self._store)
             await self._go_on(app, decisions, outer, (scope, receive, send))
             return
-        exchange = scope[SCOPE_KEY] = (FreeExchange if is_free else Exchange)(self._gate, decisions, send)
+        exchange = scope[SCOPE_KEY] = begin(self._gate, decisions, send)
         try:
             if not decisions or decisions[0].allowed:
                 await app(scope, receive, exchange.send)
@@ -134,8 +135,18 @@ class RateLimitMiddleware:
             return app(*connection)
         return refuse(self._gate, exchange, connection)
 
-    async def _beyond_the_usual(self, bill: Bill, decisions: list[Decision]) -> tuple[ASGIApp, list[Decision]]:
-        """The app that is to run, and the decisions that are enforced, where there is more to do than to enforce."""
+    async def _beyond_the_usual(self, found: Bill | Terms | None, scope: Scope) -> tuple[ASGIApp, list[Decision]]:
+        """The app that is to run, and the decisions that are enforced, where there is more to do than to take.
+
+        May raise ``Denied``.
+        """
+        bill = await found.ask(scope) if isinstance(found, Terms) else found
+        if bill is None:
+            return self.app, []
+        taken = self._take_soon(bill.takes) if bill.takes else []
+        decisions = taken if isinstance(taken, list) else await taken
+        if bill.is_usual and not self._is_observed:
+            return self.app, decisions
         enforced, app = await self._gate.noted(bill, decisions), self.app
         if bill.messages is not None:
             app = Throttled(app, self._store, bill.messages)
