@@ -99,19 +99,121 @@ local function quick_takes(number, count, cost)
   return 0
 end
 
--- everything else, defined when it is first needed --------------------------------------------------------------------
+-- what pacing needs, and everything else as well, defined when it is first needed -------------------------------------
 
-local function everything_else()
+local function pacing()
   local NEVER_US = 2 ^ 52
-  local MAX_HOLES = 64
-  local MAX_IDS = 8
+  local max, min, huge = math.max, math.min, math.huge
+  local quotas = {}
 
-  local floor, max, min, huge = math.floor, math.max, math.min, math.huge
-  local quotas, todo = {}, ARGV[2]
+  local function quota_of(number)
+    if not quotas[number] then
+      local kind, stamp, period_us, limit, most, a, b, c = numbers_of(number)
+      quotas[number] = {
+        kind = kind, stamp = stamp, period_us = period_us, limit = limit, most = most,
+        slow = a, cap = b, line = c, buckets = a, part_us = b,
+      }
+    end
+    return quotas[number]
+  end
 
   local function era_of(now)
     return now % 65536
   end
+
+  local function read(key)
+    if key ~= held then held, found = key, redis.pcall('GET', key) end
+    if type(found) == 'table' then -- an error: a key of a foreign type counts as unused, all else must not
+      if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found.err) end
+      found = false
+    end
+    return found
+  end
+
+  local function write(key, value, meaning_us)
+    redis.call('SET', key, value, 'PX', ttl_text(ceil(meaning_us / 1000)))
+    held, found = key, value
+  end
+
+  local function drained(quota, level, elapsed)
+    if elapsed <= 0 then return level end
+    if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
+    local above = (level - quota.line) / quota.limit
+    if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
+    return max(quota.line - (elapsed - above) * quota.slow, 0)
+  end
+
+  local function drain_time(quota, level, target)
+    if level <= target then return 0 end
+    if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
+    local fast = max(level - quota.line, 0) / quota.limit
+    return ceil(fast + (min(level, quota.line) - target) / quota.slow)
+  end
+
+  local function end_wait(quota, level, elapsed, target, soonest)
+    local found = drain_time(quota, level, target) - elapsed
+    if found >= NEVER_US then return huge end
+    while drained(quota, level, elapsed + found) > target do found = found + 1 end
+    while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
+    return found
+  end
+
+  -- A take of one charge from a token bucket without holes: with no table for each, which halves the time of pacing.
+  -- It answers false, and has done nothing, where the quota or its state has more to it.
+  local function plain_take(number, cost, max_wait)
+    local quota, key = quota_of(number), KEYS[charges_done + 1]
+    if quota.kind ~= 1 then return false end
+    local value = read(key)
+    local level, last, era, moved = 0, now, era_of(now), false
+    if value and #value >= 23 then
+      local format, stamp, since, made, left = struct.unpack('<BfdHd', value)
+      if format == 1 and stamp == quota.stamp then
+        if #value > 23 then return false end
+        level, moved = left, now < since - quota.period_us
+        if not moved then last, era = since, made end
+      end
+    end
+    local scaled, since = cost * quota.period_us, now > last and now or last
+    local target, wait = quota.cap - scaled, 0
+    if target < 0 then target = 0 end
+    local left = drained(quota, level, now - last)
+    if cost > quota.most and max_wait <= 0 then
+      wait = huge
+    elseif left > target then
+      wait = end_wait(quota, level, now - last, target, 0)
+      if wait < huge then left = drained(quota, level, now + wait - last) end
+    end
+    local allowed = wait <= max_wait and wait < huge
+    if allowed then
+      level, last = left + scaled, since
+      if now + wait > since then level = level + (now + wait - since) * quota.limit end
+    end
+    if allowed or (moved and max_wait >= 0) then
+      local meaning_us = last - now + drain_time(quota, level, 0) -- last is now, or ahead of it: nothing drains
+      write(key, struct.pack('<BfdHd', 1, quota.period_us, last, era, level), meaning_us)
+    end
+    charges_done = charges_done + 1
+    reply[charges_done + 3] = value
+    verdicts[#verdicts + 1] = allowed and '1' or '0'
+    return true
+  end
+
+  return {
+    quota_of = quota_of, read = read, write = write, era_of = era_of,
+    drained = drained, drain_time = drain_time, end_wait = end_wait, plain_take = plain_take,
+  }
+end
+
+-- everything else, defined when it is first needed --------------------------------------------------------------------
+
+local function everything_else(common)
+  local MAX_HOLES = 64
+  local MAX_IDS = 8
+
+  local floor, max, min, huge = math.floor, math.max, math.min, math.huge
+  local quota_of, read, write, era_of = common.quota_of, common.read, common.write, common.era_of
+  local drained, drain_time, end_wait = common.drained, common.drain_time, common.end_wait
+  local todo = ARGV[2]
 
   -- _state ------------------------------------------------------------------------------------------------------------
 
@@ -146,30 +248,7 @@ local function everything_else()
     return left
   end
 
-  -- token_bucket: state.level ------------------------------------------------------------------------------------------
-
-  local function drained(quota, level, elapsed)
-    if elapsed <= 0 then return level end
-    if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
-    local above = (level - quota.line) / quota.limit
-    if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
-    return max(quota.line - (elapsed - above) * quota.slow, 0)
-  end
-
-  local function drain_time(quota, level, target)
-    if level <= target then return 0 end
-    if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
-    local fast = max(level - quota.line, 0) / quota.limit
-    return ceil(fast + (min(level, quota.line) - target) / quota.slow)
-  end
-
-  local function end_wait(quota, level, elapsed, target, soonest)
-    local found = drain_time(quota, level, target) - elapsed
-    if found >= NEVER_US then return huge end
-    while drained(quota, level, elapsed + found) > target do found = found + 1 end
-    while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
-    return found
-  end
+  -- token_bucket: state.level -----------------------------------------------------------------------------------------
 
   local function token_bucket()
     local algorithm = {}
@@ -591,16 +670,11 @@ local function everything_else()
 
   local algorithms = {}
 
-  local function quota_of(number)
-    if not quotas[number] then
-      local kind, stamp, period_us, limit, most, a, b, c = numbers_of(number)
-      algorithms[kind] = algorithms[kind] or ({ token_bucket, fixed_window, rolling_window })[kind]()
-      quotas[number] = {
-        kind = kind, stamp = stamp, period_us = period_us, limit = limit, most = most, algorithm = algorithms[kind],
-        slow = a, cap = b, line = c, buckets = a, part_us = b,
-      }
+  local function algorithm_of(quota)
+    if not algorithms[quota.kind] then
+      algorithms[quota.kind] = ({ token_bucket, fixed_window, rolling_window })[quota.kind]()
     end
-    return quotas[number]
+    return algorithms[quota.kind]
   end
 
   local function known(quota, state, now)
@@ -703,20 +777,12 @@ local function everything_else()
     return after
   end
 
-  local function read(key)
-    if key ~= held then held, found = key, redis.pcall('GET', key) end
-    if type(found) == 'table' then -- an error: a key of a foreign type counts as unused, all else must not
-      if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found.err) end
-      found = false
-    end
-    return found
-  end
-
   local function next_line(at)
     local number, line = nil, {}
     number, line.cost, at = struct.unpack('<Hd', todo, at)
     charges_done = charges_done + 1
     line.quota, line.key = quota_of(number), KEYS[charges_done]
+    line.quota.algorithm = algorithm_of(line.quota)
     local value = read(line.key)
     reply[charges_done + 3] = value
     local whole, state = pcall(unpack_state, line.quota, value)
@@ -724,53 +790,8 @@ local function everything_else()
     return line, at
   end
 
-  local function write(key, value, meaning_us)
-    redis.call('SET', key, value, 'PX', ttl_text(ceil(meaning_us / 1000)))
-    held, found = key, value
-  end
-
   local function save(line, state)
     write(line.key, pack_state(line.quota, state), line.quota.algorithm.reset_us(line.quota, state, now))
-  end
-
-  -- A take of one charge from a token bucket without holes: with no table for each, which halves the time of pacing.
-  -- It answers false, and has done nothing, where the quota or its state has more to it.
-  local function plain_take(number, cost, max_wait)
-    local quota, key = quota_of(number), KEYS[charges_done + 1]
-    if quota.kind ~= 1 then return false end
-    local value = read(key)
-    local level, last, era, moved = 0, now, era_of(now), false
-    if value and #value >= 23 then
-      local format, stamp, since, made, left = struct.unpack('<BfdHd', value)
-      if format == 1 and stamp == quota.stamp then
-        if #value > 23 then return false end
-        level, moved = left, now < since - quota.period_us
-        if not moved then last, era = since, made end
-      end
-    end
-    local scaled, since = cost * quota.period_us, now > last and now or last
-    local target, wait = quota.cap - scaled, 0
-    if target < 0 then target = 0 end
-    local left = drained(quota, level, now - last)
-    if cost > quota.most and max_wait <= 0 then
-      wait = huge
-    elseif left > target then
-      wait = end_wait(quota, level, now - last, target, 0)
-      if wait < huge then left = drained(quota, level, now + wait - last) end
-    end
-    local allowed = wait <= max_wait and wait < huge
-    if allowed then
-      level, last = left + scaled, since
-      if now + wait > since then level = level + (now + wait - since) * quota.limit end
-    end
-    if allowed or (moved and max_wait >= 0) then
-      local meaning_us = last - now + drain_time(quota, level, 0) -- last is now, or ahead of it: nothing drains
-      write(key, struct.pack('<BfdHd', 1, quota.period_us, last, era, level), meaning_us)
-    end
-    charges_done = charges_done + 1
-    reply[charges_done + 3] = value
-    verdicts[#verdicts + 1] = allowed and '1' or '0'
-    return true
   end
 
   local function take(at, action)
@@ -825,7 +846,7 @@ local function everything_else()
     return at + 10 + charges * 10
   end
 
-  return plain_take, function(action, at)
+  return function(action, at)
     if action == 4 then return reset(at) end
     if action == 3 then return settle(at) end
     return take(at, action)
@@ -833,15 +854,18 @@ local function everything_else()
 end
 
 local todo, at = ARGV[2], 1
-local plain_take, carry_out
+local paced, carry_out
 while at <= #todo do
   local action, count, max_wait, charges, number, cost, after = struct.unpack('<BHdHHd', todo, at)
   local start, single = at + 3, action == 1 and charges == 1
   while count > 0 do
     if single and max_wait == 0 then count = quick_takes(number, count, cost) end
     if count > 0 then
-      if not carry_out then plain_take, carry_out = everything_else() end
-      if not single or not plain_take(number, cost, max_wait) then after = carry_out(action, start) end
+      paced = paced or pacing()
+      if not single or not paced.plain_take(number, cost, max_wait) then
+        carry_out = carry_out or everything_else(paced)
+        after = carry_out(action, start)
+      end
       count = count - 1
     end
   end
