@@ -86,7 +86,7 @@ def test_what_the_store_knows_is_not_owed(outage: Outage, quota: Quota) -> None:
     (known,) = run_in_place(outage.store.take((Take((Charge(quota, "key", 5),)),)))
     state = outage.store.state_of(Charge(quota, "key"))
     assert known.take is not None
-    outage.failover.follow(known.take.charges, [state])
+    outage.failover.follow({known.take.charges[0].bucket: (known.take.charges[0].quota, state)})
     outage.take(quota, 7)
     assert outage.owed() == {"key": 7}
     outage.take(quota, 2)  # the next outage begins with what is left here

@@ -53,7 +53,7 @@ async def evaluate(link: Link, *calls: Any) -> list[Any]:
 
 def remaining(answer: Any) -> int:
     """What one take has left, by the script's reply."""
-    ((decision, _),) = decode([TAKE], answer)  # type: ignore[misc]  # a take has a decision
+    (decision,), _ = decode([TAKE], answer)  # type: ignore[misc]  # a take has a decision
     return decision.remaining
 
 

@@ -59,7 +59,7 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 def test_a_reply_is_decided_again(verdict: bytes) -> None:
     """The states that the script found give the decision; where the script said otherwise, something is wrong."""
     if verdict == b"1":
-        ((decision, _),) = decode([TAKE], [NOW, verdict, None])
+        (decision,), _ = decode([TAKE], [NOW, verdict, None])
         assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     else:
         with pytest.raises(StoreError, match="the script decided 0"):
@@ -94,5 +94,5 @@ def test_a_reply_of_the_wrong_shape(reply: list[Any]) -> None:
 def test_a_foreign_value_is_no_state(quota: Any, value: bytes | None) -> None:
     """It counts as never used: one of another period, for example."""
     assert unpack_state(quota, value) is None
-    ((decision, _),) = decode([Take((Charge(quota, "key"),))], [NOW, b"1", value])
+    (decision,), _ = decode([Take((Charge(quota, "key"),))], [NOW, b"1", value])
     assert decision.remaining == 9

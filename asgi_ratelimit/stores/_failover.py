@@ -6,12 +6,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..algorithms import State, foresee, share
+from ..algorithms import foresee, share
 from ..clock import Clock
-from ..decision import Bucket, Charge, Decision, OnError, Settlement, Take, checked_on_error
+from ..decision import Charge, Decision, OnError, Settlement, Take, checked_on_error
 from ..errors import ConfigurationError, StoreError
 from ..quotas import Quota, TokenBucket
 from ._debts import Debts
+from ._wire import Known
 from .memory import MemoryStore
 
 DENIED_FOR = 1.0
@@ -40,21 +41,14 @@ class Failover:
         self._clock = clock
         self._local = MemoryStore(clock=clock)
         self.debts = Debts(self._local, clock)
-        self._followed: dict[Bucket, tuple[Quota, State]] = {}
-        self._followed_before: dict[Bucket, tuple[Quota, State]] = {}
+        self._followed: Known = {}
+        self._followed_before: Known = {}
         self._out: set[str] = set()
 
-    def follow(self, charges: Sequence[Charge], states: Sequence[State | None]) -> None:
+    def follow(self, known: Known) -> None:
         """The store is well, and has left these buckets in these states, or found them so and refused."""
-        followed = self._followed
-        if len(states) == 1:  # as nearly always; a loop over one costs more than what it does
-            if states[0] is not None:
-                followed[charges[0].bucket] = (charges[0].quota, states[0])
-        else:
-            for charge, state in zip(charges, states):
-                if state is not None:
-                    followed[charge.bucket] = (charge.quota, state)
-        if len(followed) > MAX_FOLLOWED:
+        self._followed.update(known)
+        if len(self._followed) > MAX_FOLLOWED:
             self._followed_before = self._followed
             self._followed = {}
 

@@ -25,10 +25,8 @@ from ._link import Call, Link, NotWritable, as_ours
 Answer: TypeAlias = list[Decision] | Decision | StoreError | None
 """What comes of a take (a list of one), of a look, of one that failed alone, and of a settlement or a reset."""
 
-Results: TypeAlias = "Sequence[_wire.Result | StoreError]"
-
-Done: TypeAlias = "Callable[[Results | Exception], None]"
-"""Is told the result of each action of a batch, or why there are none."""
+Answers: TypeAlias = "Sequence[Answer] | Exception"
+"""The answer to each action of a batch, or why there are none."""
 
 _AT_ONCE = 64
 """How many buckets are charged at once with what was taken while the store was out."""
@@ -53,29 +51,28 @@ class Shared:
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _STEPPED_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, quotas, todo, now, least_ttl_ms)
 
-    def noted(self, actions: Sequence[_wire.Action], results: Results, asked_us: float) -> list[Answer]:
-        """The answers in the results of actions, once the denial cache and the failover have learned from them."""
+    def answers(self, actions: Sequence[_wire.Action], reply: _wire.Reply, asked_us: float) -> list[Answer]:
+        """The answers in the script's reply to actions, from which the denial cache and the failover learn.
+
+        ``asked_us`` is when it was called, by the clock of the denial cache. Raises ``StoreError`` for nonsense.
+        """
+        decisions, known = _wire.decode(actions, reply)
+        self.failover.follow(known)
         answers: list[Answer] = []
-        denials, follow = self.denials, self.failover.follow
-        denied = bool(denials)
-        for action, result in zip(actions, results):
-            if result is None or isinstance(result, StoreError):
-                if result is None:  # again: a refusal may have been under way when it was submitted
-                    denials.forget(action.charges)
-                answers.append(result)
-                continue
-            decision, states = result
-            if type(action) is not Take:
+        denied = bool(self.denials)
+        for action, decision in zip(actions, decisions):
+            if decision is None:  # again: a refusal may have been under way when it was submitted
+                self.denials.forget(action.charges)
+                answers.append(None)
+            elif type(action) is not Take:
                 answers.append(decision)
-                continue
-            if not decision.allowed:
-                denials.note(decision, asked_us)
-                denied = True
-                states = decision.before or ()
-            elif denied:
-                denials.forget(action.charges)
-            follow(action.charges, states)
-            answers.append([decision])
+            else:
+                if not decision.allowed:
+                    self.denials.note(decision, asked_us)
+                    denied = True
+                elif denied:
+                    self.denials.forget(action.charges)
+                answers.append([decision])
         return answers
 
 
@@ -132,8 +129,7 @@ class Lane:
 
     def _commit(self, actions: list[_wire.Action], submitted: float, tell: Tell[Answer]) -> None:
         """Carry out a batch, the first of which was submitted at that time of the event loop."""
-        asked_us = self._shared.denials.now_us()
-        self._carry_out(actions, submitted, partial(self._told, actions, asked_us, tell))
+        self._carry_out(actions, submitted, partial(self._told, tell))
 
     def _without(self, action: _wire.Action, error: Exception) -> Answer:
         """The decision of a take to which no answer came. Raises ``error`` for all else."""
@@ -141,50 +137,47 @@ class Lane:
             return [self._shared.failover.decide(action)]
         raise error
 
-    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
-        """Tell ``done`` the result of each action, or why there are none."""
+    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
+        """Tell ``done`` the answer to each action, or why there are none."""
+        asked_us = self._shared.denials.now_us()
 
-        def read(answer: Any) -> None:
+        def read(reply: Any) -> None:
             try:
-                results = self._read(actions, answer)
+                answers: Answers = self._read(actions, reply, asked_us)
             except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
-                done(error)
-            else:
-                done(results)
+                answers = error
+            done(answers)
 
         self._link.call(self._shared.call(actions), submitted, read)
 
-    def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Results:
-        """The results in what came of a call. Raises ``StoreError``."""
-        if isinstance(answer, ResponseError):
-            raise as_ours(answer, self._shared.timeout) from answer
-        if isinstance(answer, StoreError):
-            raise answer
-        return _wire.decode(actions, answer)
+    def _read(self, actions: Sequence[_wire.Action], reply: Any, asked_us: float) -> Sequence[Answer]:
+        """The answers in what came of a call. Raises ``StoreError``."""
+        if isinstance(reply, ResponseError):
+            raise as_ours(reply, self._shared.timeout) from reply
+        if isinstance(reply, StoreError):
+            raise reply
+        return self._shared.answers(actions, reply, asked_us)
 
-    def _told(
-        self, actions: list[_wire.Action], asked_us: float, tell: Tell[Answer], results: Results | Exception
-    ) -> None:
+    def _told(self, tell: Tell[Answer], answers: Answers) -> None:
+        """Tell the answers to those who wait, once it is known whether the store is in or out."""
         try:
-            tell(self._answers(actions, asked_us, results))
+            if isinstance(answers, StoreError):
+                self._failed(answers)
+            elif self.breaker.is_open and not isinstance(answers, Exception):
+                self._try_succeeded(answers)
         except Exception as error:  # noqa: BLE001  # as above
-            tell(error)
+            answers = error
+        tell(answers)
 
-    def _answers(self, actions: list[_wire.Action], asked_us: float, results: Results | Exception) -> list[Answer]:
-        if isinstance(results, StoreError):
-            self.breaker.failed()
-            self._failure = results
-            self._shared.failover.out(results, self.where)
-            self._link.drop()
-        if isinstance(results, Exception):
-            raise results
-        if self.breaker.is_open:
-            self._try_succeeded(results)
-        return self._shared.noted(actions, results, asked_us)
+    def _failed(self, failure: StoreError) -> None:
+        self.breaker.failed()
+        self._failure = failure
+        self._shared.failover.out(failure, self.where)
+        self._link.drop()
 
-    def _try_succeeded(self, results: Results) -> None:
+    def _try_succeeded(self, answers: Sequence[Answer]) -> None:
         """The store is back, unless it could not write before and has only refused now."""
-        if isinstance(self._failure, NotWritable) and not any(map(_has_written, results)):
+        if isinstance(self._failure, NotWritable) and not any(map(_has_written, answers)):
             self.breaker.failed()
             return
         self.breaker.succeeded()
@@ -202,6 +195,6 @@ class Lane:
         await self._link.aclose()
 
 
-def _has_written(result: _wire.Result | StoreError) -> bool:
+def _has_written(answer: Answer) -> bool:
     """Whether an action has booked something, settled or reset: a refusal and a look have not."""
-    return result is None or (type(result) is tuple and result[0].allowed and len(result[1]) > 0)
+    return answer is None or (isinstance(answer, list) and answer[0].allowed)

@@ -12,7 +12,8 @@ from ..clock import monotonic_us
 from ..decision import Charge
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
-from ._lane import Done, Lane, Results, Shared
+from ._group_commit import Tell
+from ._lane import Answer, Answers, Lane, Shared
 from ._link import Call, Link, as_ours
 from ._slots import slot_of
 from ._sources import Address
@@ -45,31 +46,32 @@ class Node(Lane):
         self._detours: dict[Address, Link] = {}
         self._next_look = 0.0
 
-    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
+    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
         self._link.start(self._tell(actions, submitted, done))
 
-    async def _tell(self, actions: Sequence[_wire.Action], submitted: float, done: Done) -> None:
-        results: Results | Exception = StoreUnavailable("the event loop has ended")
+    async def _tell(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
+        answers: Answers = StoreUnavailable("the event loop has ended")
         try:
-            results = await self._results(actions, submitted)
+            answers = await self._answers(actions, submitted)
         except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
-            results = error
+            answers = error
         finally:
-            done(results)
+            done(answers)
 
-    async def _results(self, actions: Sequence[_wire.Action], submitted: float) -> Results:
+    async def _answers(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[Answer]:
+        asked_us = self._shared.denials.now_us()
         groups: dict[int, list[int]] = {}
         for at, action in enumerate(actions):
             groups.setdefault(slot_of(action.charges[0]), []).append(at)
         calls = [self._shared.call([actions[at] for at in group]) for group in groups.values()]
-        answers = await self._link.evaluate(calls, submitted)
-        results: list[_wire.Result | StoreError] = [None] * len(actions)
-        for group, call, answer in zip(groups.values(), calls, answers, strict=True):
-            final = await self._detour(answer, call, submitted) if isinstance(answer, AskError) else answer
-            for at, result in zip(group, self._read([actions[at] for at in group], final), strict=True):
-                results[at] = result
+        replies = await self._link.evaluate(calls, submitted)
+        answers: list[Answer] = [None] * len(actions)
+        for group, call, reply in zip(groups.values(), calls, replies, strict=True):
+            final = await self._detour(reply, call, submitted) if isinstance(reply, AskError) else reply
+            for at, answer in zip(group, self._read([actions[at] for at in group], final, asked_us), strict=True):
+                answers[at] = answer
         self._look_for_debts()
-        return results
+        return answers
 
     def _look_for_debts(self) -> None:
         """Now and then: this node may have taken over what was decided here while another was out, or a slot moved."""
@@ -78,13 +80,13 @@ class Node(Lane):
             self._next_look = now + LOOK_EVERY_US
             self.repay()
 
-    def _read(self, actions: Sequence[_wire.Action], answer: Any) -> Results:
-        """The results in an answer. Raises ``StoreUnavailable`` for one that is true of the whole node."""
-        if not isinstance(answer, Exception):
-            return _wire.decode(actions, answer)
-        error = answer if isinstance(answer, StoreError) else as_ours(answer, self._shared.timeout)
-        if isinstance(error, StoreUnavailable) and error is not answer:
-            raise error from answer
+    def _read(self, actions: Sequence[_wire.Action], reply: Any, asked_us: float) -> Sequence[Answer]:
+        """The answers in a reply. Raises ``StoreUnavailable`` for one that is true of the whole node."""
+        if not isinstance(reply, Exception):
+            return self._shared.answers(actions, reply, asked_us)
+        error = reply if isinstance(reply, StoreError) else as_ours(reply, self._shared.timeout)
+        if isinstance(error, StoreUnavailable) and error is not reply:
+            raise error from reply
         return [error] * len(actions)
 
     async def _detour(self, redirection: AskError, call: Call, submitted: float) -> Any:

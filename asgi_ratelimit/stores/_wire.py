@@ -18,12 +18,13 @@ from typing import Any, TypeAlias
 
 from .._keys import redis_key_of
 from ..algorithms import State, decide, decide_simple, foresee
-from ..decision import Charge, Decision, Settlement, Take
+from ..decision import Bucket, Charge, Decision, Settlement, Take
 from ..errors import StoreError
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 Reply: TypeAlias = Sequence[bytes | None]
-Result: TypeAlias = "tuple[Decision, Sequence[State | None]] | None"
+Known: TypeAlias = dict[Bucket, tuple[Quota, State]]
+"""The quota that a bucket was last charged under, and the state that it is in."""
 
 
 @dataclass(slots=True)
@@ -151,8 +152,8 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
-    """For each take its decision and the states that it left, and for a look its decision, from the script's reply.
+def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | None], Known]:
+    """From the script's reply, the decision of each take and look, ``None`` for all else, and what is known now.
 
     Raises ``StoreError`` where that makes no sense, or the script decided otherwise than ``decide`` does over the same
     states.
@@ -160,14 +161,16 @@ def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
     now, verdicts, values = _parts(reply)
     if len(verdicts) != len(actions) or len(values) != sum(map(len, map(_CHARGES, actions))):
         raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
-    results: list[Result] = []
+    decisions: list[Decision | None] = []
+    kept: Known = {}
     due, quota, stamp = iter(values), None, b""
     for action, verdict in zip(actions, verdicts):
         if type(action) is not Take or not action.is_simple:
-            results.append(_result(action, verdict, due, now))
+            decisions.append(_decision(action, verdict, due, now, kept))
             continue
-        if action.charges[0].quota is not quota:  # as a rule, it is that of the take before
-            quota = action.charges[0].quota
+        charge = action.charges[0]
+        if charge.quota is not quota:  # as a rule, it is that of the take before
+            quota = charge.quota
             stamp = _stamp(quota) if type(quota) is TokenBucket else b""
         value = next(due)
         state: State | None = None
@@ -181,22 +184,29 @@ def decode(actions: Sequence[Action], reply: Reply) -> list[Result]:
         decision, left = decide_simple(action, state, now)
         if decision.allowed != (verdict == _YES):
             raise _disagreement(action, verdict, decision)
-        results.append((decision, (left,)))
-    return results
+        decisions.append(decision)
+        state = state if left is None else left
+        if state is not None:
+            kept[charge.bucket] = (quota, state)
+    return decisions, kept
 
 
-def _result(action: Action, verdict: int, due: Iterator[bytes | None], now: float) -> Result:
-    """What came of an action, whose values are the next."""
+def _decision(action: Action, verdict: int, due: Iterator[bytes | None], now: float, kept: Known) -> Decision | None:
+    """What came of an action, whose values are the next; in what state it leaves its buckets goes to ``kept``."""
     charges = action.charges
     states = [unpack_state(charge.quota, value) for charge, value in zip(charges, islice(due, len(charges)))]
     if type(action) is Look:
-        return foresee(action.take, states, now), ()
+        return foresee(action.take, states, now)
     if type(action) is not Take:
         return None
     decision, left = decide(action, states, now)
     if decision.allowed != (verdict == _YES):
         raise _disagreement(action, verdict, decision)
-    return decision, left
+    for charge, found, written in zip(charges, states, left):
+        state = found if written is None else written
+        if state is not None:
+            kept[charge.bucket] = (charge.quota, state)
+    return decision
 
 
 def _disagreement(take: Take, verdict: int, decision: Decision) -> StoreError:
