@@ -143,9 +143,9 @@ async def test_those_who_are_submitted_together_go_together() -> None:
 
 @pytest.mark.parametrize(
     ("submitted", "sizes"),
-    [(LARGEST - 1, [255]), (LARGEST, [256]), (LARGEST + 1, [256, 1]), (3 * LARGEST, [256, 256, 256])],
+    [(LARGEST - 1, [127]), (LARGEST, [128]), (LARGEST + 1, [128, 1]), (3 * LARGEST, [128, 128, 128])],
 )
-async def test_a_batch_carries_256_at_the_most(submitted: int, sizes: list[int]) -> None:
+async def test_a_batch_carries_128_at_the_most(submitted: int, sizes: list[int]) -> None:
     """The rest goes in the batches after it."""
     far = Far()
     results = [far.group.submit(number) for number in range(submitted)]

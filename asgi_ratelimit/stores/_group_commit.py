@@ -20,8 +20,8 @@ Entry: TypeAlias = "tuple[T, asyncio.Future[R], float]"
 Tell: TypeAlias = "Callable[[Sequence[R] | Exception], None]"
 """Is told the results of a batch, or why there are none."""
 
-LARGEST = 256
-"""Items in one batch, at the most: a larger one makes everybody behind it wait, and gains nothing more."""
+LARGEST = 128
+"""Items in one batch, at the most. Where more wait, the far end works on them while results are handed out."""
 
 
 class GroupCommit(Generic[T, R]):
