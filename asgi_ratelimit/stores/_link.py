@@ -64,7 +64,6 @@ class Link:
             self.start(self._tell(call, submitted, done))
             return
         mark = b"%d" % next(self._marks)
-        self._expect(submitted + self._timeout)
 
         def tell(outcome: Outcome) -> None:
             self._deadline = math.inf
@@ -80,6 +79,7 @@ class Link:
                 done(as_ours(outcome if isinstance(outcome, Exception) else _NO_ANSWER, self._timeout))
 
         pipe.exchange(_packed("EVALSHA", SCRIPT_SHA, *call, mark), 1, tell)
+        self._expect(submitted + self._timeout)
 
     def _expect(self, deadline: float) -> None:
         """Give up the call under way if that is not back by then. One timer does for all calls that follow another."""
