@@ -360,6 +360,19 @@ def plans(draw: st.DrawFn, *, back: bool = False) -> Plan:
 
 
 @st.composite
+def bills(draw: st.DrawFn) -> Plan:
+    """Two or three token buckets, and callers who are rate limited by all of them, some of whom give back."""
+    chosen = draw(st.lists(BUCKETS, min_size=2, max_size=3))
+    quotas = [replace(quota, name=f"quota {number}") for number, quota in enumerate(chosen)]
+    unit = round(max(quota.period_us / quota.limit for quota in quotas))
+    asking = st.builds(RateLimit, st.sampled_from(KEYS), st.sampled_from([1, 1, 0.5, 2]))
+    moving = st.builds(Advance, st.sampled_from([1, unit // 3, unit, 3 * unit, unit, -1, -unit // 2, -(10**8)]))
+    settling = st.builds(Settle, st.integers(0, 2), st.sampled_from([0.0, 0.5, 1.5]))
+    kinds = draw(st.sampled_from([(asking, moving), (asking, asking, moving, settling)]))
+    return Plan(1_800_000_000, [*quotas], draw(st.lists(evenly(*kinds), min_size=2, max_size=40)))
+
+
+@st.composite
 def kinds_of_steps(draw: st.DrawFn, quotas: list[Quota], back: bool) -> st.SearchStrategy[Step]:
     """Steps on the scale of the quotas' units and periods; a history has its own kinds of costs and of clocks."""
     unit = round(min(quota.period_us / quota.limit for quota in quotas))

@@ -27,6 +27,7 @@ from tests.histories import (
     Step,
     Stores,
     Writes,
+    bills,
     plans,
 )
 from tests.redis_server import RedisServer
@@ -61,6 +62,13 @@ class Equality(Promise):
 @settings(max_examples=200)
 def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
     """The memory store is the reference: Redis says the same of every take, and is left with the same states."""
+    stores.run(plan, Equality())
+
+
+@given(plan=bills())
+@SOME
+def test_both_stores_decide_alike_on_several_token_buckets(stores: Stores, plan: Plan) -> None:
+    """What most takes of several charges are: the script has a way of its own for them."""
     stores.run(plan, Equality())
 
 

@@ -47,7 +47,7 @@ if not now then
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
-local least_ttl = tonumber(ARGV[4])
+local todo, least_ttl = ARGV[2], tonumber(ARGV[4])
 local reply = { ARGV[5], string.format('%.0f', now), '' }
 local verdicts = {}
 local charges_done = 0
@@ -198,9 +198,40 @@ local function pacing()
     return true
   end
 
+  -- The same for several charges, to rate limit, from buckets whose time is not ahead. It answers where the next take
+  -- is, or nil, and has done nothing, where a quota or its state has more to it.
+  local function plain_bill(at, charges)
+    local fits, lines = true, {}
+    for i = 1, charges do
+      local number, cost, after = struct.unpack('<Hd', todo, at)
+      local quota, key = quota_of(number), KEYS[charges_done + i]
+      if quota.kind ~= 1 then return nil end
+      local value, era, level = read(key), era_of(now), 0
+      if value then
+        if #value ~= 23 then return nil end
+        local format, stamp, last
+        format, stamp, last, era, level = struct.unpack('<BfdHd', value)
+        if format ~= 1 or stamp ~= quota.stamp or last > now then return nil end
+        level = drained(quota, level, now - last)
+      end
+      local scaled = cost * quota.period_us
+      if level > quota.cap - scaled then fits = false end
+      lines[i] = { quota = quota, key = key, era = era, level = level + scaled }
+      reply[charges_done + i + 3] = value
+      at = after
+    end
+    for _, line in ipairs(fits and lines or {}) do
+      local value = struct.pack('<BfdHd', 1, line.quota.period_us, now, line.era, line.level)
+      write(line.key, value, drain_time(line.quota, line.level, 0))
+    end
+    charges_done = charges_done + charges
+    verdicts[#verdicts + 1] = fits and '1' or '0'
+    return at
+  end
+
   return {
     quota_of = quota_of, read = read, write = write, era_of = era_of,
-    drained = drained, drain_time = drain_time, end_wait = end_wait, plain_take = plain_take,
+    drained = drained, drain_time = drain_time, end_wait = end_wait, plain_take = plain_take, plain_bill = plain_bill,
   }
 end
 
@@ -213,7 +244,6 @@ local function everything_else(common)
   local floor, max, min, huge = math.floor, math.max, math.min, math.huge
   local quota_of, read, write, era_of = common.quota_of, common.read, common.write, common.era_of
   local drained, drain_time, end_wait = common.drained, common.drain_time, common.end_wait
-  local todo = ARGV[2]
 
   -- _state ------------------------------------------------------------------------------------------------------------
 
@@ -853,20 +883,22 @@ local function everything_else(common)
   end
 end
 
-local todo, at = ARGV[2], 1
+local at = 1
 local paced, carry_out
 while at <= #todo do
   local action, count, max_wait, charges, number, cost, after = struct.unpack('<BHdHHd', todo, at)
-  local start, single = at + 3, action == 1 and charges == 1
+  local single, several = action == 1 and charges == 1, action == 1 and charges > 1 and max_wait == 0
   while count > 0 do
     if single and max_wait == 0 then count = quick_takes(number, count, cost) end
     if count > 0 then
       paced = paced or pacing()
-      if not single or not paced.plain_take(number, cost, max_wait) then
+      local over = several and paced.plain_bill(at + 13, charges)
+      if single and paced.plain_take(number, cost, max_wait) then over = after end
+      if not over then
         carry_out = carry_out or everything_else(paced)
-        after = carry_out(action, start)
+        over = carry_out(action, at + 3)
       end
-      count = count - 1
+      count, after = count - 1, over
     end
   end
   at = after
