@@ -361,8 +361,8 @@ def plans(draw: st.DrawFn, *, back: bool = False) -> Plan:
 
 @st.composite
 def bills(draw: st.DrawFn) -> Plan:
-    """Two or three token buckets, and callers who are rate limited by all of them, some of whom give back."""
-    chosen = draw(st.lists(BUCKETS, min_size=2, max_size=3))
+    """One to three token buckets, and callers who are rate limited by all of them, some of whom give back."""
+    chosen = draw(st.lists(BUCKETS, min_size=1, max_size=3))
     quotas = [replace(quota, name=f"quota {number}") for number, quota in enumerate(chosen)]
     unit = round(max(quota.period_us / quota.limit for quota in quotas))
     asking = st.builds(RateLimit, st.sampled_from(KEYS), st.sampled_from([1, 1, 0.5, 2]))

@@ -67,8 +67,8 @@ def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
 
 @given(plan=bills())
 @SOME
-def test_both_stores_decide_alike_on_several_token_buckets(stores: Stores, plan: Plan) -> None:
-    """What most takes of several charges are: the script has a way of its own for them."""
+def test_both_stores_decide_alike_on_token_buckets(stores: Stores, plan: Plan) -> None:
+    """Rate limiting by one or several of them, which most takes are: the script has ways of its own for that."""
     stores.run(plan, Equality())
 
 

@@ -65,6 +65,16 @@ async def require_service(source: str | Redis, **options: Any) -> None:
 # What is in Redis
 
 
+async def test_takes_that_travel_together_have_each_its_own_time_to_live(redis_url: str, client: redis.Redis) -> None:
+    """As long as their bucket needs to be full again, and no longer."""
+    day_ms = 86_400_000
+    async with limiter_on(redis_url, TokenBucket(1, 86_400, burst=10, name="quota")) as limiter:
+        await limiter.rate_limit("used", cost=5)
+        await asyncio.gather(*map(limiter.rate_limit, ["other", "used", "new"]))
+    used, new = (client.pttl(b"rl:default:quota:{%b}" % key) for key in (b"used", b"new"))
+    assert 0 < new <= day_ms < 5 * day_ms < used <= 6 * day_ms
+
+
 async def test_a_bucket_is_one_string_key(redis_url: str, client: redis.Redis) -> None:
     """One for each quota of a limiter, under a name that people can read."""
     async with limiter_on(redis_url, "100/minute; 1000/hour") as limiter:
