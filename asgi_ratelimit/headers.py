@@ -43,14 +43,9 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
             state.rendered = _described(state.quota).told(state)
         return state.rendered
     states = [state for each in decisions for state in each.states]
-    quotas = [state.quota for state in states]
-    if len({quota.name for quota in quotas}) == len(quotas):
-        all_described = list(map(_described, quotas))
-    else:
-        all_described = list(map(_Described, quotas, names(decisions)))
-    policies = b", ".join([described.policy for described in all_described])
+    policies, all_described = _described_together(decisions, states)
     standings = b", ".join([described.standing(state) for described, state in zip(all_described, states)])
-    return [(b"ratelimit-policy", policies), (b"ratelimit", standings)]
+    return (policies, (b"ratelimit", standings))
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -184,6 +179,33 @@ def _described(quota: Quota) -> _Described:
             _described_before.clear()
         described = _described_before[id(quota)] = _Described(quota, quota.name)
     return described
+
+
+_Together: TypeAlias = tuple[Header, tuple[_Described, ...]]
+"""The header for the policies of several quotas, and each of them."""
+
+_together_before: dict[tuple[object, ...], _Together] = {}
+"""By the identities of the quotas, as above, and by the names of their limiters where those of quotas are equal."""
+
+
+def _described_together(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Together:
+    key: tuple[object, ...] = tuple([id(state.quota) for state in states])
+    together = _together_before.get(key)
+    if together is None and len({state.quota.name for state in states}) < len(states):
+        key = (*key, *map(_limiters, decisions))
+        together = _together_before.get(key)
+    if together is None:
+        if len(_together_before) >= MAX_DESCRIBED:
+            _together_before.clear()
+        described = tuple(map(_Described, [state.quota for state in states], names(decisions)))
+        together = (b"ratelimit-policy", b", ".join([each.policy for each in described])), described
+        _together_before[key] = together
+    return together
+
+
+def _limiters(decision: Decision) -> tuple[str | None, ...]:
+    """The limiter of each charge, where that is known."""
+    return tuple([charge.name for charge in decision.take.charges]) if decision.take else ()
 
 
 def _integer(number: float) -> int:

@@ -126,7 +126,7 @@ def test_what_is_decided_at_once_is_a_decision_like_any_other(allowed: bool) -> 
     filled.before, filled.now_us = [None], now * 1e6
 
     def at_once() -> Decision:
-        return decided_at_once(allowed, take, (state,), None, now * 1e6)
+        return decided_at_once(allowed, take, (state,), [None], now * 1e6)
 
     names = [each.name for each in fields(Decision)]
     assert [getattr(at_once(), name) for name in names] == [getattr(filled, name) for name in names]

@@ -81,6 +81,15 @@ def test_what_was_told_last_time_is_not_told_of_another_state() -> None:
         assert told[b"ratelimit"] == b'"per-minute";r=%d;t=%d' % (left, math.ceil(more_after))
 
 
+def test_quotas_of_one_name_are_told_by_their_own_limiters() -> None:
+    """Also where the same quotas were told of other limiters a moment ago."""
+    quotas = [TokenBucket(100, 60), TokenBucket(20, 60)]
+    for limiters in [("api", "login"), ("api", "search"), ("api", "login")]:
+        take = Take(tuple(Charge(quota, "key", 1, limiter) for quota, limiter in zip(quotas, limiters)))
+        told = dict(render(decide(take, [None, None], NOW)[0]))
+        assert told[b"ratelimit"] == b'"per-minute";r=99;t=1, "%b per-minute";r=19;t=3' % limiters[1].encode()
+
+
 def test_several_quotas() -> None:
     """Still two headers, with one item for each quota, in their order."""
     assert render(decision_of((TokenBucket(10), 2), (TokenBucket(100, 3600, name="tokens"), 60))) == [

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import fixed_window, rolling_window
 from asgi_ratelimit.decision import Charge, Decision
@@ -15,6 +17,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_PARTS, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.strategies import LIMITS, PERIODS, costs
 
 pytestmark = pytest.mark.anyio
 
@@ -258,6 +261,39 @@ ROLLING_CHANGES = [
     (FixedWindow(10, 10, name="window"), True, 9),
     (TokenBucket(10, 10, name="window"), True, 9),
 ]
+
+
+@given(LIMITS, PERIODS, st.integers(-1, 1), st.floats(0.0, 60.0), costs(60.0), st.integers(0, 3_600_000_000))
+@example(10.0, 10.0, 0, 4.0, 7.0, 0)
+@example(10.0, 10.0, 0, 10.5, 1.0, 0)
+@example(2.5, 10.0, 0, 0.0, 1.0, 0)
+@example(10.0, 10.0, -1, 10.0, 1.0, 0)
+@settings(max_examples=500)
+def test_what_is_taken_at_once_from_a_fixed_window_is_what_is_taken_step_by_step(
+    limit: float, period: float, ahead: int, count: float, cost: float, later: int
+) -> None:
+    """The short way, where it can be gone, tells and leaves the same as the long one, to the bit."""
+    quota, now = FixedWindow(limit, period), 1_800_000_000e6 + later
+    before = ((fixed_window.index(quota, now) + ahead, count), now, 0.0, (), ())
+    short = fixed_window.take_at_once(quota, before, now, cost)
+    if short is None:
+        return
+    left, *told = short
+    wait_us = fixed_window.wait(quota, before, now, cost)
+    assert (left is None) == (wait_us > 0.0)
+    if left is not None:
+        assert left == fixed_window.book(quota, before, now, cost, 0.0)
+    assert tuple(told) == fixed_window.outlook(quota, left or before, now)
+    assert left is not None or told[1] == wait_us
+
+
+@pytest.mark.parametrize("count", [0.0, 3.0, 9.0, 10.0])
+@pytest.mark.parametrize("ahead", [-1, 0])
+def test_whole_units_of_a_fixed_window_go_the_short_way(count: float, ahead: int) -> None:
+    """It is there for speed, so that it must be open to what nearly all requests are."""
+    now = 1_800_000_000e6
+    before = ((fixed_window.index(FIXED, now) + ahead, count), now, 0.0, (), ())
+    assert fixed_window.take_at_once(FIXED, before, now, 1)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,31 @@ def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: flo
     return ((taken, count + cost if taken == window else cost), since, era, holes, ids)
 
 
+def take_at_once(
+    quota: FixedWindow, state: State, now: float, cost: float
+) -> tuple[State | None, int, float, float] | None:
+    """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
+
+    This is ``wait``, ``book`` and ``outlook`` where nothing is booked ahead; without a state, there is too little left.
+    """
+    (window, count), last, era, holes, ids = state
+    limit, current = quota.limit, now / quota.period_us // 1.0
+    if holes or last > now or window > current:
+        return None
+    if window < current:
+        count = 0.0
+    if count > limit or cost > limit:
+        return None
+    is_taken = count + cost <= limit
+    if is_taken:
+        count += cost
+    units = (limit - count) // 1.0
+    if units + 1.0 > limit or count + (units + 1.0) <= limit:
+        return None  # ``outlook`` gets it right
+    end = (current + 1.0) * quota.period_us - now
+    return ((current, count), now, era, holes, ids) if is_taken else None, int(units), end, end
+
+
 def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> float:
     """The window that ``book`` counts this cost in."""
     return index(quota, now + wait_us)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..decision import Charge, Decision, QuotaState, Take, decided_at_once
-from ..quotas import SECOND_US, Quota, TokenBucket
-from . import token_bucket
+from ..quotas import SECOND_US, FixedWindow, Quota, TokenBucket
+from . import fixed_window, token_bucket
 from ._kinds import ALGORITHMS, States, known
 from ._state import State
+
+_TAKE_AT_ONCE: dict[type, Callable[..., tuple[State | None, int, float, float] | None]] = {
+    TokenBucket: token_bucket.take_at_once,
+    FixedWindow: fixed_window.take_at_once,
+}
 
 
 def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State | None]]:
@@ -39,36 +44,47 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
 
 
 def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decision, State | None]:
-    """``decide`` for a take of one charge, which nearly all are: without loops.
-
-    Of a bucket that was full the same is told each time, which is kept with the charge once it is known.
-    """
+    """``decide`` for a take of one charge, which nearly all are: without loops."""
     charge = take.charges[0]
+    at_once = _at_once(charge, stored, now)
+    if at_once is not None:
+        found, left, told = at_once
+        if left is not None:
+            return decided_at_once(True, take, told, [found], now), left
+        if not take.max_wait_us:
+            return decided_at_once(False, take, told, [found], now), _moved(stored, found)
+    return _decide_slowly(take, charge, stored, now)
+
+
+def _at_once(charge: Charge, stored: State | None, now: float) -> tuple[State, State | None, tuple[QuotaState]] | None:
+    """The state that a charge finds, the one that it leaves (``None`` where it does not fit in now), and what is told.
+
+    ``None`` where it is not as simple as that. Of a bucket that was full the same is told each time, and that is kept
+    with the charge once it is known.
+    """
     quota, cost, told = charge.quota, charge.cost, charge.told_when_full
     if told is not None:  # it is a token bucket
-        level, last, era, holes, ids = before = stored if stored is not None else token_bucket.fresh(now)
+        level, last, era, holes, ids = found = stored if stored is not None else token_bucket.fresh(now)
         if level <= (now - last) * quota.limit and not holes:
-            return decided_at_once(True, take, told, before, now), (cost * quota.period_us, now, era, holes, ids)
+            return found, (cost * quota.period_us, now, era, holes, ids), told
     found = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
-    at_once = token_bucket.take_at_once(quota, found, now, cost) if type(quota) is TokenBucket else None
-    if at_once is not None:
-        left, units, more_us, reset_us = at_once
-        more, reset = more_us / SECOND_US, reset_us / SECOND_US
-        if left is not None:
-            told = (QuotaState(quota, True, units, 0.0, reset, more),)
-            if left[0] == cost * quota.period_us:
-                charge.told_when_full = told
-            return decided_at_once(True, take, told, found, now), left
-        if not take.max_wait_us:
-            told = (QuotaState(quota, False, units, more, reset, more),)
-            return decided_at_once(False, take, told, found, now), _moved(stored, found)
-    return _decide_slowly(take, charge, stored, found, now)
+    take_at_once = _TAKE_AT_ONCE.get(type(quota))
+    at_once = take_at_once and take_at_once(quota, found, now, cost)
+    if at_once is None:
+        return None
+    left, units, more_us, reset_us = at_once
+    more, reset = more_us / SECOND_US, reset_us / SECOND_US
+    if left is None:
+        return found, None, (QuotaState(quota, False, units, more, reset, more),)
+    told = (QuotaState(quota, True, units, 0.0, reset, more),)
+    if left[0] == cost * quota.period_us:  # never so in a window
+        charge.told_when_full = told
+    return found, left, told
 
 
-def _decide_slowly(
-    take: Take, charge: Charge, stored: State | None, found: State, now: float
-) -> tuple[Decision, State | None]:
+def _decide_slowly(take: Take, charge: Charge, stored: State | None, now: float) -> tuple[Decision, State | None]:
     quota = charge.quota
+    found = known(quota, stored, now)
     algorithm = ALGORITHMS[type(quota)]
     if charge.cost > quota.most and not take.max_wait_us:
         wait_us = math.inf
@@ -81,23 +97,20 @@ def _decide_slowly(
 
 
 def _decide_at_once(take: Take, states: States, now: float) -> tuple[Decision, list[State | None]] | None:
-    """``decide`` where all charges are of token buckets and fit in now; ``None`` where it is not as simple as that."""
+    """``decide`` where all charges fit in now; ``None`` where it is not as simple as that."""
     if take.best_effort or take.soonest_us:
         return None
-    before, after, told = [], [], []
+    before: list[State] = []
+    after: list[State | None] = []
+    told: list[QuotaState] = []
     for charge, stored in zip(take.charges, states):
-        quota = charge.quota
-        if type(quota) is not TokenBucket:
+        at_once = _at_once(charge, stored, now)
+        if at_once is None or at_once[1] is None:
             return None
-        state = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
-        at_once = token_bucket.take_at_once(quota, state, now, charge.cost)
-        if at_once is None or at_once[0] is None:
-            return None
-        left, units, more_us, reset_us = at_once
-        before.append(state)
-        after.append(left)
-        told.append(QuotaState(quota, True, units, 0.0, reset_us / SECOND_US, more_us / SECOND_US))
-    return _granted(take, take.charges[0].cost, before, tuple(told), 0.0, now), [*after]
+        before.append(at_once[0])
+        after.append(at_once[1])
+        told.append(at_once[2][0])
+    return decided_at_once(True, take, tuple(told), before, now), after
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:

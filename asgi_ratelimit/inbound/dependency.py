@@ -25,12 +25,13 @@ from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, exchange_of
 from .gate import Gate
 from .keys import KeyFunction, client_ip
-from .lines import Denied, Line, Terms
+from .lines import Denied, Line
 from .penalties import Penalty, checked_penalty
 from .refused import RateLimited
 from .responses import Refusal
 from .rulebook import Defaults, require_agreement
 from .rules import CostFunction, QuotaFunction
+from .terms import Terms
 from .warnings import warn_of_costs
 
 _INHERITED = client_ip()

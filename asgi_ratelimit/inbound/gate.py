@@ -8,9 +8,9 @@ from ..decision import Decision
 from ..headers import Dialect
 from ..hooks import Hooks
 from ..stores import Store, TakeSoon, take_soon_of
+from .bills import Bill
 from .blocks import penalized
 from .keys import KeyFunction
-from .lines import Bill
 from .responses import Refusal
 
 

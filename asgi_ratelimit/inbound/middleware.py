@@ -15,12 +15,13 @@ from ..hooks import Hook, Hooks
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
+from .bills import Bill
 from .claims import claim
 from .exchange import SCOPE_KEY, Exchange, FreeExchange, exchange_of
 from .gate import Gate
 from .header_options import HeaderOptions, header_options
 from .keys import KeyFunction, client_ip
-from .lines import Bill, Denied, Terms
+from .lines import Denied
 from .lists import Barred, Lists, Test
 from .penalties import Penalty
 from .refused import RateLimited, refuse
@@ -30,6 +31,7 @@ from .rulebook import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
 from .server_errors import answer_error, is_unexpected, would_answer
 from .settling import Settling
+from .terms import Terms
 from .throttled import Throttled
 from .warnings import warn_of_costs, warn_of_rules, warn_of_twins, warn_of_workers
 

@@ -15,11 +15,13 @@ from ..errors import ConfigurationError
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
+from .bills import Bill
 from .keys import KeyFunction, bound
-from .lines import Bill, Line, Terms
+from .lines import Line
 from .paths import compiled, route_path
 from .penalties import Penalty, checked_penalty
 from .rules import CostFunction, QuotaFunction, Rule, as_cost, as_methods, as_on_error, asks_for_bytes
+from .terms import Terms
 
 LONGEST_REMEMBERED = 256
 """Characters of a path whose rules are remembered; for longer ones they are looked up each time."""

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision, checked_cost
 from ..errors import StoreError
 from ..stores import Store, settle
-from .lines import Bill, Due
+from .bills import Bill, Due
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})

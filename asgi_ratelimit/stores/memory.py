@@ -121,10 +121,11 @@ class MemoryStore:
             return self._state(charge)
 
     def _take(self, take: Take) -> Decision:
+        charges = take.charges
         with self._lock:
             now = self._now_us()
-            decision, written = decide(take, [self._state(charge) for charge in take.charges], now)
-            for charge, state in zip(take.charges, written):
+            decision, written = decide(take, list(map(self._state, charges)), now)
+            for charge, state in zip(charges, written):
                 if state is not None:
                     self._put(charge, state, now)
             return decision
@@ -146,11 +147,14 @@ class MemoryStore:
 
     def _put(self, charge: Charge, state: State, now: float) -> None:
         bucket, quota = charge.bucket, charge.quota
-        if bucket not in self._buckets:
-            self._look(now, 2)  # so that what is noted of those in use keeps up with them
-            if len(self._buckets) >= self._max_keys:
-                self._make_room(now)
-            heappush(self._fullness, (now + reset_us(quota, state, now), bucket))
+        kept = self._buckets.get(bucket)
+        if kept is not None:
+            kept.quota, kept.state = quota, state
+            return
+        self._look(now, 2)  # so that what is noted of those in use keeps up with them
+        if len(self._buckets) >= self._max_keys:
+            self._make_room(now)
+        heappush(self._fullness, (now + reset_us(quota, state, now), bucket))
         self._buckets[bucket] = _Kept(quota, state)
 
     def _make_room(self, now: float) -> None:
