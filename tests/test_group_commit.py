@@ -40,7 +40,8 @@ class Far:
         self.calls: list[Call] = []
         self.closed = 0
         self.spare: dict[int, str] = {}
-        self.group: GroupCommit[int, str] = GroupCommit(self._send, self._without, self._close)
+        self.known: dict[int, str] = {}
+        self.group: GroupCommit[int, str] = GroupCommit(self._send, self._without, self._known, self._close)
 
     def _send(self, items: list[int], submitted: float, tell: Tell[str]) -> None:
         self.calls.append(Call(items, submitted, tell))
@@ -50,6 +51,9 @@ class Far:
         if item in self.spare:
             return self.spare.pop(item)
         raise error
+
+    def _known(self, items: Sequence[int]) -> list[str | None] | None:
+        return [self.known.get(item) for item in items] if self.known else None
 
     async def _close(self) -> None:
         self.closed += 1
@@ -97,6 +101,34 @@ async def test_those_who_come_meanwhile_go_together() -> None:
     assert far.carried == [[0], [1, 2, 3, 4, 5]]
     far.calls[1].succeed()
     assert await told(first, *rest) == [f"result of {number}" for number in range(6)]
+
+
+async def test_who_has_waited_and_is_known_by_now_does_not_travel() -> None:
+    """What came of a batch may tell what others would be told; who has not waited is not looked up."""
+    far = Far()
+    far.known = {0: "known", 2: "known", 3: "known"}
+    results = [far.group.submit(number) for number in range(1)]
+    await settle_down()
+    results += [far.group.submit(number) for number in range(1, 4)]
+    far.calls[0].succeed()
+    await settle_down()
+    assert far.carried == [[0], [1]]
+    far.calls[1].succeed()
+    assert await told(*results) == ["result of 0", "result of 1", "known", "known"]
+
+
+async def test_where_all_are_known_by_now_the_next_ones_travel() -> None:
+    """Those behind a whole batch that does not have to go."""
+    far = Far()
+    far.known = dict.fromkeys(range(1, LARGEST + 1), "known")
+    results = [far.group.submit(0)]
+    await settle_down()
+    results += [far.group.submit(number) for number in range(1, LARGEST + 2)]
+    far.calls[0].succeed()
+    await settle_down()
+    assert far.carried == [[0], [LARGEST + 1]]
+    far.calls[1].succeed()
+    assert (await told(*results))[1:] == ["known"] * LARGEST + [f"result of {LARGEST + 1}"]
 
 
 async def test_those_who_come_at_once_go_together() -> None:

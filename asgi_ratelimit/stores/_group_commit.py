@@ -32,17 +32,20 @@ class GroupCommit(Generic[T, R]):
     is raised to its caller. If ``send`` raises, or too many or too few results are told, all of its batch fails, and
     nobody else: then ``without`` is asked for the result of each whose caller still waits, or raises what that is to
     be told. A caller that is cancelled neither stops a batch nor hurts its neighbours: what is not sent yet is
-    dropped.
+    dropped. Of items that have waited for a batch ``known`` is asked for the results that can be told by now, and those
+    are not sent: ``None`` for each that has none, or for all of them.
     """
 
     def __init__(
         self,
         send: Callable[[list[T], float, Tell[R]], None],
         without: Callable[[T, Exception], R],
+        known: Callable[[Sequence[T]], Sequence[R | None] | None],
         close: Callable[[], Awaitable[None]],
     ) -> None:
         self._send = send
         self._without = without
+        self._known = known
         self._close = close
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
@@ -76,15 +79,30 @@ class GroupCommit(Generic[T, R]):
             await asyncio.wait([self._ended])
         await self._close()
 
-    def _send_next(self) -> None:
+    def _send_next(self, have_waited: bool = False) -> None:
         self._start = None
         while self._waiting:
             batch = [entry for entry in self._waiting[:LARGEST] if not entry[1].done()]
             del self._waiting[:LARGEST]
+            if batch and have_waited:
+                batch = self._not_known(batch)
             if batch:
                 self._was_alone = len(batch) == 1
                 self._send_batch(batch)
                 return
+
+    def _not_known(self, batch: list[Entry[T, R]]) -> list[Entry[T, R]]:
+        """Those of a batch whose result nobody knows yet; the others are told theirs."""
+        results = self._known([item for item, _, _ in batch])
+        if results is None:
+            return batch
+        left = []
+        for entry, result in zip(batch, results):
+            if result is None:
+                left.append(entry)
+            else:
+                entry[1].set_result(result)
+        return left
 
     def _send_batch(self, batch: list[Entry[T, R]]) -> None:
         self._under_way = batch
@@ -109,7 +127,7 @@ class GroupCommit(Generic[T, R]):
                     waiter.set_exception(result)
                 else:
                     waiter.set_result(result)
-        self._send_next()
+        self._send_next(have_waited=True)
         if self._under_way is None and self._ended is not None:
             self._ended.set_result(None)
             self._ended = None

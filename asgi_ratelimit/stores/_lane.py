@@ -99,7 +99,9 @@ class Lane:
         self._failure: StoreError | None = None
         self._link = Link(pool, shared.timeout)
         self._repaying: asyncio.Task[None] | None = None
-        self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(self._commit, self._without, self._close)
+        self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(
+            self._commit, self._without, self._denied, self._close
+        )
         self.send = self._group.submit
         """``submit`` for a caller who has asked the breaker already."""
 
@@ -136,6 +138,14 @@ class Lane:
         if type(action) is Take and isinstance(error, StoreError) and not self.carries_parts:
             return [self._shared.failover.decide(action)]
         raise error
+
+    def _denied(self, actions: Sequence[_wire.Action]) -> Sequence[Answer] | None:
+        """The refusals that are certain by now, of takes that have waited while others were refused."""
+        denials = self._shared.denials
+        if not denials or self.carries_parts:
+            return None
+        found = [denials.find(action) if type(action) is Take else None for action in actions]
+        return [None if denied is None else [denied] for denied in found]
 
     def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
         """Tell ``done`` the answer to each action, or why there are none."""
