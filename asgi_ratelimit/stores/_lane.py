@@ -13,7 +13,7 @@ from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
 
 from ..clock import Clock, monotonic_us
-from ..decision import Charge, Decision, Take
+from ..decision import Bucket, Charge, Decision, Take
 from ..errors import StoreError, StoreUnavailable
 from . import _wire
 from ._breaker import Breaker
@@ -140,12 +140,22 @@ class Lane:
         raise error
 
     def _denied(self, actions: Sequence[_wire.Action]) -> Sequence[Answer] | None:
-        """The refusals that are certain by now, of takes that have waited while others were refused."""
+        """The refusals that are certain by now, of takes that have waited while others were refused.
+
+        Nothing is certain of a bucket that somebody further ahead goes to.
+        """
         denials = self._shared.denials
         if not denials or self.carries_parts:
             return None
-        found = [denials.find(action) if type(action) is Take else None for action in actions]
-        return [None if denied is None else [denied] for denied in found]
+        answers: list[Answer] = []
+        ahead: set[Bucket] = set()
+        for action in actions:
+            buckets = [charge.bucket for charge in action.charges]
+            denied = denials.find(action) if type(action) is Take and ahead.isdisjoint(buckets) else None
+            if denied is None:
+                ahead.update(buckets)
+            answers.append(None if denied is None else [denied])
+        return answers
 
     def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
         """Tell ``done`` the answer to each action, or why there are none."""
