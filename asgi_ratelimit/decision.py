@@ -69,6 +69,8 @@ class Charge:
     cost: float = 1
     name: str | None = None
     bucket: Bucket = field(init=False, repr=False, compare=False)
+    kept: Any = field(default=None, init=False, repr=False, compare=False)
+    """What a memory store keeps of its bucket: those that come again are found fast."""
     told_when_full: tuple[QuotaState] | None = field(default=None, init=False, repr=False, compare=False)
     """What a decision says of it where its bucket was full, once that is known."""
     stored_under: tuple[bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
@@ -98,11 +100,11 @@ class Take:
     """The longest wait in whole microseconds, rounded down."""
     soonest_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The least wait in whole microseconds: a part of a take waits for the other parts."""
-    is_simple: bool = field(init=False, repr=False, compare=False)
-    """Whether it is a single charge, with nothing more to it."""
+    only: Charge | None = field(init=False, repr=False, compare=False)
+    """Its charge, if that is the only one and there is nothing more to it."""
 
     def __post_init__(self) -> None:
-        self.is_simple = len(self.charges) == 1 and not self.best_effort
+        self.only = self.charges[0] if len(self.charges) == 1 and not self.best_effort else None
         if self.max_wait != 0:
             self.max_wait_us = _patience_us(self.max_wait)
         if len(self.charges) != 1:

@@ -38,14 +38,18 @@ def render(decision: Decision) -> list[Header]:
 def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:
-        (state,) = decisions[0].states
-        if state.rendered is None:  # what buckets have in common that were full is rendered once for all of them
-            state.rendered = _described(state.quota).told(state)
-        return state.rendered
+        state = decisions[0].states[0]
+        return state.rendered or _rendered(state)
     states = [state for each in decisions for state in each.states]
     policies, all_described = _described_together(decisions, states)
     standings = b", ".join([described.standing(state) for described, state in zip(all_described, states)])
     return (policies, (b"ratelimit", standings))
+
+
+def _rendered(state: QuotaState) -> tuple[Header, ...]:
+    """The headers of one quota, kept with its state: what buckets have in common that were full is told again."""
+    state.rendered = _described(state.quota).told(state)
+    return state.rendered
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import TokenBucket
@@ -154,6 +158,33 @@ def test_a_long_key_is_not_kept() -> None:
     assert others == []
     assert sys.getsizeof(key) < 200
     assert small.left("k" * 10_000) == 9
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take"] * 6 + ["reset"]), st.integers(0, 5), st.sampled_from([0, 0, 1, 400, 4000])),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 4))
+@settings(max_examples=200)
+def test_charges_that_come_again_are_always_decided_like_new_ones(
+    steps: list[tuple[str, int, int]], max_keys: int
+) -> None:
+    """What a charge keeps of its bucket never outlives that: not by a reset, an eviction, or another store."""
+    clock = SteppedClock()
+    again, new = (MemoryStore(max_keys=max_keys, clock=clock) for _ in range(2))
+    elsewhere = MemoryStore(clock=clock)
+    takes = [Take((Charge(QUOTA, f"key {number}", 4),)) for number in range(6)]
+    for verb, number, seconds in steps:
+        clock.advance(seconds)
+        fresh = Take((Charge(QUOTA, f"key {number}", 4),))
+        if verb == "reset":
+            asyncio.run(again.reset(fresh.charges))
+            asyncio.run(new.reset(fresh.charges))
+        else:
+            elsewhere.take_soon([takes[number - 1]])
+            assert again.take_soon([takes[number]]) == new.take_soon([fresh])
 
 
 def test_threads_share_a_quota() -> None:

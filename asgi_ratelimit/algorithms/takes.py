@@ -25,8 +25,8 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     moment, else none does. A refusal writes nothing, but for a state that a clock set back by more than a period had
     left in the future: it is brought back once, lest it lock its key out.
     """
-    if take.is_simple:
-        decision, left = decide_simple(take, states[0], now)
+    if take.only is not None:
+        decision, left = decide_simple(take, take.only, states[0], now)
         return decision, [left]
     at_once = _decide_at_once(take, states, now)
     if at_once is not None:
@@ -43,9 +43,8 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     return _grant(take, charges[0].cost, before, after, longest, now), [*after]
 
 
-def decide_simple(take: Take, stored: State | None, now: float) -> tuple[Decision, State | None]:
-    """``decide`` for a take of one charge, which nearly all are: without loops."""
-    charge = take.charges[0]
+def decide_simple(take: Take, charge: Charge, stored: State | None, now: float) -> tuple[Decision, State | None]:
+    """``decide`` for a take of one charge only, which nearly all are: without loops."""
     at_once = _at_once(charge, stored, now)
     if at_once is not None:
         found, left, told = at_once

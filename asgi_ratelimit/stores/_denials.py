@@ -44,11 +44,11 @@ class Denials:
         if not self._denied:
             return None
         now = self.now_us()
-        if take.is_simple:
-            denied = self._known(take.charges[0], now)
+        if take.only is not None:
+            denied = self._known(take.only, now)
             if denied is None:
                 return None
-            decision, _ = decide_simple(take, denied[1], float(int(now + denied[3])))
+            decision, _ = decide_simple(take, take.only, denied[1], float(int(now + denied[3])))
             return None if decision.allowed else decision
         found = [self._known(charge, now) for charge in take.charges]
         all_denied = [denied for denied in found if denied is not None]

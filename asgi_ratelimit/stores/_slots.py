@@ -122,7 +122,7 @@ def latest_us(decisions: Sequence[Decision], floor_us: float) -> float:
 def no_sooner(take: Take, soonest_us: float, max_wait: float) -> Take:
     """``take`` with another ``max_wait``, to be booked after a wait of ``soonest_us``, or later if need be."""
     later = replace(take, max_wait=max_wait)
-    later.soonest_us, later.is_simple = soonest_us, False
+    later.soonest_us, later.only = soonest_us, None
     return later
 
 

@@ -80,12 +80,12 @@ def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes
     runs: list[list[Any]] = []  # an action, and how many there are of it
     quota = cost = wait_us = None
     for action in actions:
-        if type(action) is not Take or not action.is_simple:
+        if type(action) is not Take or action.only is None:
             keys += [_key_of(prefix, charge) for charge in action.charges]
             runs.append([action, 1])
             quota = None
             continue
-        (charge,) = action.charges
+        charge = action.only
         kept = charge.stored_under
         keys.append(kept[1] if kept is not None and kept[0] is prefix else _key_of(prefix, charge))
         if charge.quota is quota and charge.cost == cost and action.max_wait_us == wait_us:
@@ -165,10 +165,10 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | Non
     kept: Known = {}
     due, quota, stamp = iter(values), None, b""
     for action, verdict in zip(actions, verdicts):
-        if type(action) is not Take or not action.is_simple:
+        if type(action) is not Take or action.only is None:
             decisions.append(_decision(action, verdict, due, now, kept))
             continue
-        charge = action.charges[0]
+        charge = action.only
         if charge.quota is not quota:  # as a rule, it is that of the take before
             quota = charge.quota
             stamp = _stamp(quota) if type(quota) is TokenBucket else b""
@@ -181,7 +181,7 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | Non
                     state = (level, last, era, (), ())
             else:
                 state = unpack_state(quota, value)
-        decision, left = decide_simple(action, state, now)
+        decision, left = decide_simple(action, charge, state, now)
         if decision.allowed != (verdict == _YES):
             raise _disagreement(action, verdict, decision)
         decisions.append(decision)

@@ -19,10 +19,14 @@ LOOKS = 8
 
 @dataclass(slots=True)
 class _Kept:
-    """What is kept of a bucket: the quota that it was last charged under, and the state that left it in."""
+    """What is kept of a bucket: the quota that it was last charged under, and the state that left it in.
+
+    ``mark`` is that of the store that keeps it, ``None`` once it does no more.
+    """
 
     quota: Quota
     state: State | None
+    mark: object
 
 
 class MemoryStore:
@@ -46,6 +50,7 @@ class MemoryStore:
         self._lock = Lock()
         self._acquire, self._release = self._lock.acquire, self._lock.release  # by name they take half the time
         self._buckets: dict[Bucket, _Kept] = {}
+        self._mark = object()
         # One entry for each bucket: a time at which it will not be full any earlier.
         self._fullness: list[tuple[float, Bucket]] = []
 
@@ -63,17 +68,19 @@ class MemoryStore:
 
     def take_soon(self, takes: Sequence[Take]) -> list[Decision]:
         """``take``, without a coroutine."""
-        if len(takes) != 1 or not takes[0].is_simple:
+        charge = takes[0].only if len(takes) == 1 else None
+        if charge is None:
             return [self._take(take) for take in takes]
-        take = takes[0]  # of one charge, as nearly every one is
-        charge = take.charges[0]
+        take = takes[0]
         self._acquire()
         try:
             now = self._now_us()
-            kept = self._buckets.get(charge.bucket)
+            kept = charge.kept
+            if kept is None or kept.mark is not self._mark:
+                kept = charge.kept = self._buckets.get(charge.bucket)
             if kept is None or kept.quota is not charge.quota:
-                return [self._take_first(take, now)]
-            decision, state = decide_simple(take, kept.state, now)
+                return [self._take_first(take, charge, now)]
+            decision, state = decide_simple(take, charge, kept.state, now)
             if state is not None:
                 kept.state = state
             return [decision]
@@ -130,10 +137,9 @@ class MemoryStore:
                     self._put(charge, state, now)
             return decision
 
-    def _take_first(self, take: Take, now: float) -> Decision:
+    def _take_first(self, take: Take, charge: Charge, now: float) -> Decision:
         """A take of one charge whose bucket is not kept, or was last charged under another quota."""
-        charge = take.charges[0]
-        decision, state = decide_simple(take, self._state(charge), now)
+        decision, state = decide_simple(take, charge, self._state(charge), now)
         if state is not None:
             self._put(charge, state, now)
         return decision
@@ -155,11 +161,11 @@ class MemoryStore:
         if len(self._buckets) >= self._max_keys:
             self._make_room(now)
         heappush(self._fullness, (now + reset_us(quota, state, now), bucket))
-        self._buckets[bucket] = _Kept(quota, state)
+        self._buckets[bucket] = _Kept(quota, state, self._mark)
 
     def _make_room(self, now: float) -> None:
         self._look(now, LOOKS)
-        del self._buckets[heappop(self._fullness)[1]]
+        self._buckets.pop(heappop(self._fullness)[1]).mark = None
 
     def _look(self, now: float, most: int) -> None:
         """Bring the notes of the buckets that seem to be full soonest up to date, until the first one is true."""
