@@ -15,7 +15,7 @@ a bucket that was never used:
 * ``ids``: the last few settlements, so that none is carried out twice.
 """
 
-from ._kinds import reset_us, share, used, waiting
+from ._kinds import known, reset_us, share, used, waiting
 from ._state import MAX_HOLES, NEVER_US, State
 from .settlements import settle, settlement_of
 from .takes import decide, decide_simple, foresee
@@ -27,6 +27,7 @@ __all__ = [
     "decide",
     "decide_simple",
     "foresee",
+    "known",
     "reset_us",
     "settle",
     "settlement_of",

@@ -58,8 +58,10 @@ class Shared:
         """
         decisions, known = _wire.decode(actions, reply)
         self.failover.follow(known)
-        answers: list[Answer] = []
         denied = bool(self.denials)
+        if not denied and _are_grants(actions, reply):
+            return [[decision] for decision in decisions if decision is not None]
+        answers: list[Answer] = []
         for action, decision in zip(actions, decisions):
             if decision is None:  # again: a refusal may have been under way when it was submitted
                 self.denials.forget(action.charges)
@@ -74,6 +76,12 @@ class Shared:
                     self.denials.forget(action.charges)
                 answers.append([decision])
         return answers
+
+
+def _are_grants(actions: Sequence[_wire.Action], reply: _wire.Reply) -> bool:
+    """Whether all actions are takes, and the script has let all of them pass, as is mostly so."""
+    verdicts = reply[1]
+    return verdicts is not None and verdicts.count(b"1") == len(actions) and set(map(type, actions)) == {Take}
 
 
 def _every(charge: Charge) -> bool:

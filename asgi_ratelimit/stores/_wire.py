@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from .._keys import redis_key_of
-from ..algorithms import State, decide, decide_simple, foresee
+from ..algorithms import State, decide, decide_simple, foresee, known
 from ..decision import Bucket, Charge, Decision, Settlement, Take
 from ..errors import StoreError
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -163,7 +163,7 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | Non
         raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
     decisions: list[Decision | None] = []
     kept: Known = {}
-    due, quota, stamp = iter(values), None, b""
+    due, quota, stamp, unused = iter(values), None, b"", None
     for action, verdict in zip(actions, verdicts):
         if type(action) is not Take or action.only is None:
             decisions.append(_decision(action, verdict, due, now, kept))
@@ -171,9 +171,9 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | Non
         charge = action.only
         if charge.quota is not quota:  # as a rule, it is that of the take before
             quota = charge.quota
-            stamp = _stamp(quota) if type(quota) is TokenBucket else b""
+            stamp, unused = _stamp(quota) if type(quota) is TokenBucket else b"", known(quota, None, now)
         value = next(due)
-        state: State | None = None
+        state: State | None = unused
         if value is not None:
             if len(value) == _BARE_SIZE:  # what nearly all are: a token bucket with nothing more to it
                 found, last, era, level = _BARE.unpack(value)
