@@ -157,7 +157,7 @@ class _Described:
         self.policy = f"{text};q={units};w={window}".encode()
         self.policy_header = (b"ratelimit-policy", self.policy)
         self.form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
-        self._last: tuple[tuple[int, int], tuple[Header, ...]] = ((-1, -1), ())
+        self._last: tuple[int, int, tuple[Header, ...]] = (-1, -1, ())
 
     def standing(self, state: QuotaState) -> bytes:
         left = state.remaining
@@ -165,10 +165,13 @@ class _Described:
 
     def told(self, state: QuotaState) -> tuple[Header, ...]:
         """The headers for this quota alone: those of last time, where they say the same, as in a flood of refusals."""
-        figures, (known, headers) = (state.remaining, math.ceil(state.more_after)), self._last
-        if figures != known:
-            headers = (self.policy_header, (b"ratelimit", self.standing(state)))
-            self._last = (figures, headers)  # at once, for other threads
+        left, seconds = state.remaining, math.ceil(state.more_after)
+        last = self._last
+        if last[0] == left and last[1] == seconds:
+            return last[2]
+        standing = self.form % (left if left < LARGEST else LARGEST, seconds)
+        headers = (self.policy_header, (b"ratelimit", standing))
+        self._last = (left, seconds, headers)  # in one piece, for other threads
         return headers
 
 
