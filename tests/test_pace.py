@@ -22,6 +22,7 @@ from asgi_ratelimit import (
     TokenBucket,
     pace,
 )
+from asgi_ratelimit._pacing import steps
 from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.quota_text import QuotaLike
 from asgi_ratelimit.testing import SteppedClock
@@ -525,3 +526,19 @@ def test_a_call_with_wrong_arguments_books_nothing_if_they_make_its_key(store: C
     with pytest.raises(TypeError, match="missing a required argument"):
         call()  # type: ignore[call-arg]
     assert store.asked == 0
+
+
+def test_whoever_blocks_an_event_loop_is_told_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A function without ``async`` that waits on the thread of a loop, but not one in a thread of its own."""
+    steps._warn_of_the_loop.cache_clear()
+    call = pace("1000/s")(lambda: None)
+
+    async def main() -> None:
+        for _ in range(5):
+            await asyncio.to_thread(call)
+        assert not caplog.messages
+        for _ in range(5):
+            call()
+
+    asyncio.run(main())
+    assert ["stands still" in message for message in caplog.messages] == [True]

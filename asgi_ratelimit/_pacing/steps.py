@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from .. import _background
@@ -19,6 +21,8 @@ from ..stores import Store
 from .alarms import LoopAlarm, ThreadAlarm
 
 T = TypeVar("T")
+
+logger = logging.getLogger("asgi_ratelimit")
 
 
 class Step(Protocol):
@@ -159,7 +163,19 @@ class Sleep:
         await self.alarm.sleep()
 
     def in_thread(self) -> None:
+        with contextlib.suppress(RuntimeError):  # as a rule there is none
+            asyncio.get_running_loop()
+            _warn_of_the_loop()
         self.alarm.block()
+
+
+@cache
+def _warn_of_the_loop() -> None:
+    """Say once that an event loop stands still, because code without ``async`` waits on its thread."""
+    logger.warning(
+        "code without async waits for its turn on the thread of an event loop, which stands still meanwhile: "
+        "make it async, or call it by asyncio.to_thread (docs/warnings.md#an-event-loop-that-stands-still)"
+    )
 
 
 def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
