@@ -17,7 +17,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_PARTS, FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.strategies import LIMITS, PERIODS, costs
+from tests.strategies import LIMITS, PARTS, PERIODS, costs
 
 pytestmark = pytest.mark.anyio
 
@@ -285,6 +285,48 @@ def test_what_is_taken_at_once_from_a_fixed_window_is_what_is_taken_step_by_step
         assert left == fixed_window.book(quota, before, now, cost, 0.0)
     assert tuple(told) == fixed_window.outlook(quota, left or before, now)
     assert left is not None or told[1] == wait_us
+
+
+@st.composite
+def parts_before(draw: st.DrawFn) -> tuple[RollingWindow, tuple[tuple[float, float], ...], int, float]:
+    """A rolling window, the parts of it that were used, the microseconds since a border of it, and a cost."""
+    quota = RollingWindow(draw(LIMITS), draw(PERIODS), draw(PARTS))
+    now = 1_800_000_000e6 + draw(st.integers(0, round(2 * quota.period_us)))
+    current = rolling_window.index(quota, now)
+    ages = draw(st.sets(st.integers(-1, quota.buckets + 2), max_size=5))
+    counts = st.sampled_from([0.0, 1.0, 2.0]) | st.floats(0.0, quota.limit)
+    parts = tuple([(current - age, draw(counts)) for age in sorted(ages, reverse=True)])
+    return quota, parts, round(now - 1_800_000_000e6), draw(costs(1.5 * quota.limit))
+
+
+@given(parts_before())
+@example((ROLLING, ((180_000_000.0 * 10, 3.0),), 0, 7.0))
+@example((RollingWindow(2.5, 10, 10), (), 0, 1.0))
+@settings(max_examples=500)
+def test_what_is_taken_at_once_from_a_rolling_window_is_what_is_taken_step_by_step(
+    case: tuple[RollingWindow, tuple[tuple[float, float], ...], int, float],
+) -> None:
+    """The short way, where it can be gone, tells and leaves the same as the long one, to the bit."""
+    quota, parts, later, cost = case
+    now = 1_800_000_000e6 + later
+    before = (parts, now, 0.0, (), ())
+    short = rolling_window.take_at_once(quota, before, now, cost)
+    if short is None:
+        return
+    left, *told = short
+    assert rolling_window.wait(quota, before, now, cost) == 0.0
+    assert left == rolling_window.book(quota, before, now, cost, 0.0)
+    assert tuple(told) == rolling_window.outlook(quota, left, now)
+
+
+@pytest.mark.parametrize("counts", [[], [3.0], [3.0, 0.0, 4.0], [1.0] * 9])
+@pytest.mark.parametrize("age", [0, 1])
+def test_whole_units_of_a_rolling_window_go_the_short_way(counts: list[float], age: int) -> None:
+    """It is there for speed, so that it must be open to what nearly all requests are."""
+    now = 1_800_000_000e6
+    current = rolling_window.index(ROLLING, now)
+    parts = tuple([(current - age - len(counts) + number + 1, count) for number, count in enumerate(counts)])
+    assert rolling_window.take_at_once(ROLLING, (parts, now, 0.0, (), ()), now, 1)
 
 
 @pytest.mark.parametrize("count", [0.0, 3.0, 9.0, 10.0])

@@ -78,6 +78,30 @@ def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: f
     return ((*kept, (taken, cost)), since, era, holes, ids)
 
 
+def take_at_once(
+    quota: RollingWindow, state: State, now: float, cost: float
+) -> tuple[State | None, int, float, float] | None:
+    """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
+
+    This is ``wait``, ``book`` and ``outlook`` where nothing is booked ahead and ``cost`` fits in now.
+    """
+    parts, last, era, holes, ids = state
+    limit, current = quota.limit, now / quota.part_us // 1.0
+    oldest = current - quota.buckets
+    if holes or last > now or (parts and parts[-1][0] > current) or used(quota, state, current) + cost > limit:
+        return None
+    if parts and parts[-1][0] == current:
+        parts = (*parts[:-1], (current, parts[-1][1] + cost))
+    else:
+        parts = (*[(at, count) for at, count in parts if at >= oldest and count > 0.0], (current, cost))
+    left = (parts, now, era, holes, ids)
+    units = (limit - used(quota, left, current)) // 1.0
+    more = _end(quota, parts, current, units + 1.0)
+    if not 0.0 <= units <= limit - 1.0 or more <= current:
+        return None  # ``outlook`` gets it right
+    return left, int(units), more * quota.part_us - now, (current + quota.buckets + 1.0) * quota.part_us - now
+
+
 def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
     """The part that ``book`` counts this cost in."""
     return index(quota, now + wait_us)

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..decision import Charge, Decision, QuotaState, Take, decided_at_once
-from ..quotas import SECOND_US, FixedWindow, Quota, TokenBucket
-from . import fixed_window, token_bucket
+from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from . import fixed_window, rolling_window, token_bucket
 from ._kinds import ALGORITHMS, States, known
 from ._state import State
 
 _TAKE_AT_ONCE: dict[type, Callable[..., tuple[State | None, int, float, float] | None]] = {
     TokenBucket: token_bucket.take_at_once,
     FixedWindow: fixed_window.take_at_once,
+    RollingWindow: rolling_window.take_at_once,
 }
 
 
@@ -67,8 +68,7 @@ def _at_once(charge: Charge, stored: State | None, now: float) -> tuple[State, S
         if level <= (now - last) * quota.limit and not holes:
             return found, (cost * quota.period_us, now, era, holes, ids), told
     found = stored if stored is not None and stored[1] <= now else known(quota, stored, now)
-    take_at_once = _TAKE_AT_ONCE.get(type(quota))
-    at_once = take_at_once and take_at_once(quota, found, now, cost)
+    at_once = _TAKE_AT_ONCE[type(quota)](quota, found, now, cost)
     if at_once is None:
         return None
     left, units, more_us, reset_us = at_once
