@@ -14,6 +14,7 @@ from redis.crc import key_slot
 
 from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.errors import StoreUnavailable
+from asgi_ratelimit.stores._link import Link
 from asgi_ratelimit.testing import SteppedClock
 from tests.redis_cluster import RedisCluster, asked, is_primary, wait_until
 
@@ -118,6 +119,24 @@ async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: R
     first, *others = [now - then for now, then in zip(calls(cluster), before)]
     assert len(keys) <= first <= len(keys) + 1  # the very first take goes alone
     assert others == [0, 0]
+
+
+async def test_keys_of_one_node_are_one_packet(
+    store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although their slots are several, and whoever went alone before."""
+    keys = keys_on(cluster, 0, 2)
+    await take(store, *of(keys[0], HOURLY))
+    evaluate, packets = Link.evaluate, []
+
+    async def counted(link: Link, calls: Any, *further: Any, **options: Any) -> Any:
+        packets.append(len(calls))
+        return await evaluate(link, calls, *further, **options)
+
+    monkeypatch.setattr(Link, "evaluate", counted)
+    for _ in range(3):
+        await take(store, *[charge for key in keys for charge in of(key, HOURLY)])
+    assert packets == [2, 2, 2]
 
 
 async def test_charges_of_one_key_are_one_call(store: RedisStore, cluster: RedisCluster) -> None:

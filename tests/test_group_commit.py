@@ -36,12 +36,14 @@ class Call:
 class Far:
     """The far end: keeps all calls, and whether it has been closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hurries: bool = True) -> None:
         self.calls: list[Call] = []
         self.closed = 0
         self.spare: dict[int, str] = {}
         self.known: dict[int, str] = {}
-        self.group: GroupCommit[int, str] = GroupCommit(self._send, self._without, self._known, self._close)
+        self.group: GroupCommit[int, str] = GroupCommit(
+            self._send, self._without, self._known, self._close, hurries=hurries
+        )
 
     def _send(self, items: list[int], submitted: float, tell: Tell[str]) -> None:
         self.calls.append(Call(items, submitted, tell))
@@ -171,6 +173,19 @@ async def test_those_who_are_submitted_together_go_together() -> None:
     assert far.carried == [[0], [1, 2, 3]]
     far.calls[1].succeed()
     assert await told(*results) == ["result of 1", "result of 2", "result of 3"]
+
+
+async def test_without_a_hurry_nobody_goes_before_the_turn_is_over() -> None:
+    """Whoever went alone before them."""
+    far = Far(hurries=False)
+    far.group.submit(0)
+    await settle_down()
+    far.calls[0].succeed()
+    await settle_down()
+    far.group.submit(1)
+    far.group.submit(2)
+    await settle_down()
+    assert far.carried == [[0], [1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import RedisStore, _breaker, _denials
+from asgi_ratelimit.stores import MemoryStore, RedisStore, _breaker, _denials
 from tests.redis_server import RedisServer
 from tests.server import HOST, ROOT
 
@@ -559,6 +559,40 @@ async def test_takes_are_answered_in_their_order(redis_url: str) -> None:
     takes = [Take((Charge(QUOTA, f"key {number}", number),)) for number in range(1, 12)]
     store = RedisStore(redis_url, timeout=PATIENT)
     assert [decision.take for decision in await store.take(takes)] == takes
+    await store.aclose()
+
+
+async def test_takes_of_one_call_travel_together(redis_url: str, client: redis.Redis) -> None:
+    """Also where those before them went alone: a request with a shadow rule waits for Redis once."""
+    store = RedisStore(redis_url, timeout=PATIENT)
+    takes = [Take((Charge(QUOTA, key),)) for key in ("one", "other")]
+    await store.take(takes[:1])
+    before = times_called(client)
+    for _ in range(3):
+        await store.take(takes)
+    assert times_called(client) - before == 3
+    await store.aclose()
+
+
+def times_called(client: redis.Redis) -> int:
+    """How often the script was called."""
+    said: Any = client.info("commandstats")
+    return sum(said[f"cmdstat_{name}"]["calls"] for name in ("eval", "evalsha") if f"cmdstat_{name}" in said)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0])
+@pytest.mark.parametrize("further", [(), (Charge(QUOTA, "other"),)])
+async def test_a_cost_that_is_hardly_above_the_burst(
+    redis_url: str, factor: float, further: tuple[Charge, ...]
+) -> None:
+    """It is never admitted, although scaled by the period both are the same number."""
+    burst = 5.047707685175167
+    quota, cost = TokenBucket(100, 3600, burst, factor), math.nextafter(burst, math.inf)
+    assert cost * quota.period_us == quota.cap
+    store = RedisStore(redis_url, timeout=PATIENT)
+    for each in (MemoryStore(), store):
+        (decision,) = await each.take([Take((Charge(quota, "key", cost, "hardly"), *further))])
+        assert (decision.allowed, decision.retry_after, decision.degraded) == (False, math.inf, False)
     await store.aclose()
 
 

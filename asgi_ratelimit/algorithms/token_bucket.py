@@ -157,7 +157,7 @@ def take_at_once(
     no state, for what nearly all refusals are: no unit is left, and the wait is for the next.
     """
     level, last, era, holes, ids = state
-    if holes or last > now or quota.slow != quota.limit:
+    if holes or last > now or quota.slow != quota.limit or cost > quota.burst:
         return None
     limit, period, cap, elapsed = quota.limit, quota.period_us, quota.cap, now - last
     left, scaled = level - elapsed * limit, cost * period

@@ -49,6 +49,10 @@ class ClusterLanes:
         except StoreError:  # it is told once for all who wait, where it came from
             return [self._shared.failover.decide(take)]
 
+    def take_all(self, takes: Sequence[Take]) -> list[Coroutine[Any, Any, list[Decision]]]:
+        """``take`` for several that come together."""
+        return list(map(self.take, takes))
+
     async def submit(self, action: _wire.Action) -> Decision | None:
         """What comes of ``action``: in one call where all its keys are in one slot. Raises ``StoreError``."""
         parts = split(action)

@@ -33,7 +33,8 @@ class GroupCommit(Generic[T, R]):
     nobody else: then ``without`` is asked for the result of each whose caller still waits, or raises what that is to
     be told. A caller that is cancelled neither stops a batch nor hurts its neighbours: what is not sent yet is
     dropped. Of items that have waited for a batch ``known`` is asked for the results that can be told by now, and those
-    are not sent: ``None`` for each that has none, or for all of them.
+    are not sent: ``None`` for each that has none, or for all of them. Unless it ``hurries``, an item always waits for
+    those who come in the same turn, whoever went before.
     """
 
     def __init__(
@@ -42,11 +43,14 @@ class GroupCommit(Generic[T, R]):
         without: Callable[[T, Exception], R],
         known: Callable[[Sequence[T]], Sequence[R | None] | None],
         close: Callable[[], Awaitable[None]],
+        *,
+        hurries: bool = True,
     ) -> None:
         self._send = send
         self._without = without
         self._known = known
         self._close = close
+        self._hurries = hurries
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
         self._under_way: list[Entry[T, R]] | None = None
@@ -67,8 +71,12 @@ class GroupCommit(Generic[T, R]):
 
     def submit_all(self, items: Iterable[T]) -> list[asyncio.Future[R]]:
         """The result of each item; they travel together as far as there is room."""
-        self._was_alone = False
+        self.expect_more()
         return [self.submit(item) for item in items]
+
+    def expect_more(self) -> None:
+        """Whoever is submitted next goes with those who come in the same turn of the event loop."""
+        self._was_alone = False
 
     async def aclose(self, error: Exception) -> None:
         """Fail what is still waiting with ``error``, see the batch under way to its end, then call ``close``."""
@@ -87,7 +95,7 @@ class GroupCommit(Generic[T, R]):
             if batch and have_waited:
                 batch = self._not_known(batch)
             if batch:
-                self._was_alone = len(batch) == 1
+                self._was_alone = self._hurries and len(batch) == 1
                 self._send_batch(batch)
                 return
 

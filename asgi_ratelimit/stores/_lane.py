@@ -108,7 +108,7 @@ class Lane:
         self._link = Link(pool, shared.timeout)
         self._repaying: asyncio.Task[None] | None = None
         self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(
-            self._commit, self._without, self._denied, self._close
+            self._commit, self._without, self._denied, self._close, hurries=not self.carries_parts
         )
         self.send = self._group.submit
         """``submit`` for a caller who has asked the breaker already."""
@@ -118,6 +118,12 @@ class Lane:
         if self.breaker.is_open and not self.breaker.lets_through():
             return [self._shared.failover.decide(take)]
         return self.send(take)  # type: ignore[return-value]  # a list is what a take is answered with
+
+    def take_all(self, takes: Sequence[Take]) -> list[list[Decision] | Awaitable[list[Decision]]]:
+        """``take`` for several that come together, and travel together."""
+        if len(takes) > 1:
+            self._group.expect_more()
+        return list(map(self.take, takes))
 
     def submit(self, action: _wire.Action) -> Awaitable[Answer]:
         """What comes of ``action``. Raises ``StoreError``, and at once while the breaker is open."""

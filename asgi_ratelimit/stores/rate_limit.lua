@@ -67,8 +67,8 @@ end
 -- table for each, and the text of the TTL is made anew only where that changes. It ends in front of a take whose state
 -- has more to it, and answers how many are left.
 local function quick_takes(number, count, cost)
-  local kind, stamp, period_us, limit, _, slow, cap = numbers_of(number)
-  if kind ~= 1 or slow ~= limit then return count end
+  local kind, stamp, period_us, limit, most, slow, cap = numbers_of(number)
+  if kind ~= 1 or slow ~= limit or cost > most then return count end
   local keys, call, try, pack, unpack = KEYS, redis.call, redis.pcall, struct.pack, struct.unpack
   local scaled, ttl, text = cost * period_us, nil, nil
   local target = cap - scaled
@@ -215,7 +215,7 @@ local function pacing()
         level = drained(quota, level, now - last)
       end
       local scaled = cost * quota.period_us
-      if level > quota.cap - scaled then fits = false end
+      if cost > quota.most or level > quota.cap - scaled then fits = false end
       lines[i] = { quota = quota, key = key, era = era, level = level + scaled }
       reply[charges_done + i + 3] = value
       at = after

@@ -111,7 +111,7 @@ class RedisStore:
             buckets = {charge.bucket for charge in take.charges}
             denied.append(None if asked & buckets else self._denials.find(take))
             asked |= buckets
-        answers = [self._lane().take(take) for take, no in zip(takes, denied) if no is None]
+        answers = self._lane().take_all([take for take, no in zip(takes, denied) if no is None])
         given = iter(await asyncio.gather(*map(_here, answers)))
         return [next(given)[0] if no is None else no for no in denied]
 
