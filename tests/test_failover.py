@@ -43,6 +43,13 @@ async def test_local_admits_a_share(quota: Quota, replicas: int, admitted: int) 
     assert all(decision.degraded for decision in decisions)
 
 
+async def test_a_share_is_worked_out_once() -> None:
+    """What is known of a quota, its headers for one, is found by the quota itself."""
+    failover = Failover("local", 4, SteppedClock())
+    first, second = [await ask(failover, Charge(QUOTA, key)) for key in ("key", "other")]
+    assert first.quota is second.quota
+
+
 async def test_local_earns_back_at_a_share_of_the_rate() -> None:
     """Four processes together have the rate of the one store."""
     decision = await ask(Failover("local", 4, SteppedClock()), Charge(QUOTA, "key"))

@@ -82,3 +82,10 @@ async def test_no_more_bills_are_kept_than_there_is_room_for(key: Any, monkeypat
         assert (several.bill(scope) if several.is_plain else await several.ask(scope)) is not None
     kept = [several._bills, several._asked, several._by_peer]
     assert 0 < max(map(len, kept)) <= 10
+
+
+@pytest.mark.parametrize("client", [5, (["192.0.2.1"], 1)], ids=["no pair", "no text"])
+async def test_a_client_that_makes_no_sense_fails_like_any_key(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The request is let through without its limit, and the log says so."""
+    assert Terms([Line("api", QUOTA, client_ip())]).bill({**http(), "client": client}) is None
+    assert "a function of the rule 'api' failed" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from ..algorithms import foresee, share
 from ..clock import Clock
@@ -111,8 +112,9 @@ class Failover:
                 self._local.adopt(charge, share(quota, state, self._replicas))
 
 
+@lru_cache(maxsize=1024)
 def _divided(quota: Quota, replicas: int) -> Quota:
-    """One replica's share of a quota, a window's at least 1 unit."""
+    """One replica's share of a quota, a window's at least 1 unit; the same object each time, to be found by."""
     if isinstance(quota, TokenBucket):
         return replace(quota, limit=quota.limit / replicas, burst=max(1.0, quota.burst / replicas))
     return replace(quota, limit=max(1.0, quota.limit / replicas))
