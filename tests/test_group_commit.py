@@ -133,6 +133,19 @@ async def test_where_all_are_known_by_now_the_next_ones_travel() -> None:
     assert (await told(*results))[1:] == ["known"] * LARGEST + [f"result of {LARGEST + 1}"]
 
 
+async def test_where_nobody_can_say_what_is_known_all_travel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No caller waits for ever."""
+    far = Far()
+    monkeypatch.setattr(far.group, "_known", lambda items: 1 / 0)
+    results = [far.group.submit(0)]
+    await settle_down()
+    results.append(far.group.submit(1))
+    far.calls[0].succeed()
+    await settle_down()
+    far.calls[1].succeed()
+    assert await told(*results) == ["result of 0", "result of 1"]
+
+
 async def test_those_who_come_at_once_go_together() -> None:
     """Even the first of them waits for nobody, and is not sent alone."""
     far = Far()

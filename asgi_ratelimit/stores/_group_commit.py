@@ -101,7 +101,10 @@ class GroupCommit(Generic[T, R]):
 
     def _not_known(self, batch: list[Entry[T, R]]) -> list[Entry[T, R]]:
         """Those of a batch whose result nobody knows yet; the others are told theirs."""
-        results = self._known([item for item, _, _ in batch])
+        try:
+            results = self._known([item for item, _, _ in batch])
+        except Exception:  # noqa: BLE001  # whatever it was, nobody may be left waiting for it
+            results = None
         if results is None:
             return batch
         left = []
