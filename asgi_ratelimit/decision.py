@@ -38,12 +38,19 @@ def checked_cost(cost: float) -> float:
     raise ValueError(f"cost must be a finite number above 0, at most 2**53, not {cost!r}: cost=1")
 
 
+class _StateNotes:
+    """What is kept with a state, and is none of its fields."""
+
+    __slots__ = ("rendered",)
+
+
 @dataclass(slots=True)
-class QuotaState:
+class QuotaState(_StateNotes):
     """What a decision says of one charge: times in seconds, ``remaining`` in whole units.
 
     ``retry_after`` is 0.0 where this charge alone would have passed, ``reset_after`` the time until its bucket is
     as good as new, ``more_after`` the time until one more unit than ``remaining`` is available (0.0: all are).
+    Never changed after it is built, because decisions share it.
     """
 
     quota: Quota
@@ -52,16 +59,24 @@ class QuotaState:
     retry_after: float
     reset_after: float
     more_after: float = 0.0
-    rendered: tuple[tuple[bytes, bytes], ...] | None = field(default=None, init=False, repr=False, compare=False)
-    """The headers that tell it by itself, once they are known."""
+
+    if TYPE_CHECKING:
+        rendered: tuple[tuple[bytes, bytes], ...] = field(init=False)
+        """The headers that tell it by itself, once they are known."""
+
+
+class _ChargeNotes:
+    """What is kept with a charge, which may come again, and is none of its fields."""
+
+    __slots__ = ("kept", "stored_under", "told_when_full")
 
 
 @dataclass(slots=True)
-class Charge:
+class Charge(_ChargeNotes):
     """One line of a request's bill: ``cost`` units of ``quota``, from the bucket of ``key``.
 
-    ``name`` is the limiter whose bucket it is; ``None`` means the one that takes the charge.
-    Raises ``ValueError`` for a cost that is not a finite number above 0.
+    ``name`` is the limiter whose bucket it is; ``None`` means the one that takes the charge. Never changed after it is
+    built: use ``dataclasses.replace``. Raises ``ValueError`` for a cost that is not a finite number above 0.
     """
 
     quota: Quota
@@ -69,20 +84,29 @@ class Charge:
     cost: float = 1
     name: str | None = None
     bucket: Bucket = field(init=False, repr=False, compare=False)
-    kept: Any = field(default=None, init=False, repr=False, compare=False)
-    """What a memory store keeps of its bucket: those that come again are found fast."""
-    told_when_full: tuple[QuotaState] | None = field(default=None, init=False, repr=False, compare=False)
-    """What a decision says of it where its bucket was full, once that is known."""
-    stored_under: tuple[bytes, bytes] | None = field(default=None, init=False, repr=False, compare=False)
-    """A prefix and the key in Redis that goes with it, once that is known."""
+
+    if TYPE_CHECKING:
+        kept: Any = field(init=False)
+        """What a memory store keeps of its bucket: those that come again are found fast."""
+        stored_under: tuple[bytes, bytes] | None = field(init=False)
+        """A prefix and the key in Redis that goes with it, once that is known."""
+        told_when_full: tuple[QuotaState] | None = field(init=False)
+        """What a decision says of it where its bucket was full, once that is known."""
 
     def __post_init__(self) -> None:
         checked_cost(self.cost)
         self.bucket = (self.name or DEFAULT_NAME, self.quota.name, short_key(self.key))
+        self.kept = self.stored_under = self.told_when_full = None
+
+
+class _TakeNotes:
+    """What is kept with a take, and is none of its fields."""
+
+    __slots__ = ("only",)
 
 
 @dataclass(slots=True)
-class Take:
+class Take(_TakeNotes):
     """The charges of one request, decided as one, by a caller who waits at most ``max_wait`` seconds.
 
     0 is rate limiting, more is pacing, ``math.inf`` is to wait as long as it takes. With ``best_effort``, for rate
@@ -100,8 +124,10 @@ class Take:
     """The longest wait in whole microseconds, rounded down."""
     soonest_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The least wait in whole microseconds: a part of a take waits for the other parts."""
-    only: Charge | None = field(init=False, repr=False, compare=False)
-    """Its charge, if that is the only one and there is nothing more to it."""
+
+    if TYPE_CHECKING:
+        only: Charge | None = field(init=False)
+        """Its charge, if that is the only one and there is nothing more to it."""
 
     def __post_init__(self) -> None:
         self.only = self.charges[0] if len(self.charges) == 1 and not self.best_effort else None

@@ -39,7 +39,7 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:
         state = decisions[0].states[0]
-        return state.rendered or _rendered(state)
+        return getattr(state, "rendered", None) or _rendered(state)
     states = [state for each in decisions for state in each.states]
     policies, all_described = _described_together(decisions, states)
     standings = b", ".join([described.standing(state) for described, state in zip(all_described, states)])

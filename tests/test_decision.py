@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
@@ -133,5 +134,6 @@ def test_what_is_decided_at_once_is_a_decision_like_any_other(allowed: bool) -> 
     assert (at_once(), repr(at_once())) == (filled, repr(filled))
     assert replace(at_once(), shadow=True) == replace(filled, shadow=True)
     assert pickle.loads(pickle.dumps(at_once())) == copy.copy(at_once()) == filled
+    assert json.dumps(asdict(at_once())) == json.dumps(asdict(filled))
     with pytest.raises(AttributeError, match="'Decision' object has no attribute 'remainder'"):
         at_once().remainder  # type: ignore[attr-defined]  # noqa: B018

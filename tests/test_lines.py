@@ -25,6 +25,12 @@ def rules(*each: Rule, own: Any = None, **options: Any) -> RateLimitMiddleware:
     return limited(ok, own, rules=each, **options)
 
 
+class Unhashable(float):
+    """A number as arrays are numbers."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def tier(connection: HTTPConnection) -> str:
     return "100/minute" if connection.headers.get("x-tier") == "pro" else "10/minute"
 
@@ -151,6 +157,7 @@ BROKEN: list[dict[str, Any]] = [
     {"cost": lambda connection: -1},
     {"cost": lambda connection: float("nan")},
     {"cost": lambda connection: "many"},
+    {"cost": lambda connection: Unhashable(2)},
 ]
 
 

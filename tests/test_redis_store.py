@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import ssl
@@ -101,6 +102,30 @@ async def test_a_reset_leaves_nothing(redis_url: str, client: redis.Redis) -> No
         await limiter.rate_limit("b")
         await limiter.reset("a")
     assert set(client.keys()) == {b"rl:default:per-minute:{b}", b"rl:default:per-hour:{b}"}
+
+
+async def test_to_reset_nothing_does_nothing(redis_url: str) -> None:
+    """And does no harm to those who come after it."""
+    store = RedisStore(redis_url)
+    await store.reset([])
+    (decision,) = await store.take([Take((Charge(TokenBucket(10), "nothing reset"),))])
+    assert (decision.allowed, decision.degraded) == (True, False)
+    await store.aclose()
+
+
+@pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
+def test_event_loops_that_have_ended_are_let_go(redis_url: str) -> None:
+    """With what the store had on them, even where nobody has closed it there."""
+    store = RedisStore(redis_url)
+
+    async def take() -> None:
+        await store.take([Take((Charge(TokenBucket(10), "ended"),))])
+
+    for _ in range(5):
+        asyncio.run(take())
+    assert len(store._lanes) == 1
+    del store, take
+    gc.collect()
 
 
 async def test_a_reset_is_seen_whatever_is_under_way(redis_url: str) -> None:

@@ -59,7 +59,8 @@ def take_at_once(
 ) -> tuple[State | None, int, float, float] | None:
     """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
 
-    This is ``wait``, ``book`` and ``outlook`` where nothing is booked ahead; without a state, there is too little left.
+    This is ``wait``, ``book`` and ``outlook`` where nothing is booked ahead; without a state, there is too little left,
+    and the wait is that of the outlook.
     """
     (window, count), last, era, holes, ids = state
     limit, current = quota.limit, now / quota.period_us // 1.0

@@ -154,7 +154,8 @@ def take_at_once(
     """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
 
     This is ``wait``, ``book`` and ``outlook`` for what nearly all requests meet: room at the end of the tape; or, with
-    no state, for what nearly all refusals are: no unit is left, and the wait is for the next.
+    no state, for what nearly all refusals are: no unit is left, and the wait is for the next, so it is that of the
+    outlook.
     """
     level, last, era, holes, ids = state
     if holes or last > now or quota.slow != quota.limit or cost > quota.burst:

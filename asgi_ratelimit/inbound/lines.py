@@ -74,7 +74,9 @@ class Line:
         key = as_key(key)
         if quota is None or cost == 0:
             return key, (), 1
-        return key, quotas_of(quota) if callable(self.quota) else quota, checked_cost(cost)
+        asked = key, quotas_of(quota) if callable(self.quota) else quota, checked_cost(cost)
+        hash(asked)  # by which the bill is found again: a cost such as an array is told of here, where it can be
+        return asked
 
     def charges(self, asked: Asked) -> tuple[Charge, ...]:
         """One charge for each quota."""

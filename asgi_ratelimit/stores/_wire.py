@@ -173,7 +173,7 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | Non
             quota = charge.quota
             stamp, unused = _stamp(quota) if type(quota) is TokenBucket else b"", known(quota, None, now)
         value = next(due)
-        state: State | None = unused
+        state: State | None = unused  # which is what a take finds where nothing is kept
         if value is not None:
             if len(value) == _BARE_SIZE:  # what nearly all are: a token bucket with nothing more to it
                 found, last, era, level = _BARE.unpack(value)

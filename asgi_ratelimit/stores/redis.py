@@ -92,6 +92,8 @@ class RedisStore:
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
+        if not charges:
+            return
         self._denials.forget(charges)
         await self._lane().submit(_wire.Reset(charges))
         await self._failover.forget(charges)
@@ -122,6 +124,8 @@ class RedisStore:
         if latest is not loop or lane is None:
             lane = self._lanes.get(loop)
             if lane is None:
+                for ended in [each for each in self._lanes if each.is_closed()]:
+                    del self._lanes[ended]  # which its lane would keep alive
                 lane = self._lanes[loop] = self._new_lane()
             self._latest = (loop, lane)
         return lane
