@@ -124,7 +124,8 @@ def test_event_loops_that_have_ended_are_let_go(redis_url: str) -> None:
     for _ in range(5):
         asyncio.run(take())
     assert len(store._lanes) == 1
-    del store, take
+    store._lanes.clear()
+    store._latest = (None, None)
     gc.collect()
 
 
