@@ -61,8 +61,8 @@ class QuotaState(_StateNotes):
     more_after: float = 0.0
 
     if TYPE_CHECKING:
-        rendered: tuple[tuple[bytes, bytes], ...] = field(init=False)
-        """The headers that tell it by itself, once they are known."""
+        rendered: tuple[tuple[bytes, bytes], ...] | None = field(init=False)
+        """The headers that tell it by itself, once they are known; before that it may be missing."""
 
 
 class _ChargeNotes:

@@ -73,9 +73,11 @@ def _at_once(charge: Charge, stored: State | None, now: float) -> tuple[State, S
         return None
     left, units, more_us, reset_us = at_once
     more, reset = more_us / SECOND_US, reset_us / SECOND_US
+    state = QuotaState(quota, left is not None, units, more if left is None else 0.0, reset, more)
+    state.rendered = None  # to be found at once where headers are told
+    told = (state,)
     if left is None:
-        return found, None, (QuotaState(quota, False, units, more, reset, more),)
-    told = (QuotaState(quota, True, units, 0.0, reset, more),)
+        return found, None, told
     if left[0] == cost * quota.period_us:  # never so in a window
         charge.told_when_full = told
     return found, left, told

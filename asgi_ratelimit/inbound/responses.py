@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision
 from ..errors import ConfigurationError
-from ..headers import Header, names
+from ..headers import Header, names, retry_after
 from .header_options import HeaderOptions
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
@@ -44,7 +44,7 @@ class Refusal:
                 f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
             )
         self._on_limited = on_limited
-        self._retry_after = options.retry_after
+        self._retry_after = options.retry_after if options.spread else retry_after
         self._failed = False
 
     async def answer(
