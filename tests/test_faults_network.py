@@ -248,7 +248,7 @@ async def test_lines_that_are_cut(proxy: Proxy, redis_server: RedisServer) -> No
     async with disturbed(proxy, redis_server, outages=0) as tried:
         for number in range(5):
             proxy.cut()
-            await asyncio.sleep(0.01)
+            await tried.until_cut()
             await tried.takes(5, f"{number} {{}}")
 
 
@@ -258,7 +258,7 @@ async def test_lines_that_the_server_kills(server: RedisServer) -> None:
         for _ in range(5):
             assert await tried.takes(5)
             asked(server, "CLIENT", "KILL", "TYPE", "normal")
-            await asyncio.sleep(0.01)
+            await tried.until_cut()
 
 
 async def test_lines_that_are_cut_in_the_middle(proxy: Proxy, redis_server: RedisServer) -> None:

@@ -164,7 +164,7 @@ async def test_what_a_replica_has_not_heard_of(server: RedisServer, replica: Red
         await tried.takes(7)
         proxy.target = replica.port
         proxy.cut()
-        await asyncio.sleep(0.01)
+        await tried.until_cut()
         await tried.takes(30)
         assert tried.admitted() == 20 + 7
 

@@ -10,7 +10,7 @@ import ssl
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +28,7 @@ from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, _breaker, _denials
 from tests.redis_server import RedisServer
 from tests.server import HOST, ROOT
+from tests.trial import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -339,7 +340,7 @@ async def test_a_closed_store_has_no_connections(redis_url: str, client: redis.R
     async with limiter_on(redis_url) as limiter:
         await asyncio.gather(*[limiter.rate_limit("key") for _ in range(50)])
         assert len(client.client_list()) > before
-    await until(lambda: len(client.client_list()) == before)
+    await settled(lambda: len(client.client_list()) == before)
 
 
 async def test_connections_are_few(redis_url: str, client: redis.Redis) -> None:
@@ -364,15 +365,6 @@ async def test_a_cancelled_take_hurts_nobody(redis_url: str) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
         for number in range(0, 40, 2):
             assert (await limiter.take([Charge(quotas[number], f"key {number}")])).remaining == number
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Look again and again, for some seconds at the most."""
-    for _ in range(1_000):
-        if is_so():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("it did not come to be so")
 
 
 # Many at once

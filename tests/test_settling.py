@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import math
 import random
@@ -20,6 +19,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.trial import settled
 
 pytestmark = pytest.mark.anyio
 
@@ -341,21 +341,12 @@ async def test_settling_after_a_key_has_expired(redis_url: str, quota: Quota) ->
     async with Limiter(quota, store=RedisStore(redis_url, timeout=30)) as limiter:
         with redis.Redis.from_url(redis_url) as client:
             less, more = [await limiter.rate_limit("key", 5, best_effort=True) for _ in range(2)]
-            await until_expired(client)
+            await settled(lambda: not client.keys())
             await limiter.refund(less)
             assert client.keys() == []
             await limiter.settle(more, more.granted + 1_000_000)
             assert len(client.keys()) == 1
         assert not (await limiter.rate_limit("key")).allowed
-
-
-async def until_expired(client: redis.Redis) -> None:
-    """Look until all keys have gone."""
-    for _ in range(1_000):
-        if not client.keys():
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("they do not expire")
 
 
 # Queues.

@@ -56,6 +56,11 @@ class Trial:
         """How many takes of a key have passed."""
         return sum(d.allowed for d in self.decisions if d.take is not None and d.take.charges[0].key == key)
 
+    async def until_cut(self) -> None:
+        """Return when the store's connection is known to be lost."""
+        lane: Any = self.limiter.store._lane()  # type: ignore[attr-defined]
+        await settled(lambda: lane._link._pipe is None or not lane._link._pipe.is_clean)
+
     async def until_degraded(self) -> None:
         """Take until the store is found to be out."""
         await self._until(lambda decision: decision.degraded)
