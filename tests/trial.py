@@ -88,9 +88,12 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     before, lines = _leftovers(servers), _Lines()
     tried = Trial.on(source, **{"timeout": DEADLINE if outages else PATIENT, **options})
     with lines:
-        async with tried.limiter:
+        try:
             yield tried
             await tried.until_back()
+        finally:
+            async with asyncio.timeout(tried.deadline + GRACE):  # what is under way has its deadline, too
+                await tried.limiter.aclose()
     assert [line.levelname for line in lines.seen] == ["ERROR", "WARNING"] * outages, lines
     assert any(decision.degraded for decision in tried.decisions) == (outages > 0)
     require_times_to_live(*servers)
