@@ -1,5 +1,9 @@
 """Rate limits for both sides: ASGI middleware for requests that come in, pacing for calls that go out."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .decision import Charge, Decision, QuotaState, Take
 from .errors import (
     ConfigurationError,
@@ -12,7 +16,6 @@ from .errors import (
 )
 from .inbound import (
     Blocks,
-    Covered,
     HeaderOptions,
     Limits,
     Penalty,
@@ -20,29 +23,23 @@ from .inbound import (
     RateLimited,
     RateLimitMiddleware,
     Rule,
-    client_ip,
-    combine,
-    cookie,
-    coverage,
-    first_of,
-    header,
     limited_responses,
     limits,
-    path_param,
-    state,
-    user,
 )
+from .keys import client_ip
 from .limiter import Limiter, SyncLimiter, Ticket
 from .outbound import PacedTransport, pace
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .stores import MemoryStore, RedisStore, Store, open_store
+from .stores import MemoryStore, Store, open_store
+
+if TYPE_CHECKING:
+    from .stores.redis import RedisStore
 
 __all__ = [
     "Blocks",
     "Charge",
     "ConfigurationError",
-    "Covered",
     "Decision",
     "FixedWindow",
     "HeaderOptions",
@@ -71,18 +68,19 @@ __all__ = [
     "Ticket",
     "TokenBucket",
     "client_ip",
-    "combine",
-    "cookie",
-    "coverage",
     "explain",
-    "first_of",
-    "header",
     "limited_responses",
     "limits",
     "open_store",
     "pace",
     "parse_quotas",
-    "path_param",
-    "state",
-    "user",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """``RedisStore`` is imported at first use: the memory store needs no redis."""
+    if name == "RedisStore":
+        from .stores.redis import RedisStore
+
+        return RedisStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ._keys import DEFAULT_NAME, short_key
+from .buckets import DEFAULT_NAME, short_key
 from .errors import ConfigurationError
 from .quotas import MAX_UNITS, SECOND_US, Quota
 

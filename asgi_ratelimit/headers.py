@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, count
 from typing import TypeAlias
 
-from ._keys import DEFAULT_NAME, as_bytes
+from .buckets import DEFAULT_NAME, as_bytes
 from .decision import Decision, QuotaState
 from .errors import ConfigurationError
 from .quotas import SECOND_US, Quota

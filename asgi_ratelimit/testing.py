@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from threading import Event
 from typing import Any, TypeVar
 
-from ._keys import DEFAULT_NAME
+from .buckets import DEFAULT_NAME
 from .limiter import Limiter
 from .quota_text import QuotaLike
 from .stores import MemoryStore

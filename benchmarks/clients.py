@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from tests.server import HOST, ROOT
+from tests.support.server import HOST, ROOT
 
 from .results import NAN, unexpected
 

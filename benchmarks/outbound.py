@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from tests.server import ROOT
+from tests.support.server import ROOT
 
 RATE = 100
 OPEN = 10_000_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import uvloop
 from starlette.types import ASGIApp
 
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
 from .asker import Asker
 from .lifespan import lifespan

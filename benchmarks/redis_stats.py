@@ -7,7 +7,7 @@ from typing import cast
 
 from redis import Redis
 
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
 ASKED = 50
 """How often it is asked, to learn what that takes."""

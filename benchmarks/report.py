@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tests.redis_server import find_redis, version_of
-from tests.server import ROOT
+from tests.support.redis_server import find_redis, version_of
+from tests.support.server import ROOT
 
 from .clients import load_generator
 from .goals import GOALS, ahead

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryFile
 from typing import Any
 
-from tests.redis_server import RedisServer
-from tests.server import ROOT
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT
 
 from .redis_stats import RedisStats
 from .subject import PEERS, Quota, Subject

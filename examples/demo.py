@@ -19,8 +19,8 @@ from types import FrameType
 
 import httpx
 
-from tests.redis_server import RedisServer
-from tests.server import Uvicorn
+from tests.support.redis_server import RedisServer
+from tests.support.server import Uvicorn
 
 APP = "examples.demo_app:app"
 BURST, RATE = 5, 1.0

@@ -9,7 +9,8 @@ import os
 
 from fastapi import APIRouter, Depends, FastAPI
 
-from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule, client_ip, header, limited_responses
+from asgi_ratelimit import RateLimit, RateLimitMiddleware, Rule, client_ip, limited_responses
+from asgi_ratelimit.keys import header
 
 app = FastAPI()
 app.add_middleware(

@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from asgi_ratelimit import RateLimitMiddleware, Rule, client_ip, header
+from asgi_ratelimit import RateLimitMiddleware, Rule, client_ip
+from asgi_ratelimit.keys import header
 
 
 async def home(request: Request) -> PlainTextResponse:

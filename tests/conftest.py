@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.redis_server import RedisServer
+from tests.support.redis_server import RedisServer
 
 settings.register_profile("untimed", deadline=None)  # no test is judged by how long it takes
 settings.load_profile("untimed")

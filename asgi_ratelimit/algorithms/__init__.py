@@ -15,10 +15,10 @@ a bucket that was never used:
 * ``ids``: the last few settlements, so that none is carried out twice.
 """
 
-from ._kinds import known, reset_us, share, used, waiting
-from ._state import MAX_HOLES, NEVER_US, State
-from .settlements import settle, settlement_of
-from .takes import decide, decide_simple, foresee
+from .kinds import known, reset_us, share, used, waiting
+from .settle import settle, settlement_of
+from .state import MAX_HOLES, NEVER_US, State
+from .take import decide, decide_simple, foresee
 
 __all__ = [
     "MAX_HOLES",

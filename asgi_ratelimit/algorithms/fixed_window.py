@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import FixedWindow
-from ._state import State, era_of, units_in, with_units
+from .state import State, era_of, units_in, with_units
 
 
 def index(quota: FixedWindow, now: float) -> float:

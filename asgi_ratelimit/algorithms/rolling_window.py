@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import RollingWindow
-from ._state import State, era_of, units_in, with_units
+from .state import State, era_of, units_in, with_units
 
 
 def index(quota: RollingWindow, now: float) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import TokenBucket
-from ._state import MAX_HOLES, NEVER_US, Hole, Holes, State, era_of
+from .state import MAX_HOLES, NEVER_US, Hole, Holes, State, era_of
 
 
 def drained(quota: TokenBucket, level: float, elapsed: float) -> float:

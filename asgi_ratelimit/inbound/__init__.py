@@ -1,21 +1,18 @@
-"""Requests that come in: what they are keyed by, which rules apply, and what a refused one is told."""
+"""Requests that come in: which rules apply, what they are charged, and what a refused one is answered."""
 
 from __future__ import annotations
 
-from .blocks import Blocks
-from .coverage import Covered, coverage
+from .answers.header_options import HeaderOptions
+from .answers.refused import RateLimited
 from .dependency import RateLimit, limited_responses
-from .header_options import HeaderOptions
-from .keys import client_ip, combine, cookie, first_of, header, path_param, state, user
 from .limits import Limits, limits
 from .middleware import RateLimitMiddleware
-from .penalties import Penalty
-from .refused import RateLimited
+from .penalties.blocks import Blocks
+from .penalties.penalty import Penalty
 from .rules import Rule
 
 __all__ = [
     "Blocks",
-    "Covered",
     "HeaderOptions",
     "Limits",
     "Penalty",
@@ -23,15 +20,6 @@ __all__ = [
     "RateLimitMiddleware",
     "RateLimited",
     "Rule",
-    "client_ip",
-    "combine",
-    "cookie",
-    "coverage",
-    "first_of",
-    "header",
     "limited_responses",
     "limits",
-    "path_param",
-    "state",
-    "user",
 ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..decision import Bucket, Charge, OnError, Take
-from .blocks import look
 from .lines import Line
+from .penalties.blocks import look
 
 Charged: TypeAlias = tuple[Line, str | None, tuple[Charge, ...]]
 """A line, its key, if it has one, and what is charged for it."""

@@ -13,26 +13,26 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from .._keys import DEFAULT_NAME
+from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import draft
 from ..hooks import Hooks
+from ..keys.request_keys import KeyFunction, client_ip
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
 from ..stores import MemoryStore, Store
-from .claims import claim
-from .exchange import SCOPE_KEY, Exchange, exchange_of
+from ..stores.owners import claim
+from .answers.refused import RateLimited
+from .answers.responses import Refusal
 from .gate import Gate
-from .keys import KeyFunction, client_ip
 from .lines import Denied, Line
-from .penalties import Penalty, checked_penalty
-from .refused import RateLimited
-from .responses import Refusal
-from .rulebook import Defaults, require_agreement
+from .penalties.penalty import Penalty, checked_penalty
+from .request_limits import SCOPE_KEY, Exchange, exchange_of
+from .rule_table import Defaults, require_agreement
 from .rules import CostFunction, QuotaFunction
+from .startup.checks import warn_of_costs
 from .terms import Terms
-from .warnings import warn_of_costs
 
 _INHERITED = client_ip()
 """The key of a limit that names none: that of the middleware, or else this one."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from ..decision import Decision
 from ..headers import Dialect
 from ..hooks import Hooks
+from ..keys.request_keys import KeyFunction
 from ..stores import Store, TakeSoon, take_soon_of
+from .answers.responses import Refusal
 from .bills import Bill
-from .blocks import penalized
-from .keys import KeyFunction
-from .responses import Refusal
+from .penalties.blocks import penalized
 
 
 @dataclass(slots=True, eq=False)

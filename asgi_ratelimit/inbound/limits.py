@@ -12,8 +12,8 @@ from starlette.requests import HTTPConnection
 from ..decision import Charge, Decision, Take, checked_cost
 from ..errors import ConfigurationError
 from ..stores import Store, settle
-from .exchange import Exchange, exchange_of
-from .refused import RateLimited
+from .answers.refused import RateLimited
+from .request_limits import Exchange, exchange_of
 
 
 class Limits:

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from starlette.requests import HTTPConnection
 
 from ..decision import Charge, OnError, checked_cost
+from ..keys.request_keys import KeyFunction, ScopeKey
 from ..limiter import as_key
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .keys import KeyFunction, ScopeKey
-from .penalties import Penalty
+from .penalties.penalty import Penalty
 from .rules import CostFunction, QuotaFunction, SettleFunction
 
 logger = logging.getLogger("asgi_ratelimit")

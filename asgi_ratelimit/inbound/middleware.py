@@ -8,32 +8,32 @@ from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .._keys import DEFAULT_NAME
+from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
+from ..keys.request_keys import KeyFunction, client_ip
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
+from ..stores.owners import claim
+from .answers.header_options import HeaderOptions, header_options
+from .answers.refused import RateLimited, refuse
+from .answers.responses import Connection, OnLimited, Refusal, answer_barred, answer_unavailable
 from .bills import Bill
-from .claims import claim
-from .exchange import SCOPE_KEY, Exchange, FreeExchange, exchange_of
 from .gate import Gate
-from .header_options import HeaderOptions, header_options
-from .keys import KeyFunction, client_ip
 from .lines import Denied
-from .lists import Barred, Lists, Test
-from .penalties import Penalty
-from .refused import RateLimited, refuse
-from .responses import Connection, OnLimited, Refusal, answer_barred, answer_unavailable
-from .routes import place_of
-from .rulebook import Defaults, Rulebook
+from .outcomes import Settling
+from .penalties.lists import Barred, Lists, Test
+from .penalties.penalty import Penalty
+from .request_limits import SCOPE_KEY, Exchange, FreeExchange, exchange_of
+from .rule_table import Defaults, Rulebook
 from .rules import CostFunction, QuotaFunction, Rule
 from .server_errors import answer_error, is_unexpected, would_answer
-from .settling import Settling
+from .startup.checks import warn_of_costs, warn_of_rules, warn_of_twins, warn_of_workers
+from .startup.routes import place_of
 from .terms import Terms
-from .throttled import Throttled
-from .warnings import warn_of_costs, warn_of_rules, warn_of_twins, warn_of_workers
+from .websocket import Throttled
 
 _CLIENT_IP = client_ip()
 

@@ -12,9 +12,9 @@ from starlette.requests import HTTPConnection
 
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
+from ..keys.request_keys import KeyFunction
 from ..quota_text import QuotaLike
-from .keys import KeyFunction
-from .penalties import Penalty
+from .penalties.penalty import Penalty
 
 QuotaFunction: TypeAlias = Callable[[HTTPConnection], "QuotaLike | Awaitable[QuotaLike | None] | None"]
 """The quota of a connection, ``None`` for no limit."""

@@ -8,9 +8,9 @@ from typing import TypeAlias, TypeVar
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from .._keys import LONGEST
+from ..buckets import LONGEST
+from ..keys.request_keys import ScopeKey, client_ip
 from .bills import Bill, bill_of
-from .keys import ScopeKey, client_ip
 from .lines import NOTHING, Answers, Asked, Line
 
 Keys: TypeAlias = str | tuple[str | None, ...] | None

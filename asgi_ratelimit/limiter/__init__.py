@@ -1,10 +1,10 @@
 """Limiters: quotas, a store, and the verbs that a program calls."""
 
-from ._bill import Cost, Key, as_key, checked_name
-from ._limiter import Limiter, as_store
-from ._spending import Spending, Spent
-from ._sync import SyncLimiter
-from ._tickets import Ticket
+from .charges import Cost, Key, as_key, checked_name
+from .limiter import Limiter, as_store
+from .reservations import Ticket
+from .spending import Spending, Spent
+from .sync_limiter import SyncLimiter
 
 __all__ = [
     "Cost",

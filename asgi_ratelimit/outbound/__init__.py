@@ -1,6 +1,6 @@
 """The way out: calls that wait for their turn instead of being refused."""
 
 from .decorator import pace
-from .transports import PacedTransport
+from .transport import PacedTransport
 
 __all__ = ["PacedTransport", "pace"]

@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
-from .._pacing import Turns
 from ..decision import Take
 from ..errors import ConfigurationError
 from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
-from ._arguments import depends_on_call, from_call
-from ._wrappers import TakeOfCall, wrapper_for
+from ..waiting import Turns
+from .call_arguments import depends_on_call, from_call
+from .wrappers import TakeOfCall, wrapper_for
 
 P = ParamSpec("P")
 R = TypeVar("R")

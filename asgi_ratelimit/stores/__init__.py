@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..algorithms import settlement_of
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
-from ._sources import SCHEMES
 from .memory import MemoryStore
-from .redis import RedisStore
+
+if TYPE_CHECKING:
+    from .redis import RedisStore
 
 __all__ = ["MemoryStore", "RedisStore", "Store", "TakeSoon", "open_store", "settle", "take_soon_of"]
 
@@ -46,6 +47,27 @@ class Store(Protocol):
         ...
 
 
+SCHEMES = (
+    "redis",
+    "rediss",
+    "unix",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+)
+"""The schemes of URLs that lead to a Redis."""
+
+
+def __getattr__(name: str) -> Any:
+    """``RedisStore`` is imported at first use: the memory store needs no redis."""
+    if name == "RedisStore":
+        from .redis import RedisStore
+
+        return RedisStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def open_store(url: str, **options: Any) -> Store:
     """The store that ``url`` names: ``memory://``, ``redis://``, ``unix://``, and for several hosts, parted by
     commas, ``redis+cluster://`` and ``redis+sentinel://``; over TLS ``rediss://`` and so on.
@@ -57,6 +79,8 @@ def open_store(url: str, **options: Any) -> Store:
     if found and scheme == "memory":
         return MemoryStore(**options)
     if found and scheme in SCHEMES:
+        from .redis import RedisStore
+
         return RedisStore(url, **options)
     raise ConfigurationError(
         f"no store is known by the URL {url!r}: "
@@ -67,9 +91,8 @@ def open_store(url: str, **options: Any) -> Store:
 
 def take_soon_of(store: Store) -> TakeSoon:
     """How to take from a store with no coroutine that is not needed: a kind that is not ours may have but ``take``."""
-    if type(store) is MemoryStore or type(store) is RedisStore:  # what is derived may take in a way of its own
-        return store.take_soon
-    return store.take
+    take_soon: TakeSoon | None = getattr(store, "take_soon", None)
+    return store.take if take_soon is None else take_soon
 
 
 async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:

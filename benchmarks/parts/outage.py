@@ -20,8 +20,8 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message
 
 from asgi_ratelimit import RateLimitMiddleware, RedisStore
-from tests.redis_server import RedisServer
-from tests.server import ROOT
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT
 
 from ..apps import starlette_app
 from ..asker import receive, scope_of

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from asgi_ratelimit import (
     Blocks,
     Charge,
-    Covered,
     Decision,
     HeaderOptions,
     Limiter,
@@ -42,23 +41,17 @@ from asgi_ratelimit import (
     Ticket,
     TokenBucket,
     client_ip,
-    combine,
-    cookie,
-    coverage,
     explain,
-    first_of,
-    header,
     limited_responses,
     limits,
     open_store,
     pace,
     parse_quotas,
-    path_param,
-    state,
-    user,
 )
 from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
+from asgi_ratelimit.tools import Covered, coverage
 
 
 def quotas() -> None:

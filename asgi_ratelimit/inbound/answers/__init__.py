@@ -1,0 +1,1 @@
+"""What a refused client is answered, and what headers every answer carries."""

@@ -1,0 +1,88 @@
+"""How the answers of an app tell its limits, in detail."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
+
+from ...buckets import as_bytes
+from ...decision import Decision
+from ...errors import ConfigurationError
+from ...headers import Dialect, Header, Partition, dialect, policy, retry_after
+
+EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderOptions:
+    """The headers of every answer: ``dialect`` as in ``headers=``, and what is off unless asked for.
+
+    ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` where a fifth of a quota or less is left. ``spread=0.1``
+    makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that those who are refused together
+    do not come back together. With a ``partition_secret`` the items of ``RateLimit-Policy`` and ``RateLimit`` say in
+    ``pk`` whose bucket they are about: a hash of the key under that secret, the same from all processes.
+
+    Raises ``ConfigurationError`` for what cannot be.
+    """
+
+    dialect: str | None = "draft-10"
+    _: KW_ONLY
+    near_limit: float | None = None
+    spread: float = 0.0
+    partition_secret: str | bytes | None = None
+
+    def __post_init__(self) -> None:
+        dialect(self.dialect)
+        if self.near_limit is not None:
+            _require_fraction("near_limit", self.near_limit)
+        _require_fraction("spread", self.spread)
+        if self.partition_secret is not None and not (
+            isinstance(self.partition_secret, (str, bytes)) and self.partition_secret
+        ):
+            raise ConfigurationError(f"partition_secret is a text that is not empty, not {self.partition_secret!r}")
+
+    def told(self) -> Dialect | None:
+        """The headers for the decisions on a request."""
+        secret, near = self.partition_secret, self.near_limit
+        told = dialect(self.dialect, None if secret is None else _partition(secret))
+        return told if near is None else _warning(told, near)
+
+    def retry_after(self, decision: Decision) -> list[Header]:
+        """``Retry-After`` of a refusal, spread out."""
+        return retry_after(decision, self.spread * random.random() if self.spread else 0.0)
+
+
+def header_options(headers: str | HeaderOptions | None) -> HeaderOptions:
+    """The options of a ``headers`` argument; ``ConfigurationError`` for what is none."""
+    return headers if isinstance(headers, HeaderOptions) else HeaderOptions(headers)
+
+
+def _partition(secret: str | bytes) -> Partition:
+    """What tells a client whose bucket it is, and nobody anything else."""
+    data = secret if isinstance(secret, bytes) else as_bytes(secret)
+    under = hashlib.blake2b(data, digest_size=32).digest()
+
+    @lru_cache(maxsize=16_384)
+    def pk(key: str) -> bytes:
+        return base64.b64encode(hashlib.blake2b(as_bytes(key), digest_size=9, key=under).digest())
+
+    return pk
+
+
+def _warning(told: Dialect | None, near: float) -> Dialect:
+    def warning(decisions: Sequence[Decision]) -> Sequence[Header]:
+        headers = told(decisions) if told is not None else ()
+        states = [state for decision in decisions for state in decision.states]
+        is_near = any(state.remaining <= near * policy(state.quota)[0] for state in states)
+        return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers
+
+    return warning
+
+
+def _require_fraction(what: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ConfigurationError(f"{what} is a part from 0 to 1, not {value!r}: {EXAMPLE}")

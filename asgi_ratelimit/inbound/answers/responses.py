@@ -1,0 +1,169 @@
+"""What a refused request is told: problem details (RFC 9457) of the types that the IETF draft names."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...decision import Decision
+from ...errors import ConfigurationError
+from ...headers import Header, names, retry_after
+from .header_options import HeaderOptions
+
+OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
+"""The answer to a refused connection: a response, or ``None`` for the usual one."""
+
+Connection: TypeAlias = tuple[Scope, Receive, Send]
+"""What an ASGI app is called with."""
+
+Problem: TypeAlias = tuple[int, bytes, list[Header]]
+"""Status, body and headers of problem details."""
+
+_USUAL = HeaderOptions()
+_TYPES = "https://iana.org/assignments/http-problem-types#"
+
+logger = logging.getLogger("asgi_ratelimit")
+
+
+class Refusal:
+    """The answer to a request that was refused: ``on_limited``'s, or else problem details.
+
+    429, or 503 where no quota refused but the store was out. A handshake is closed where the server cannot answer it.
+    """
+
+    def __init__(self, on_limited: OnLimited | None = None, options: HeaderOptions = _USUAL) -> None:
+        if on_limited is not None and not callable(on_limited):
+            raise ConfigurationError(
+                f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
+            )
+        self._on_limited = on_limited
+        self._retry_after = options.retry_after if options.spread else retry_after
+        self._failed = False
+
+    async def answer(
+        self, told: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False
+    ) -> None:
+        """Answer a request that ``decision`` refused; its headers, which ``send`` adds, speak of all that is told."""
+        scope, receive, send = connection
+        if not _can_answer(scope):
+            code, reason = (1013, "rate limit unavailable") if is_outage(decision) else (1008, "rate limit exceeded")
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
+        own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
+        if own is None:
+            status, body, headers = _problem(violated(told), by_block)
+            start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
+            await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
+            await send({"type": rest, "body": body})
+        else:
+            await own(scope, receive, _adding(self._retry_after(decision), send))
+
+    async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
+        try:
+            answer = on_limited(HTTPConnection(scope), decision)
+            return await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:  # a function of the user's, which may raise whatever it likes
+            if not self._failed:
+                self._failed = True
+                logger.error("on_limited failed, the usual answer is given: %r", error, exc_info=error)
+            return None
+
+
+async def answer_unavailable(scope: Scope, send: Send) -> None:
+    """Tell a client that for want of a decision nobody may pass: 503, or a close."""
+    if _can_answer(scope):
+        await _send_problem(_problem(()), [(b"retry-after", b"1")], scope, send)
+    else:
+        await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
+
+
+async def answer_barred(scope: Scope, send: Send) -> None:
+    """Tell a client that it never gets in: 429 without a time to come back, or a close."""
+    if _can_answer(scope):
+        await _send_problem(_problem((), True), [], scope, send)
+    else:
+        await send({"type": "websocket.close", "code": 1008, "reason": "access denied"})
+
+
+def is_outage(decision: Decision) -> bool:
+    """Whether a refusal is for want of a store, and no quota has refused."""
+    return decision.degraded and all(state.allowed for state in decision.states)
+
+
+def violated(told: Sequence[Decision]) -> tuple[str, ...]:
+    """The names, as the headers have them, of the quotas that refused."""
+    if len(told) == 1 and len(told[0].states) == 1:
+        (state,) = told[0].states
+        return () if state.allowed else (state.quota.name,)
+    states = [state for decision in told for state in decision.states]
+    return tuple([name for name, state in zip(names(told), states) if not state.allowed])
+
+
+def _can_answer(scope: Scope) -> bool:
+    return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or ())
+
+
+def _adding(headers: list[Header], send: Send) -> Send:
+    """A ``send`` that adds headers which the answer does not have by itself."""
+
+    async def adding_send(message: Message) -> None:
+        if "headers" in message:
+            own = [(name, value) for name, value in message["headers"]]
+            known = {name.lower() for name, _ in own}
+            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in known)]}
+        await send(message)
+
+    return adding_send
+
+
+async def _send_problem(problem: Problem, more: list[Header], scope: Scope, send: Send) -> None:
+    status, body, headers = problem
+    start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
+    await send({"type": start, "status": status, "headers": [*headers, *more]})
+    await send({"type": rest, "body": body})
+
+
+_HTTP = ("http.response.start", "http.response.body")
+_HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
+
+
+@lru_cache(maxsize=4096)
+def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
+    """The problem details for a block, for the quotas that refused, or for the want of a store."""
+    status, problem = 503, _REDUCED_CAPACITY
+    if is_blocked:
+        status, problem = 429, _ABNORMAL_USAGE
+    elif violated:
+        status, problem = 429, _quota_exceeded(violated)
+    body = json.dumps({**problem, "status": status}).encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
+    return status, body, headers
+
+
+def _quota_exceeded(violated: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "type": _TYPES + "quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "violated-policies": violated,
+    }
+
+
+_ABNORMAL_USAGE: dict[str, object] = {
+    "type": _TYPES + "abnormal-usage-detected",
+    "title": "Request not satisfied due to detection of abnormal request pattern",
+}
+_REDUCED_CAPACITY: dict[str, object] = {
+    "type": _TYPES + "temporary-reduced-capacity",
+    "title": "Request cannot be satisfied due to temporary server capacity constraints",
+}

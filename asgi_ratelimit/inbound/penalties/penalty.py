@@ -1,0 +1,75 @@
+"""Penalties: for how long whoever is refused again and again is blocked."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+
+from ...errors import ConfigurationError, QuotaError
+from ...quota_text import parse_period
+from ...quotas import MAX_PERIOD, Quota, RollingWindow, fitting_parts, whole_us
+
+
+@dataclass(frozen=True, slots=True)
+class Penalty:
+    """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a while.
+
+    Durations are texts such as ``"10 minutes"``, or seconds; ``within`` is as long as the block unless given. With a
+    ``growth`` of 2 each further block is twice as long, up to ``longest``; one earlier block a day is forgotten.
+    Raises ``ConfigurationError`` for what cannot be.
+    """
+
+    block_for: str | float
+    _: KW_ONLY
+    after: int = 1
+    within: str | float | None = None
+    growth: float = 1.0
+    longest: str | float = "1 day"
+
+    shortest_s: float = field(init=False, repr=False, compare=False)
+    """The first block in seconds."""
+    longest_s: float = field(init=False, repr=False, compare=False)
+    """The longest block in seconds."""
+    strikes: Quota | None = field(init=False, repr=False, compare=False)
+    """How many refusals go unpunished; ``None``: not one."""
+
+    def __post_init__(self) -> None:
+        shortest = seconds_of("block_for", self.block_for)
+        within = shortest if self.within is None else seconds_of("within", self.within)
+        _require_numbers(self.after, self.growth)
+        strikes = None
+        if self.after > 1:
+            strikes = RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
+        object.__setattr__(self, "shortest_s", shortest)
+        object.__setattr__(self, "longest_s", max(shortest, seconds_of("longest", self.longest)))
+        object.__setattr__(self, "strikes", strikes)
+
+    def seconds(self, earlier: int) -> float:
+        """How long a block lasts that comes after so many earlier ones."""
+        return min(self.shortest_s * self.growth**earlier, self.longest_s)
+
+
+def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
+    """A penalty, or none; ``ConfigurationError`` for anything else, and for one without a quota to go with."""
+    if penalty is None or (isinstance(penalty, Penalty) and quota is not None):
+        return penalty
+    if isinstance(penalty, Penalty):
+        raise ConfigurationError(f'{penalty!r} has no quota whose refusals it could punish: quota="3/minute"')
+    raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
+
+
+def seconds_of(what: str, duration: str | float) -> float:
+    """The seconds of a duration that is called ``what``; ``ConfigurationError`` for what is none."""
+    try:
+        seconds = parse_period(duration) if isinstance(duration, str) else duration
+    except QuotaError as error:
+        raise ConfigurationError(f'{what}: {duration!r} is no duration: {what}="10 minutes", or seconds') from error
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.1 <= seconds <= MAX_PERIOD:
+        raise ConfigurationError(f'{what} must be from 0.1 s to 400 days, not {duration!r}: {what}="10 minutes"')
+    return seconds
+
+
+def _require_numbers(after: int, growth: float) -> None:
+    if not isinstance(after, int) or isinstance(after, bool) or after < 1:
+        raise ConfigurationError(f'after must be a number of refusals, not {after!r}: Penalty("10 minutes", after=5)')
+    if not isinstance(growth, (int, float)) or isinstance(growth, bool) or not 1 <= growth <= 1000:
+        raise ConfigurationError(f'growth must be from 1 to 1000, not {growth!r}: Penalty("10 minutes", growth=2)')

@@ -1,0 +1,1 @@
+"""What is checked once, when an app starts."""

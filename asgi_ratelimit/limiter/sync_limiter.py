@@ -1,0 +1,104 @@
+"""Limiters for code without ``async``."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from ..buckets import DEFAULT_NAME
+from ..decision import Charge, Decision
+from ..hooks import Hook
+from ..quota_text import QuotaLike
+from ..stores import Store
+from ..waiting import background_loop
+from .charges import Cost, Key
+from .limiter import Limiter
+from .reservations import Ticket
+from .spending import Spending
+
+T = TypeVar("T")
+
+
+class SyncLimiter:
+    """``Limiter`` for code without ``async``: the same verbs, which block their thread where the store is remote.
+
+    All threads of a process share one event loop in the background, and with it the store's connections.
+    """
+
+    def __init__(
+        self,
+        quota: QuotaLike,
+        *,
+        store: Store | str | None = None,
+        name: str = DEFAULT_NAME,
+        hooks: Iterable[Hook] = (),
+    ) -> None:
+        self._limiter = Limiter(quota, store=store, name=name, hooks=hooks)
+        self._run = background_loop.run_in_place if self._limiter.store.in_process else background_loop.run
+
+    def __repr__(self) -> str:
+        return f"Sync{self._limiter!r}"
+
+    def rate_limit(self, key: Key, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
+        """See ``Limiter.rate_limit``."""
+        return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort))
+
+    def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
+        """See ``Limiter.pace``: it does not sleep."""
+        return self._do(self._limiter.pace(key, cost, max_delay=max_delay))
+
+    def peek(self, key: Key, cost: Cost = 1) -> Decision:
+        """See ``Limiter.peek``."""
+        return self._do(self._limiter.peek(key, cost))
+
+    def refund(self, decision: Decision, cost: Cost | None = None) -> None:
+        """See ``Limiter.refund``."""
+        self._do(self._limiter.refund(decision, cost))
+
+    def settle(self, decision: Decision, actual: Cost) -> None:
+        """See ``Limiter.settle``."""
+        self._do(self._limiter.settle(decision, actual))
+
+    def cancel(self, booked: Decision | Ticket) -> None:
+        """See ``Limiter.cancel``."""
+        self._do(self._limiter.cancel(booked))
+
+    def waiting(self, key: Key) -> float:
+        """See ``Limiter.waiting``."""
+        return self._do(self._limiter.waiting(key))
+
+    def reserve(self, key: Key, cost: Cost = 1) -> Ticket:
+        """See ``Limiter.reserve``."""
+        return self._do(self._limiter.reserve(key, cost))
+
+    def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
+        """See ``Limiter.redeem``."""
+        return self._do(self._limiter.redeem(ticket, late_tolerance=late_tolerance))
+
+    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None) -> Spending:
+        """See ``Limiter.spend``: ``with ... as spent``."""
+        return self._limiter.spend(key, costs, max_delay=max_delay)
+
+    def reset(self, key: Key) -> None:
+        """See ``Limiter.reset``."""
+        self._do(self._limiter.reset(key))
+
+    def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
+        """See ``Limiter.take``."""
+        return self._do(self._limiter.take(charges, max_wait))
+
+    def aclose(self) -> None:
+        """See ``Limiter.aclose``."""
+        self._do(self._limiter.aclose())
+
+    def __enter__(self) -> SyncLimiter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.aclose()
+
+    def _do(self, verb: Coroutine[Any, Any, T]) -> T:
+        return self._run(verb)

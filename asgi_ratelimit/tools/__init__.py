@@ -1,0 +1,6 @@
+"""What developers run, and servers do not: coverage, simulation, and the command line."""
+
+from .coverage import Covered, coverage
+from .simulate import simulate
+
+__all__ = ["Covered", "coverage", "simulate"]

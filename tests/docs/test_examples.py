@@ -1,0 +1,70 @@
+"""The examples do what they say, alike with Starlette and FastAPI; the demo sees what it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from itertools import count
+
+import httpx
+import pytest
+
+from examples import demo, fastapi_app, starlette_app
+from tests.support.server import ROOT
+
+pytestmark = pytest.mark.anyio
+
+hosts = count(1)
+
+
+@pytest.fixture(params=[starlette_app.app, fastapi_app.app], ids=["starlette", "fastapi"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of one of the apps, with an address that no other test uses."""
+    transport = httpx.ASGITransport(request.param, client=(f"192.0.2.{next(hosts)}", 50000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://example") as client:
+        yield client
+
+
+async def test_the_default_limit(client: httpx.AsyncClient) -> None:
+    """Five requests at once pass."""
+    assert [(await client.get("/")).status_code for _ in range(6)] == [200] * 5 + [429]
+
+
+async def test_the_rule_for_one_route(client: httpx.AsyncClient) -> None:
+    """Three logins pass, and the fourth leaves the default limit as it was."""
+    assert [(await client.post("/login")).status_code for _ in range(4)] == [200] * 3 + [429]
+    assert (await client.get("/")).status_code == 200
+
+
+async def test_the_exempt_route(client: httpx.AsyncClient) -> None:
+    """No number of requests is too large, and no answer speaks of limits."""
+    answers = [await client.get("/health") for _ in range(20)]
+    assert {answer.status_code for answer in answers} == {200}
+    assert not any("ratelimit" in answer.headers for answer in answers)
+
+
+async def test_the_part_of_the_app_with_a_limit_for_each_api_key(client: httpx.AsyncClient) -> None:
+    """Two requests pass with each key, whatever the page."""
+    keys = ["one", "one", "one", "two"]
+    answers = [await client.get(f"/api/reports/{n}", headers={"x-api-key": key}) for n, key in enumerate(keys)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 200]
+
+
+@pytest.mark.parametrize("options", [[], ["--redis"]], ids=["memory", "redis"])
+def test_the_demo_sees_what_it_should(options: list[str]) -> None:
+    """It shows passing and refused requests, and ends well."""
+    command = (sys.executable, "-m", "examples.demo", *options)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "200 OK" in run.stdout
+    assert "429 Too Many Requests" in run.stdout
+    assert run.stdout.splitlines()[-1].startswith("OK")
+
+
+def test_the_demo_fails_if_something_was_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its exit code says so, and its last line what it was."""
+    timeline = demo.Timeline()
+    timeline.check("a refusal", holds=False)
+    assert demo.verdict(timeline) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "FAILED: not seen: a refusal."

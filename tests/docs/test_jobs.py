@@ -1,0 +1,101 @@
+"""The examples of job queues, with their real workers on a real Redis: each job runs once, and none before its slot."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ROOT
+
+EARLY = 0.005
+JOBS = 8
+WITHIN = 60.0
+CALLED = re.compile(r"called (\S+) (\S+) slot=(\S+) now=(\S+)")
+
+CELERY = """
+from examples.jobs.celery_app import send_later
+for number in range({jobs}):
+    send_later("guild-" + "ab"[number % 2], f"job-{{number}}")
+"""
+
+TASKIQ = """
+import asyncio
+from examples.jobs.taskiq_app import broker, guilds, send_later
+
+async def main():
+    await broker.startup()
+    for number in range({jobs}):
+        await send_later("guild-" + "ab"[number % 2], f"job-{{number}}")
+    await broker.shutdown()
+    await guilds.aclose()
+
+asyncio.run(main())
+"""
+
+QUEUES = {
+    "celery": (CELERY, ["celery -A examples.jobs.celery_app worker --pool=solo --without-gossip --without-mingle"]),
+    "taskiq": (
+        TASKIQ,
+        [
+            "taskiq worker examples.jobs.taskiq_app:broker --workers 1",
+            "taskiq scheduler examples.jobs.taskiq_app:scheduler --update-interval 1",
+        ],
+    ),
+}
+"""What puts jobs into a queue, and the processes that run them."""
+
+
+@pytest.mark.parametrize(("sends", "workers"), QUEUES.values(), ids=QUEUES)
+def test_jobs_run_at_their_slots(redis_url: str, tmp_path: Path, sends: str, workers: Sequence[str]) -> None:
+    """Four jobs of each of two guilds, one in each two seconds: the last ones are not for a worker to sleep for."""
+    environment = {**os.environ, "REDIS_URL": redis_url, "QUOTA": "1 per 2 seconds fixed"}
+    log = tmp_path / "log"
+    with ExitStack() as stack:
+        for worker in workers:
+            stack.enter_context(running(worker, environment, log))
+        command = (sys.executable, "-c", sends.format(jobs=JOBS))
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=WITHIN)
+        calls = wait_for_calls(log)
+    assert sorted(job for _, job, _, _ in calls) == [f"job-{number}" for number in range(JOBS)]
+    assert all(float(now) >= float(slot) - EARLY for _, _, slot, now in calls)
+    for guild in ("guild-a", "guild-b"):
+        windows = [float(slot) // 2 for name, _, slot, _ in calls if name == guild]
+        assert len(set(windows)) == len(windows)
+
+
+@contextmanager
+def running(command: str, environment: dict[str, str], log: Path) -> Iterator[None]:
+    """A process of one of the tools beside this Python, which writes to ``log``."""
+    tool, *arguments = command.split()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            (str(Path(sys.executable).with_name(tool)), *arguments),
+            cwd=ROOT,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for_calls(log: Path) -> list[tuple[str, str, str, str]]:
+    """What the jobs have said, once all have."""
+    deadline = time.monotonic() + WITHIN
+    while len(calls := CALLED.findall(log.read_text(errors="replace"))) < JOBS:
+        assert time.monotonic() < deadline, log.read_text(errors="replace")[-5000:]
+        time.sleep(0.05)
+    return calls

@@ -1,0 +1,508 @@
+"""``Depends(RateLimit(...))``, in FastAPI apps with and without the middleware around them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi.responses import JSONResponse, PlainTextResponse
+from redis import Redis
+from starlette.middleware import Middleware
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from asgi_ratelimit import (
+    ConfigurationError,
+    Decision,
+    MemoryStore,
+    QuotaError,
+    RateLimit,
+    RateLimited,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    limited_responses,
+)
+from asgi_ratelimit.keys import header
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import Peer, ask, http, websocket
+
+pytestmark = pytest.mark.anyio
+
+
+def a_store() -> MemoryStore:
+    return MemoryStore(clock=SteppedClock())
+
+
+def limit(quota: Any = "10/minute", **options: Any) -> Any:
+    """A dependency on a clock that stands still."""
+    return Depends(RateLimit(quota, **{"store": a_store(), **options}))
+
+
+def hello() -> str:
+    return "hello"
+
+
+def within(app: FastAPI, quota: Any = None, **options: Any) -> FastAPI:
+    """The app, inside the middleware."""
+    app.add_middleware(RateLimitMiddleware, quota=quota, store=a_store(), **options)
+    return app
+
+
+def a_route(*dependencies: Any, endpoint: Any = hello, **options: Any) -> FastAPI:
+    app = FastAPI(**options)
+    app.get("/", dependencies=dependencies)(endpoint)
+    return app
+
+
+def left(peer: Peer) -> str:
+    """What the answer says is left, without the times."""
+    return ", ".join(each.rpartition(";")[0] for each in peer.headers.get("ratelimit", "").split(", "))
+
+
+async def statuses(app: Any, *scopes: Any) -> list[int]:
+    return [(await ask(app, scope)).status for scope in scopes]
+
+
+# Where it stands
+
+
+async def test_a_route_is_limited() -> None:
+    """Without a parameter of the endpoint, and without any middleware."""
+    app = a_route(limit("2/minute"))
+    answers = [await ask(app) for _ in range(3)]
+    assert [peer.status for peer in answers] == [200, 200, 429]
+    assert answers[0].headers["ratelimit-policy"] == '"per-minute";q=2;w=60'
+    assert answers[0].headers["ratelimit"] == '"per-minute";r=1;t=30'
+
+
+async def test_a_router_shares_one_limit() -> None:
+    """One instance is one limit, for all routes of the router, and in none outside of it."""
+    router = APIRouter(dependencies=[limit("2/minute")])
+    router.get("/a")(hello)
+    router.get("/b/{number}")(hello)
+    app = FastAPI()
+    app.include_router(router, prefix="/v1")
+    app.get("/free")(hello)
+    scopes = [http(path) for path in ("/v1/a", "/v1/b/1", "/v1/b/2", "/free")]
+    assert await statuses(app, *scopes) == [200, 200, 429, 200]
+
+
+async def test_nested_routers_are_limited() -> None:
+    """However deep the routes are, and at every level of them."""
+    leaf, branch = APIRouter(), APIRouter(dependencies=[limit("3/minute", name="branch")])
+    leaf.get("/leaf", dependencies=[limit("2/minute", name="leaf")])(hello)
+    branch.include_router(leaf, prefix="/branch")
+    branch.get("/other")(hello)
+    app = FastAPI()
+    app.include_router(branch, prefix="/v1", dependencies=[limit("9/minute", name="include")])
+    peer = await ask(app, http("/v1/branch/leaf"))
+    assert left(peer) == '"per-minute";r=8, "branch per-minute";r=2, "leaf per-minute";r=1'
+    assert await statuses(app, http("/v1/branch/leaf"), http("/v1/branch/leaf")) == [200, 429]
+    assert await statuses(app, http("/v1/other"), http("/v1/other")) == [200, 429]
+
+
+async def test_an_app_is_limited() -> None:
+    """All of its routes share the limit of the app."""
+    app = FastAPI(dependencies=[limit("2/minute")])
+    app.get("/a")(hello)
+    app.get("/b")(hello)
+    assert await statuses(app, http("/a"), http("/b"), http("/a")) == [200, 200, 429]
+
+
+async def test_a_mounted_app_is_limited() -> None:
+    """By its own dependencies, wherever it is."""
+    app = FastAPI()
+    app.mount("/inner", a_route(limit("1/minute")))
+    assert await statuses(app, http("/inner/"), http("/inner/")) == [200, 429]
+
+
+async def test_two_instances_are_two_limits() -> None:
+    """Even if they were written in one line with equal quotas, on one store."""
+    store = a_store()
+    one, other = (RateLimit("1/minute", store=store) for _ in range(2))
+    app = a_route(Depends(one))
+    app.get("/other", dependencies=[Depends(other)])(hello)
+    assert await statuses(app, http(), http("/other"), http()) == [200, 200, 429]
+
+
+async def test_one_instance_on_two_routes_is_shared() -> None:
+    """The same object is the same limit."""
+    shared = limit("2/minute")
+    app = a_route(shared)
+    app.get("/other", dependencies=[shared])(hello)
+    assert await statuses(app, http(), http("/other"), http()) == [200, 200, 429]
+
+
+async def test_limits_of_one_name_are_shared() -> None:
+    """As on another server, where the name is all that is the same."""
+    store = a_store()
+    app = a_route(Depends(RateLimit("2/minute", name="both", store=store)))
+    app.get("/other", dependencies=[Depends(RateLimit("2/minute", name="both", store=store))])(hello)
+    assert await statuses(app, http(), http("/other"), http()) == [200, 200, 429]
+
+
+def test_a_limit_without_a_name_is_known_by_where_it_is_written() -> None:
+    """So that all workers agree on it; several from one line are numbered."""
+    one = RateLimit("1/minute")
+    several = [RateLimit("1/minute") for _ in range(2)]
+    line = int(repr(one).rpartition(":")[2].rstrip("')"))
+    assert f"name='{__name__}:{line}'" in repr(one)
+    assert [repr(each).rpartition(":")[2] for each in several] == [f"{line + 1}')", f"{line + 1} 2')"]
+
+
+async def test_without_any_store_all_are_in_this_process() -> None:
+    """A limit is the same one on every route, whatever other limits come before it there, and names are shared."""
+    first, second = Depends(RateLimit("9/minute")), Depends(RateLimit("2/minute"))
+    app = a_route(first, second)
+    app.get("/second", dependencies=[second])(hello)
+    assert await statuses(app, http(), http("/second"), http("/second")) == [200, 200, 429]
+    for path in ("/one", "/other"):
+        app.get(path, dependencies=[Depends(RateLimit("1/minute", name="in this process"))])(hello)
+    assert await statuses(app, http("/one"), http("/other")) == [200, 429]
+
+
+async def test_one_instance_may_be_in_two_apps() -> None:
+    """In each it has the store and the key of the middleware there, even if it has been elsewhere before."""
+    shared = Depends(RateLimit("1/minute", name="in two apps"))
+    alone, one, other = a_route(shared), within(a_route(shared)), within(a_route(shared), key=header("x-client"))
+    clients = [[(b"x-client", name)] for name in (b"ann", b"bob")]
+    expected = {"alone": [200, 429], "one": [200, 429], "again alone": [429, 429], "other": [200, 200]}
+    apps = {"alone": alone, "one": one, "again alone": alone, "other": other}
+    found = {name: await statuses(app, *[http(headers=each) for each in clients]) for name, app in apps.items()}
+    assert found == expected
+
+
+async def test_the_decision_may_be_asked_for() -> None:
+    """An endpoint that wants to know gets it as the value of the dependency."""
+
+    def endpoint(decision: Annotated[Decision, limit()]) -> int:
+        return decision.remaining
+
+    assert (await ask(a_route(endpoint=endpoint))).body == b"9"
+
+
+async def test_it_may_be_overridden_in_tests() -> None:
+    """As any dependency."""
+    limiting = RateLimit("1/minute", store=a_store())
+    app = a_route(Depends(limiting))
+    app.dependency_overrides[limiting] = lambda: None
+    assert await statuses(app, http(), http()) == [200, 200]
+
+
+async def test_it_shows_nothing_in_the_signature_of_the_route() -> None:
+    """OpenAPI knows of no parameter that a client could send."""
+    parameters = a_route(limit()).openapi()["paths"]["/"]["get"].get("parameters")
+    assert parameters is None
+
+
+# Key, cost, functions
+
+
+async def test_key_and_cost_are_as_in_rules() -> None:
+    """Functions included, and those may be asynchronous."""
+
+    async def cost(connection: Any) -> int:
+        return int(connection.query_params["n"])
+
+    app = a_route(limit(lambda connection: "10/minute", key=header("x-client"), cost=cost))
+    ann, bob = ([(b"x-client", name)] for name in (b"ann", b"bob"))
+    assert left(await ask(app, http(headers=ann, query_string=b"n=4"))) == '"per-minute";r=6'
+    assert (await ask(app, http(headers=ann, query_string=b"n=7"))).status == 429
+    assert left(await ask(app, http(headers=bob, query_string=b"n=7"))) == '"per-minute";r=3'
+    assert (await ask(app, http())).headers.get("ratelimit") is None
+
+
+@pytest.mark.parametrize(("on_error", "status"), [(None, 200), ("allow", 200), ("deny", 503)])
+@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
+async def test_a_function_that_fails_loses_no_request(wrap: Any, on_error: Any, status: int) -> None:
+    """It passes, or is told to come back."""
+
+    def broken(connection: Any) -> str:
+        raise LookupError
+
+    peer = await ask(wrap(a_route(limit(key=broken, on_error=on_error))))
+    assert peer.status == status
+    if status == 503:
+        assert peer.headers["retry-after"] == "1"
+        assert peer.problem["type"].endswith("#temporary-reduced-capacity")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [(("ten",), QuotaError), ((None,), QuotaError), (("1/s", 0), ValueError), (("1/s", 1, ""), ConfigurationError)],
+)
+def test_what_cannot_be_is_told_when_it_is_written(arguments: Any, error: type[Exception]) -> None:
+    """At import, not at the first request."""
+    options = dict(zip(("quota", "cost", "name"), arguments))
+    with pytest.raises(error):
+        RateLimit(options.pop("quota"), **options)
+
+
+# The answers
+
+
+PROBLEM_HEADERS = {"content-type", "content-length", "cache-control", "retry-after", "ratelimit", "ratelimit-policy"}
+
+
+@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
+async def test_a_refusal_is_that_of_the_middleware(wrap: Any) -> None:
+    """The same problem, and the same headers."""
+    app = wrap(a_route(limit("1/minute")))
+    await ask(app)
+    peer = await ask(app)
+    assert peer.status == 429
+    assert set(peer.headers) == PROBLEM_HEADERS
+    assert peer.headers["retry-after"] == "60"
+    assert peer.headers["ratelimit"] == '"per-minute";r=0;t=60'
+    assert peer.problem["violated-policies"] == ["per-minute"]
+    assert len(peer.starts) == 1
+
+
+async def test_every_answer_has_headers_within_the_middleware() -> None:
+    """Responses of the endpoint's own, and its errors; a middleware without a quota is there for just that."""
+    app = within(FastAPI(dependencies=[Depends(RateLimit("10/minute"))]))
+
+    @app.get("/own")
+    def own() -> PlainTextResponse:
+        return PlainTextResponse("own")
+
+    @app.get("/teapot")
+    def teapot() -> None:
+        raise HTTPException(418)
+
+    @app.get("/number/{number}")
+    def number(number: int) -> int:
+        return number
+
+    answers = [await ask(app, http(path)) for path in ("/own", "/teapot", "/number/one", "/number/1")]
+    assert [peer.status for peer in answers] == [200, 418, 422, 200]
+    assert [left(peer) for peer in answers] == [f'"per-minute";r={n}' for n in (9, 8, 7, 6)]
+
+
+async def test_the_middleware_gives_key_store_dialect_and_answer() -> None:
+    """A dependency without any of its own has those of the middleware, by whose quota the request is limited too."""
+    app = a_route(Depends(RateLimit("2/minute", name="route")))
+    within(app, "10/minute", key=header("x-client"), headers="both", on_limited=lambda *_: JSONResponse("slow", 429))
+    ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
+    assert left(await ask(app, ann)) == '"per-minute";r=9, "route per-minute";r=1'
+    assert (await ask(app, bob)).headers["x-ratelimit-remaining"] == "1"
+    assert await statuses(app, ann, ann, bob) == [200, 429, 200]
+    assert (await ask(app, ann)).body == b'"slow"'
+
+
+async def test_who_is_never_limited_is_not_limited_by_dependencies() -> None:
+    """The middleware's list of them is for the whole app."""
+    app = a_route(Depends(RateLimit("1/minute")))
+    within(app, allow=lambda connection: "x-office" in connection.headers)
+    office = http(headers=[(b"x-office", b"1")])
+    assert await statuses(app, office, office, http(), http()) == [200, 200, 200, 429]
+    assert "ratelimit" not in (await ask(app, office)).headers
+
+
+async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> None:
+    """It is about the middleware's limits; whoever writes one next to the route wants that one."""
+    app = within(a_route(Depends(RateLimit("1/minute"))), "10/minute", rules=[Rule("/", None)])
+    assert await statuses(app, http(), http()) == [200, 429]
+
+
+async def test_an_own_store_stays_its_own() -> None:
+    """The middleware's is for those that name none."""
+    mine = a_store()
+    app = within(a_route(Depends(RateLimit("1/minute", store=mine, name="a"))), "10/minute")
+    await ask(app)
+    (bucket,) = mine._buckets
+    assert bucket[0] == "a"
+
+
+async def test_a_handler_of_the_app_is_used() -> None:
+    """One for 429, or for the class of the error, answers in place of the package."""
+    app = a_route(limit("1/minute"))
+
+    @app.exception_handler(429)
+    def too_many(request: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"detail": error.detail}, 429, headers=error.headers)
+
+    @app.exception_handler(RateLimited)
+    def never(request: Request, error: RateLimited) -> JSONResponse:
+        raise AssertionError("the one for the status comes first")
+
+    await ask(app)
+    peer = await ask(app)
+    assert (peer.status, peer.body) == (429, b'{"detail":"rate limit exceeded"}')
+    assert peer.headers["retry-after"] == "60"
+
+
+async def test_a_handler_of_the_class_is_used() -> None:
+    """It sees the decision."""
+    app = a_route(limit("1/minute"))
+
+    @app.exception_handler(RateLimited)
+    async def limited(request: Request, error: RateLimited) -> JSONResponse:
+        assert error.decision is not None
+        return JSONResponse({"wait": error.decision.retry_after}, 420)
+
+    await ask(app)
+    assert (await ask(app)).body == b'{"wait":60.0}'
+
+
+# Several on one route
+
+
+@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
+async def test_several_are_all_or_nothing(wrap: Any) -> None:
+    """When a later one refuses, what the earlier ones took is given back: a refused request costs nothing."""
+    wide, narrow = limit("10/minute", name="wide"), limit("1/hour", name="narrow")
+    app = wrap(a_route(wide, narrow))
+    app.get("/wide", dependencies=[wide])(hello)
+    answers = [await ask(app) for _ in range(4)]
+    assert [peer.status for peer in answers] == [200, 429, 429, 429]
+    assert left(answers[0]) == '"per-minute";r=9, "per-hour";r=0'
+    assert left(await ask(app, http("/wide"))) == '"per-minute";r=8'
+
+
+async def test_what_the_middleware_took_is_given_back_too() -> None:
+    """It was known before the endpoint ran."""
+    app = within(a_route(Depends(RateLimit("1/hour"))), "10/minute")
+    app.get("/free")(hello)
+    assert await statuses(app, *[http()] * 5) == [200, 429, 429, 429, 429]
+    assert left(await ask(app, http("/free"))) == '"per-minute";r=8'
+
+
+async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
+    """By address, by user and for all: together they are one take, and Redis runs one script for each request."""
+    store = RedisStore(redis_url, timeout=20)
+    together = RateLimit.together(
+        RateLimit("9/hour", name="address", store=store),
+        RateLimit("5/hour", name="user", key=header("x-user"), store=store),
+        RateLimit("2/day", name="all", key=lambda connection: "all", store=store),
+    )
+    app = a_route(Depends(together))
+    ann = http(headers=[(b"x-user", b"ann")])
+    assert left(await ask(app, ann)) == '"per-hour";r=8, "user per-hour";r=4, "per-day";r=1'
+    with Redis.from_url(redis_url) as redis:
+        before = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+        assert await statuses(app, http(headers=[(b"x-user", b"bob")]), http(headers=[(b"x-user", b"eve")])) == [
+            200,
+            429,
+        ]
+        assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] - before == 2
+    await store.aclose()
+
+
+async def test_those_together_take_over_the_key_and_the_store_of_the_middleware() -> None:
+    """Each that names none."""
+    together = RateLimit.together(RateLimit("9/minute", name="a"), RateLimit("1/hour", name="b", key=lambda c: "all"))
+    app = within(a_route(Depends(together)), key=header("x-client"))
+    ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
+    assert left(await ask(app, ann)) == '"per-minute";r=8, "per-hour";r=0'
+    assert left(await ask(app, bob)) == '"per-minute";r=9, "per-hour";r=0'
+
+
+@pytest.mark.parametrize(
+    ("limits", "quote"),
+    [
+        ([], "not 0: RateLimit.together"),
+        ([RateLimit("1/s"), RateLimit("1/s", store=MemoryStore())], "not 2: RateLimit.together"),
+        ([RateLimit("1/s", name="odds"), RateLimit("2/s", name="odds")], "different quotas named 'per-second'"),
+    ],
+    ids=["none", "two stores", "at odds"],
+)
+def test_what_cannot_be_together_is_told(limits: list[RateLimit], quote: str) -> None:
+    """When it is written."""
+    with pytest.raises(ConfigurationError, match=quote):
+        RateLimit.together(*limits)
+
+
+async def test_several_of_one_name_of_quota_are_told_apart() -> None:
+    """Each limit has a line of its own in the headers."""
+    app = a_route(limit("10/minute", name="a"), limit("5/minute", name="b"))
+    assert left(await ask(app)) == '"per-minute";r=9, "b per-minute";r=4'
+
+
+async def test_an_instance_that_stands_twice_takes_once() -> None:
+    """On the router and on its route: FastAPI asks a dependency once for each request."""
+    once = limit()
+    router = APIRouter(dependencies=[once])
+    router.get("/", dependencies=[once])(hello)
+    app = FastAPI()
+    app.include_router(router)
+    assert left(await ask(app)) == '"per-minute";r=9'
+
+
+# WebSocket
+
+
+def a_socket(*dependencies: Any) -> FastAPI:
+    app = FastAPI()
+
+    @app.websocket("/", dependencies=dependencies)
+    async def endpoint(session: WebSocket) -> None:
+        await session.accept()
+        await session.send_text("hello")
+        await session.close()
+
+    return app
+
+
+@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
+def test_a_websocket_route_is_limited(wrap: Any) -> None:
+    """The handshake is answered with 429."""
+    client = TestClient(wrap(a_socket(limit("1/minute"))))
+    with client.websocket_connect("/") as session:
+        assert session.receive_text() == "hello"
+        with pytest.raises(WebSocketDisconnect):
+            session.receive_text()
+    with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect("/"):
+        raise AssertionError("was let in")
+    assert denied.value.status_code == 429
+    assert denied.value.headers["ratelimit"] == '"per-minute";r=0;t=60'
+    assert denied.value.json()["violated-policies"] == ["per-minute"]
+
+
+@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
+async def test_a_websocket_is_closed_where_it_cannot_be_answered(wrap: Any) -> None:
+    """By the code for a policy that was violated."""
+    app = wrap(a_socket(limit("1/minute")))
+    for _ in range(2):
+        peer = Peer([{"type": "websocket.connect"}])
+        await app(websocket(), peer.receive, peer.send)
+    assert [(message["type"], message["code"]) for message in peer.sent] == [("websocket.close", 1008)]
+
+
+# OpenAPI
+
+
+@pytest.mark.parametrize("place", ["route", "router", "app"])
+def test_openapi_tells_of_the_answer(place: str) -> None:
+    """On a route, a router or the app, by the argument that FastAPI has for it."""
+    app = FastAPI(responses=limited_responses() if place == "app" else None)
+    router = APIRouter(responses=limited_responses() if place == "router" else None)
+    router.get("/", responses=limited_responses() if place == "route" else None)(hello)
+    app.include_router(router)
+    answer = app.openapi()["paths"]["/"]["get"]["responses"]["429"]
+    assert set(answer["headers"]) == {"Retry-After", "RateLimit-Policy", "RateLimit"}
+    assert "violated-policies" in json.dumps(answer["content"]["application/problem+json"])
+
+
+def test_what_openapi_tells_is_a_value_of_its_own() -> None:
+    """Whoever changes it changes nobody else's."""
+    limited_responses()[429]["headers"].clear()
+    assert limited_responses()[429]["headers"]
+
+
+def test_fastapi_is_not_imported() -> None:
+    """The dependency is there without it."""
+    code = "import sys, asgi_ratelimit; asgi_ratelimit.RateLimit('1/s'); assert 'fastapi' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_middleware_in_the_constructor_works_as_well() -> None:
+    """However the middleware is added."""
+    app = a_route(Depends(RateLimit("1/minute")), middleware=[Middleware(RateLimitMiddleware, store=a_store())])
+    with TestClient(app) as client:
+        assert [client.get("/").status_code for _ in range(2)] == [200, 429]

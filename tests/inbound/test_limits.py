@@ -1,0 +1,280 @@
+"""``limits(request)``: what an endpoint knows of its own limits, charges more, and gives back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from anyio import from_thread
+from fastapi import Depends, FastAPI, WebSocket
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocketDisconnect
+
+from asgi_ratelimit import (
+    ConfigurationError,
+    Limits,
+    MemoryStore,
+    RateLimit,
+    RateLimited,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    limits,
+)
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import Peer, ask, http, ok
+
+pytestmark = pytest.mark.anyio
+
+
+def an_app(endpoint: Any, quota: Any = "10/minute", **options: Any) -> Starlette:
+    """An app of one endpoint, which gets the limits of its request, on a clock that stands still."""
+
+    async def answer(request: Request) -> Response:
+        return PlainTextResponse(str(await endpoint(limits(request))))
+
+    options = {"store": MemoryStore(clock=SteppedClock()), **options}
+    return Starlette(routes=[Route("/", answer)], middleware=[Middleware(RateLimitMiddleware, quota, **options)])
+
+
+def left(peer: Peer) -> list[int]:
+    return [int(each.split(";r=")[1].partition(";")[0]) for each in peer.headers["ratelimit"].split(", ")]
+
+
+async def test_more_may_be_charged() -> None:
+    """From within the endpoint, when it knows what the request costs; the headers tell the newest state."""
+    app = an_app(lambda request: request.charge(5))
+    peer = await ask(app)
+    assert (peer.status, peer.headers["ratelimit"]) == (200, '"per-minute";r=4;t=6')
+    assert (await ask(app)).status == 429
+
+
+async def test_what_does_not_fit_is_refused() -> None:
+    """The request ends with the same 429 as any other, and what was charged before stays charged."""
+    app = an_app(lambda request: request.charge(9.5))
+    peer = await ask(app)
+    assert peer.status == 429
+    assert peer.headers["content-type"] == "application/problem+json"
+    assert peer.problem["violated-policies"] == ["per-minute"]
+    assert peer.headers["retry-after"] == "3"
+    assert left(peer) == [9]
+    assert left(await ask(app)) == [8]
+
+
+async def test_a_charge_is_all_or_nothing() -> None:
+    """Over all rules that applied to the request, and none that did not."""
+    rules = [Rule("/", "5/hour", name="hourly"), Rule("/other", "1/hour", name="other")]
+    app = an_app(lambda request: request.charge(5), rules=rules)
+    peer = await ask(app)
+    assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-hour"])
+    assert left(peer) == [9, 4]
+
+
+@pytest.mark.parametrize("name", ["uploads", "per-hour"])
+async def test_a_charge_may_be_of_one_rule(name: str) -> None:
+    """By the name of the rule, or by that of its quota."""
+    app = an_app(lambda request: request.charge(3, name=name), rules=[Rule("/", "8/hour", name="uploads")])
+    assert left(await ask(app)) == [9, 4]
+
+
+async def test_a_refusal_may_be_caught() -> None:
+    """An endpoint that would rather do less does that, and goes on."""
+
+    async def modest(request: Limits) -> str:
+        try:
+            await request.charge(100)
+        except RateLimited as error:
+            return f"less: {error.decision and error.decision.allowed}"
+        return "all"
+
+    peer = await ask(an_app(modest))
+    assert (peer.status, peer.body) == (200, b"less: False")
+
+
+@pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), "2"])
+async def test_a_charge_must_be_a_cost(cost: Any) -> None:
+    """A finite number above 0."""
+
+    async def endpoint(request: Limits) -> None:
+        with pytest.raises(ValueError, match="cost must be"):
+            await request.charge(cost)
+
+    assert left(await ask(an_app(endpoint))) == [9]
+
+
+async def test_a_charge_of_nothing_is_nothing() -> None:
+    """So that an endpoint may charge what it has counted."""
+    assert left(await ask(an_app(lambda request: request.charge(0)))) == [9]
+
+
+async def test_all_may_be_given_back() -> None:
+    """What the request was charged, and what was charged on top."""
+
+    async def endpoint(request: Limits) -> None:
+        await request.charge(5)
+        await request.refund()
+
+    app = an_app(endpoint)
+    assert [left(await ask(app)) for _ in range(3)] == [[4]] * 3
+
+
+async def test_a_part_may_be_given_back() -> None:
+    """So many units of each charge, and no more than was charged; a second time is too late."""
+
+    async def endpoint(request: Limits) -> None:
+        await request.refund(2)
+        await request.refund(1)
+
+    app = an_app(endpoint, cost=3)
+    assert [left(await ask(app)) for _ in range(3)] == [[7], [6], [5]]
+
+
+async def test_of_one_rule_may_be_given_back() -> None:
+    """The others stay charged."""
+    app = an_app(lambda request: request.refund(name="b"), rules=[Rule("/", "20/hour", name="b")])
+    assert [left(await ask(app)) for _ in range(2)] == [[9, 19], [8, 19]]
+
+
+async def test_what_it_really_was_may_be_said() -> None:
+    """Less or more than was charged."""
+    app = an_app(lambda request: request.settle(4))
+    assert [left(await ask(app)) for _ in range(2)] == [[9], [5]]
+
+
+async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
+    """A decision is settled once, and the endpoint was first."""
+    rule = Rule("/", "10/minute", settle=lambda status, headers: 7)
+    app = an_app(lambda request: request.refund(), None, rules=[rule])
+    assert [left(await ask(app)) for _ in range(2)] == [[9], [9]]
+
+
+async def test_decisions_are_there() -> None:
+    """All of them, and the one of which the least is left."""
+
+    async def endpoint(request: Limits) -> str:
+        assert request.decision is not None
+        return f"{len(request.decisions)} {request.decision.remaining} {request.decision.quota.name}"
+
+    assert (await ask(an_app(endpoint, rules=[Rule("/", "5/hour")]))).body == b"1 4 per-hour"
+
+
+async def test_an_exempt_request_is_charged_nothing() -> None:
+    """It may be asked to, so that an endpoint need not know who is exempt."""
+
+    async def endpoint(request: Limits) -> str:
+        await request.charge(1000)
+        await request.refund()
+        return f"{request.decision} {request.decisions}"
+
+    peer = await ask(an_app(endpoint, rules=[Rule("/", None)]))
+    assert (peer.status, peer.body) == (200, b"None ()")
+
+
+def test_without_any_limits_it_says_so() -> None:
+    """A charge that nobody makes would be worse."""
+    with pytest.raises(ConfigurationError, match=r"app\.add_middleware\(RateLimitMiddleware"):
+        limits(HTTPConnection(http()))
+
+
+async def test_a_plain_app_may_charge() -> None:
+    """Where no framework answers the refusal, the middleware does."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await limits(HTTPConnection(scope)).charge(100)
+        await ok(scope, receive, send)
+
+    peer = await ask(RateLimitMiddleware(app, "10/minute"))
+    assert (peer.status, len(peer.starts)) == (429, 1)
+    assert "ratelimit" in peer.headers
+
+
+async def test_charges_reach_all_limits_of_a_request() -> None:
+    """Those further in and further out, each in its own store."""
+    inner = MemoryStore(clock=SteppedClock())
+
+    async def answer(request: Request) -> Response:
+        await limits(request).charge(2)
+        return PlainTextResponse("ok")
+
+    route = Route("/", answer, middleware=[Middleware(RateLimitMiddleware, "20/hour", store=inner, name="inner")])
+    outer = MemoryStore(clock=SteppedClock())
+    app = Starlette(routes=[route], middleware=[Middleware(RateLimitMiddleware, "10/minute", store=outer)])
+    assert left(await ask(app)) == [7, 17]
+
+
+async def test_a_charge_is_one_call_to_redis(redis_url: str) -> None:
+    """For all rules together."""
+    store = RedisStore(redis_url, timeout=20)
+    app = an_app(lambda request: request.charge(2), "10/day", rules=[Rule("/", "20/week")], store=store)
+    assert left(await ask(app)) == [7, 17]
+    await store.aclose()
+
+
+# With FastAPI
+
+
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "within"])
+async def test_dependencies_may_be_charged(within: bool) -> None:
+    """``limits`` is a dependency itself; a refusal has the usual answer."""
+    store = MemoryStore(clock=SteppedClock())
+    app = FastAPI()
+    if within:
+        app.add_middleware(RateLimitMiddleware, store=store)
+
+    @app.get("/", dependencies=[Depends(RateLimit("10/minute", store=store))])
+    async def endpoint(n: int, request: Annotated[Limits, Depends(limits)]) -> str:
+        await request.charge(n)
+        return "ok"
+
+    assert (await ask(app, http(query_string=b"n=4"))).status == 200
+    peer = await ask(app, http(query_string=b"n=9"))
+    assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-minute"])
+    assert peer.headers["ratelimit"].startswith('"per-minute";r=4')
+
+
+def test_an_endpoint_without_async_may_charge() -> None:
+    """From the thread that the framework runs it in, by anyio's own means."""
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, quota="10/hour", store=MemoryStore(clock=SteppedClock()))
+
+    @app.get("/")
+    def endpoint(n: int, request: Annotated[Limits, Depends(limits)]) -> str:
+        from_thread.run(request.charge, n)
+        return "ok"
+
+    client = TestClient(app)
+    answers = [client.get("/", params={"n": n}) for n in (4, 9)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[0].headers["ratelimit"].startswith('"per-hour";r=5')
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
+def test_a_websocket_may_be_charged(framework: str) -> None:
+    """For each message, say: when it is too much, the socket is closed by 1008."""
+
+    async def endpoint(session: WebSocket) -> None:
+        await session.accept()
+        async for _ in session.iter_text():
+            await limits(session).charge(3)
+            await session.send_text("more")
+
+    if framework == "starlette":
+        app: Any = Starlette(routes=[WebSocketRoute("/", endpoint)])
+    else:
+        app = FastAPI()
+        app.websocket("/")(endpoint)
+    app.add_middleware(RateLimitMiddleware, quota="10/hour")
+    with TestClient(app).websocket_connect("/") as session:
+        for _ in range(3):
+            session.send_text("hello")
+            assert session.receive_text() == "more"
+        session.send_text("hello")
+        with pytest.raises(WebSocketDisconnect) as closed:
+            session.receive_text()
+    assert closed.value.code == 1008

@@ -1,0 +1,208 @@
+"""Errors of the app behind the middleware: passed on as they are, and the 500 that nobody else writes has headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tests.support.asgi import POLICY, START, Peer, ask, crash, http, limited, starlette, websocket
+
+pytestmark = pytest.mark.anyio
+
+
+async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that breaks before it answers."""
+    raise ZeroDivisionError("before the answer")
+
+
+async def fails_midway(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that breaks in the middle of its answer."""
+    await send(START)
+    await send({"type": "http.response.body", "body": b"half", "more_body": True})
+    raise ZeroDivisionError("midway")
+
+
+async def refuse_teapots(request: Request) -> Response:
+    raise HTTPException(418, headers={"x-tea": "green"})
+
+
+async def divide_by_zero(request: Request) -> Response:
+    raise ZeroDivisionError
+
+
+def a_fastapi_app(**options: Any) -> FastAPI:
+    app = FastAPI(middleware=[Middleware(limited)], **options)
+    app.get("/teapot")(refuse_teapots)
+    app.get("/boom")(divide_by_zero)
+
+    @app.get("/items/{number}")
+    async def item(number: int) -> int:
+        return number
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/items/1", 200),
+        ("GET", "/nowhere", 404),
+        ("POST", "/items/1", 405),
+        ("GET", "/items/one", 422),
+        ("GET", "/teapot", 418),
+        ("GET", "/items/1/", 307),
+    ],
+)
+async def test_answers_of_every_kind_carry_headers(method: str, path: str, status: int) -> None:
+    """Errors tell a client as much as successes do."""
+    peer = await ask(a_fastapi_app(), http(path, method=method))
+    assert peer.status == status
+    assert peer.headers["ratelimit-policy"] == POLICY
+    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
+
+
+@pytest.mark.parametrize("build", [lambda **o: starlette(Route("/boom", divide_by_zero), **o), a_fastapi_app])
+@pytest.mark.parametrize("debug", [False, True])
+async def test_an_unhandled_error_is_answered_with_headers(build: Callable[..., ASGIApp], debug: bool) -> None:
+    """Where nothing stands between it and Starlette's own last resort, the 500 is the same, headers added, once."""
+    peer = await crash(build(debug=debug), http("/boom"))
+    assert len(peer.starts) == 1
+    assert peer.status == 500
+    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
+    assert (b"Traceback" in peer.body) is debug
+    assert len(peer.body) == int(peer.headers["content-length"])
+
+
+async def test_the_same_error_reaches_the_server() -> None:
+    """What the app raised is what the server logs: the very object."""
+    error = ZeroDivisionError()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise error
+
+    peer = Peer()
+    with pytest.raises(ZeroDivisionError) as raised:
+        await starlette(Mount("/", app))(http(), peer.receive, peer.send)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("handled", [500, Exception], ids=["500", "Exception"])
+async def test_an_own_handler_for_errors_runs_once(handled: Any) -> None:
+    """A handler may have effects: it is left to run where Starlette runs it, and its answer is the only one."""
+    seen = []
+
+    async def handler(request: Request, error: Exception) -> Response:
+        seen.append(error)
+        return PlainTextResponse("sorry", 500)
+
+    peer = await crash(starlette(Route("/boom", divide_by_zero), exception_handlers={handled: handler}), http("/boom"))
+    assert len(seen) == 1
+    assert [peer.status, peer.body, len(peer.starts)] == [500, b"sorry", 1]
+
+
+async def test_an_error_behind_another_middleware_is_left_to_it() -> None:
+    """Further in, an error is the outer middleware's business: it passes, and is answered once, by Starlette."""
+    middleware = [Middleware(CORSMiddleware, allow_origins=["*"]), Middleware(limited)]
+    app = Starlette(routes=[Route("/boom", divide_by_zero)], middleware=middleware)
+    peer = await crash(app, http("/boom"))
+    assert [peer.status, len(peer.starts)] == [500, 1]
+
+
+@pytest.mark.parametrize(
+    "build",
+    [starlette, lambda *routes, **o: FastAPI(routes=routes, middleware=[Middleware(limited)], **o)],
+    ids=["Starlette", "FastAPI"],
+)
+@pytest.mark.parametrize("headers", [[(b"content-length", b"9")], []], ids=["told", "chunked"])
+async def test_a_body_that_is_too_large_is_no_error(build: Callable[..., ASGIApp], headers: Any) -> None:
+    """Frameworks stop a body by an exception of their own: it passes, and is answered once, by them, with 413."""
+
+    async def reads(request: Request) -> Response:
+        return Response(await request.body())
+
+    app = build(Route("/", reads, methods=["POST"]), max_body_size=5)
+    peer = Peer([{"type": "http.request", "body": b"123456789", "more_body": False}])
+    await app(http(method="POST", headers=headers), peer.receive, peer.send)
+    assert [peer.status, len(peer.starts)] == [413, 1]
+
+
+async def test_an_error_of_a_plain_app_passes() -> None:
+    """Outside of Starlette nothing is answered in place of the app: the server knows what to do."""
+    assert (await crash(limited(fails), http())).sent == []
+
+
+@pytest.mark.parametrize("wrap", [limited, lambda app: starlette(Mount("/", app))], ids=["plain", "Starlette"])
+async def test_an_error_midway_passes(wrap: Callable[[ASGIApp], ASGIApp]) -> None:
+    """Once the answer has started nothing is added to it: the server has to break the connection."""
+    peer = await crash(wrap(fails_midway), http())
+    assert [message["type"] for message in peer.sent] == ["http.response.start", "http.response.body"]
+    assert peer.status == 200
+
+
+async def test_an_error_of_a_websocket_passes() -> None:
+    """A handshake that fails in the app is closed by the server, not answered by HTTP."""
+    assert (await crash(starlette(Mount("/", fails)), websocket())).sent == []
+
+
+async def test_errors_of_groups_pass() -> None:
+    """An exception group is an error like others."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ExceptionGroup("several", [ZeroDivisionError()])
+
+    peer = await crash(starlette(Mount("/", app)), http(), ExceptionGroup)
+    assert [peer.status, len(peer.starts)] == [500, 1]
+
+
+async def raises_teapot(scope: Scope, receive: Receive, send: Send) -> None:
+    """A plain app, which leaves its ``HTTPException`` to whoever handles it."""
+    raise HTTPException(418)
+
+
+async def serve_tea(request: Request, error: Exception) -> Response:
+    return JSONResponse("tea", 418)
+
+
+@pytest.mark.parametrize(
+    "route", [Route("/x/", refuse_teapots), Mount("/x", raises_teapot)], ids=["route", "plain app"]
+)
+@pytest.mark.parametrize("handled", [418, HTTPException], ids=["status", "class"])
+@pytest.mark.parametrize("nested", ["mount", "app"])
+async def test_a_handled_error_of_a_mounted_app_stays_handled(route: Route | Mount, handled: Any, nested: str) -> None:
+    """Inside a mount, an error that a handler further out answers is not taken for an unhandled one."""
+    handlers = {handled: serve_tea}
+    if nested == "mount":
+        mount = Mount("/sub", routes=[route], middleware=[Middleware(limited)])
+        app = Starlette(routes=[mount], exception_handlers=handlers)
+    else:
+        app = Starlette(routes=[Mount("/sub", starlette(route, exception_handlers=handlers))])
+    peer = await ask(app, http("/sub/x/"))
+    assert [peer.status, peer.body, len(peer.starts)] == [418, b'"tea"', 1]
+
+
+async def test_an_error_of_a_mounted_app_is_answered_with_headers() -> None:
+    """The outer app's limit shows on what its inner apps answer for themselves, their 500 included."""
+    app = starlette(Mount("/sub", Starlette(routes=[Route("/boom", divide_by_zero)])))
+    peer = await crash(app, http("/sub/boom"))
+    assert [peer.status, len(peer.starts)] == [500, 1]
+    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
+
+
+def test_the_test_client_shows_the_500_with_headers() -> None:
+    """Asked not to raise, it sees what a client would."""
+    client = TestClient(starlette(Route("/boom", divide_by_zero)), raise_server_exceptions=False)
+    response = client.get("/boom")
+    assert [response.status_code, response.text] == [500, "Internal Server Error"]
+    assert response.headers["ratelimit-policy"] == POLICY

@@ -1,0 +1,422 @@
+"""Ways past a limit that have worked somewhere, against a real server: each one meets its own bucket, or is refused."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import httpx
+import pytest
+
+from tests.support.redis_server import RedisServer
+from tests.support.server import HOST, Uvicorn
+
+TIMEOUT = 20.0
+ROWS = count(1)
+NONCE = b"dGhlIHNhbXBsZSBub25jZQ=="
+LONG = b"k" * 8192
+HOPS = b", ".join(b"203.0.113.%d" % (hop % 256) for hop in range(500))
+PROXIES = b", ".join([b"10.0.0.9"] * 500)
+
+HONEST = {
+    "direct": [],
+    "xff": [b"X-Forwarded-For: 192.0.2.1"],
+    "forwarded": [b"Forwarded: for=192.0.2.1"],
+    "real-ip": [b"X-Real-IP: 192.0.2.1"],
+    "header": [b"X-Api-Key: good"],
+    "cookie": [b"Cookie: session=good"],
+}
+"""What a client sends who wants nothing but its share, by area; nothing where it is not here."""
+
+
+@dataclass
+class Row:
+    """A trick in an area of the app: after one honest request, which passes, it must be answered with ``status``."""
+
+    area: str
+    trick: list[bytes]
+    status: int | set[int] = 429
+    honest: list[bytes] | None = None
+    target: bytes = b"/%(area)b/%(row)d"
+    honest_target: bytes = b"/%(area)b/%(row)d"
+    method: bytes = b"GET"
+    version: bytes = b"HTTP/1.1"
+    number: int = field(default_factory=lambda: next(ROWS))
+
+    @property
+    def id(self) -> str:
+        """What it shows as."""
+        shown = b" ".join([self.method, self.target, *self.trick])
+        return f"{self.number} {self.area} {shown[:60]!r}"
+
+
+def xff(*lines: bytes, honest: bytes | None = None) -> Row:
+    return forwarding("xff", b"X-Forwarded-For", lines, honest)
+
+
+def forwarded(*lines: bytes, honest: bytes | None = None) -> Row:
+    return forwarding("forwarded", b"Forwarded", lines, honest)
+
+
+def forwarding(area: str, name: bytes, lines: tuple[bytes, ...], honest: bytes | None) -> Row:
+    written = None if honest is None else [name + b": " + honest]
+    return Row(area, [name + b": " + line for line in lines], honest=written)
+
+
+FORWARDING = [
+    # a peer that is not trusted: nothing that it says of itself counts
+    *(
+        Row("direct", [name + b": 6.6.6.6"])
+        for name in (b"X-Forwarded-For", b"X-Real-IP", b"CF-Connecting-IP", b"True-Client-IP", b"X-Client-IP")
+    ),
+    Row("direct", [b"Forwarded: for=6.6.6.6"]),
+    Row("direct", [b"X-Forwarded-For: 6.6.6.6, 10.0.0.1", b"X-Forwarded-For: 7.7.7.7"]),
+    # what the client wrote itself stands to the left of what the proxy appended
+    xff(b"6.6.6.6, 192.0.2.1"),
+    xff(b"6.6.6.6,192.0.2.1"),
+    xff(b"6.6.6.6", b"192.0.2.1"),
+    xff(b"10.0.0.7, 192.0.2.1"),
+    xff(b"127.0.0.1, 192.0.2.1"),
+    xff(b"192.0.2.1, 10.0.0.7"),
+    xff(b"192.0.2.1", b"10.0.0.7, 127.0.0.1"),
+    xff(b", ,,192.0.2.1"),
+    xff(b"unknown, 192.0.2.1"),
+    xff(b"\xff\xfe, 192.0.2.1"),
+    xff(b'for="6.6.6.6, 192.0.2.1'),
+    xff(LONG + b", 192.0.2.1"),
+    xff(HOPS + b", 192.0.2.1"),
+    xff(PROXIES + b", 192.0.2.1"),
+    # the same address, written in another way
+    xff(b"  192.0.2.1\t"),
+    xff(b"192.0.2.1:4711"),
+    xff(b"::ffff:192.0.2.1"),
+    xff(b"::FFFF:C000:0201"),
+    xff(b"[::ffff:192.0.2.1]:80"),
+    xff(b"64:ff9b::192.0.2.1"),
+    xff(b"64:ff9b::c000:201"),
+    xff(b"2002:c000:201::1"),
+    xff(b"2002:c000:201:ffff::7"),
+    xff(b"2001:0:102:304:8000:63bf:3fff:fdfe"),
+    xff(b"2001:db8::2", honest=b"2001:db8::1"),
+    xff(b"2001:DB8:0:0:ffff:ffff:ffff:ffff", honest=b"2001:db8::1"),
+    xff(b"[2001:db8::3]:80", honest=b"2001:db8::1"),
+    xff(b"fe80::2%eth1", honest=b"fe80::1%eth0"),
+    xff(b"::0.0.0.2", honest=b"::1"),
+    # no address at all: the proxy's bucket, and no new one for a new text
+    *(
+        xff(line, honest=b"unknown")
+        for line in (b"", b",", b" , ", b"_hidden", b"192.0.2.01", b"0300.0.2.1", b"0xC0000201", b"3221225985")
+    ),
+    *(
+        xff(line, honest=b"unknown")
+        for line in (b"192.0.2.1,", b"192.0.2.1, unknown", b"192.0.2.1 6.6.6.6", b"\xff", LONG, b"example.org", b"%00")
+    ),
+    xff(honest=b"unknown"),
+    xff(b"fe80::1%" + LONG, honest=b"unknown"),
+    xff(b"6.6.6.6, " + PROXIES, honest=b"10.0.0.9"),
+    # another header than the one that is believed
+    Row("xff", [b"X-Forwarded-For: 192.0.2.1", b"Forwarded: for=6.6.6.6"]),
+    Row("xff", [b"Forwarded: for=6.6.6.6", b"X-Forwarded-For: 192.0.2.1", b"X-Real-IP: 6.6.6.6"]),
+    Row("forwarded", [b"Forwarded: for=192.0.2.1", b"X-Forwarded-For: 6.6.6.6"]),
+    Row("real-ip", [b"X-Forwarded-For: 6.6.6.6", b"X-Real-IP: 192.0.2.1", b"Forwarded: for=6.6.6.6"]),
+    Row("real-ip", [b"X-Real-IP: 6.6.6.6", b"X-Real-IP: 192.0.2.1"]),
+    Row("real-ip", [b"X-Forwarded-For: 6.6.6.6"], honest=[]),
+    # RFC 7239
+    forwarded(b"for=6.6.6.6, for=192.0.2.1"),
+    forwarded(b"for=6.6.6.6", b"for=192.0.2.1"),
+    forwarded(b"for=192.0.2.1, for=10.0.0.7"),
+    forwarded(b'for="6.6.6.6', b"for=192.0.2.1"),
+    forwarded(b'for="6.6.6.6\\', b'for="192.0.2.1"'),
+    forwarded(b'FOR="192.0.2.1:80";proto=https;host="a,b;for=6.6.6.6"'),
+    forwarded(b'for="[::ffff:192.0.2.1]:80"'),
+    forwarded(LONG + b", for=192.0.2.1"),
+    *(
+        forwarded(line, honest=b"for=unknown")
+        for line in (
+            b"for=_hidden",
+            b"for=192.0.2.1;for=6.6.6.6",
+            b'for="192.0.2.1\\""',
+            b"for=192.0.2.1, proto=https",
+            b'for="192.0.2.1',
+            b"192.0.2.1",
+            b"for=" + LONG,
+            b'for=192.0.2.1;x="' + LONG + b'"',
+            b"",
+        )
+    ),
+    forwarded(b'for="[2001:db8::2]"', honest=b'for="[2001:db8::1]"'),
+]
+
+VALUES = [
+    Row("header", [b"x-api-key: good"]),
+    Row("header", [b"X-API-KEY:   good\t "]),
+    Row("header", [b"X-Api-Key: good", b"X-Api-Key: junk"]),
+    Row("header", [b"X-Api-Key: good", b"x_api_key: junk", b"X-Forwarded-For: 6.6.6.6"]),
+    Row("header", [b"X-Api-Key: " + LONG], honest=[b"x-api-key: " + LONG + b" "]),
+    Row("header", [b"X-Api-Key: \xff\xfe\xed\xa0\x80"], honest=[b"x-api-key: \xff\xfe\xed\xa0\x80"]),
+    Row("header", [b"X-Api-Key:"], honest=[b"x-api-key: "]),
+    Row("header", [], honest=[]),
+    Row("header", [b"X-Api-Key : good"], 400),
+    Row("header", [b"X-Api-Key: go\x00od"], {400, 429}, honest=[b"X-Api-Key: good"]),
+    Row("cookie", [b"cookie: session=good; other=1"]),
+    Row("cookie", [b"Cookie: session=junk; session=good"]),
+    Row("cookie", [b"Cookie: session=junk", b"Cookie: session=good"]),
+    Row("cookie", [b'Cookie:  session="good" ;']),
+    Row("cookie", [b"Cookie: Session=junk; session=good"]),
+    Row("cookie", [b"Cookie: session=" + LONG], honest=[b"Cookie: a=b; session=" + LONG]),
+]
+
+PATHS = [
+    *(
+        Row("number", [], status, target=target)
+        for target, status in {
+            b"/number/%(row)d?": 429,
+            b"/number/%(row)d?x=1": 429,
+            b"/number/%(row)d?x=/../": 429,
+            b"/number/000%(row)d": 429,
+            b"/%%6eumber/%(row)d": 429,
+            b"/number%%2F%(row)d": 429,
+            b"/number%%2f0%(row)d": 429,
+            b"/number/%%30%(row)d": 429,
+            b"http://x/number/%(row)d": {404, 429},
+            b"/number/%(row)d#x": {404, 429},
+            b"//number/%(row)d": 404,
+            b"/number//%(row)d": 404,
+            b"/number/%(row)d/": 307,
+            b"/number/%(row)d//": {307, 404},
+            b"/number/%(row)d%%2F": 307,
+            b"/Number/%(row)d": 404,
+            b"/NUMBER/%(row)d": 404,
+            b"/./number/%(row)d": 404,
+            b"/x/../number/%(row)d": 404,
+            b"/number/%(row)d;x=1": 404,
+            b"/number;x=1/%(row)d": 404,
+            b"/number/%(row)d%%00": 404,
+            b"/number/%(row)d%%0A": 429,
+            b"/number/%%0A%(row)d": 404,
+            b"/number/%(row)d%%3Fx": 404,
+            b"/number/%%20%(row)d": 404,
+            b"/number/+%(row)d": 404,
+            b"/number/%(row)d.0": 404,
+            b"/number/%%25%(row)d": 404,
+            b"/number\\%(row)d": {400, 404},
+            b"/%%256eumber/%(row)d": 404,
+            b"number/%(row)d": {400, 404},
+            b"*": {400, 404},
+            b"/number/\xff%(row)d": {400, 404},
+            b"/number/%%FF%(row)d": 404,
+            b"/number/%%EF%%BC%%91%(row)d": 404,
+        }.items()
+    ),
+    *(
+        Row("mounted", [], status, target=target)
+        for target, status in {
+            b"/mounted/0%(row)d": 429,
+            b"/mounted%%2F%(row)d": 429,
+            b"/mounted//%(row)d": 404,
+            b"/mounted/%(row)d/": 307,
+            b"/mounted/../mounted/%(row)d": 404,
+            b"/Mounted/%(row)d": 404,
+        }.items()
+    ),
+    Row("any", [b"X-Original-URL: /free", b"X-Rewrite-URL: /free", b"X-Forwarded-Prefix: /free"]),
+    Row("any", [b"X-Forwarded-Path: /free", b"X-Script-Name: /free", b"Referer: /free"]),
+]
+
+METHODS = [
+    *(
+        Row("any", [], method=method)
+        for method in (b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"PROPFIND", b"OPTIONS")
+    ),
+    Row("any", [], {400, 429}, method=b"BREW"),
+    Row("any", [], {400, 429}, method=b"get"),
+    Row("any", [b"Origin: http://x", b"Access-Control-Request-Method: GET"]),
+    Row("get", [], method=b"HEAD"),
+    Row("get", [], {400, 405, 429}, method=b"get"),
+    Row("get", [], {400, 405}, method=b"BREW"),
+    Row("get", [b"X-HTTP-Method-Override: GET"], 405, method=b"POST"),
+    Row("get", [b"X-HTTP-Method-Override: POST", b"X-HTTP-Method: POST", b"X-Method-Override: POST"]),
+    Row("get", [], target=b"/%(area)b/%(row)d?_method=POST"),
+]
+
+PROTOCOL = [
+    Row("any", [], version=b"HTTP/1.0"),
+    Row("any", [b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA", b"Connection: upgrade"]),
+    Row("any", [b"Expect: 100-continue", b"Content-Length: 5"]),
+    Row("any", [b"Transfer-Encoding: chunked", b"Content-Type: text/plain"], method=b"POST"),
+    Row("any", [b"Content-Length: 100000"], method=b"POST"),
+    Row("any", [b"Range: bytes=0-1", b"If-None-Match: *", b"Cache-Control: no-cache"]),
+    Row("any", [b"Host: elsewhere"], {400, 429}),
+    Row(
+        "any",
+        [b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Key: " + NONCE],
+    ),
+    Row("any", [b"Via: 1.1 cache", b"Age: 10", b"Purpose: prefetch"]),
+]
+
+CORPUS = [*FORWARDING, *VALUES, *PATHS, *METHODS, *PROTOCOL]
+
+OTHERS = [
+    Row("xff", [b"X-Forwarded-For: 192.0.2.2"], 200),
+    Row("xff", [b"X-Forwarded-For: ::ffff:192.0.2.2"], 200),
+    Row("xff", [b"X-Forwarded-For: 64:ff9b::192.0.2.2"], 200, honest=[b"X-Forwarded-For: 64:ff9b::192.0.2.1"]),
+    Row("xff", [b"X-Forwarded-For: 2001:db8:0:1::1"], 200, honest=[b"X-Forwarded-For: 2001:db8::1"]),
+    Row("forwarded", [b"Forwarded: for=192.0.2.2"], 200),
+    Row("real-ip", [b"X-Real-IP: 192.0.2.2"], 200),
+    Row("header", [b"X-Api-Key: Good"], 200),
+    Row("header", [b"X-Api-Key: \xff"], 200, honest=[b"X-Api-Key: \xfe"]),
+    Row("header", [b"X-Api-Key: " + LONG + b"a"], 200, honest=[b"X-Api-Key: " + LONG + b"b"]),
+    Row("header", [], 200),
+    Row("cookie", [b"Cookie: session=bad"], 200),
+    Row("number", [], 200, target=b"/number/%(row)d%(row)d"),
+    *(
+        Row("two", [], 200, target=b"/two/" + other + b"-%(row)d", honest_target=b"/two/" + one + b"-%(row)d")
+        for one, other in [
+            (b"a:b/c", b"a/b:c"),
+            (b"a%%7B/b", b"a/%%7Bb"),
+            (b"1:a/b", b"1/:ab"),
+            (b"%%7Ba%%7D/b", b"a/b"),
+            (b"a%%00/b", b"a/%%00b"),
+            (b"%%C3%%A9/b", b"e%%CC%%81/b"),
+            (LONG + b"a/b", LONG + b"c/b"),
+        ]
+    ),
+]
+"""Those who are somebody else, and stay that: without these, one bucket for everybody would pass for a limit."""
+
+NOWHERE = [
+    b"/",
+    b"//",
+    b"/nowhere/",
+    b"/Nowhere",
+    b"/%6eowhere",
+    b"/now%2Fhere",
+    b"/./nowhere",
+    b"/nowhere;x=1",
+    b"/nowhere?x=1",
+    b"//number/1",
+    b"/number/1/",
+    b"/NUMBER/1",
+    b"/number/x",
+    b"/mounted/x",
+    b"/%FF%00",
+    b"/" + LONG,
+]
+
+
+@pytest.fixture(scope="module", params=["h11", "httptools"])
+def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Uvicorn]:
+    """Each parser of HTTP that uvicorn has, each with another store."""
+    store = "memory://" if request.param == "h11" else redis_server.url
+    options = ("--no-proxy-headers", "--http", request.param)
+    with Uvicorn("tests.support.bypass_app:app", *options, env={"STORE": store}) as server:
+        yield server
+
+
+def status(server: Uvicorn, request: bytes) -> int:
+    """The status that the server answers these very bytes with, on a connection of their own."""
+    with socket.create_connection((HOST, server.port), timeout=TIMEOUT) as connection:
+        connection.sendall(request)
+        with connection.makefile("rb") as answer:
+            line = answer.readline()
+    assert line.startswith(b"HTTP/1.1 "), line
+    return int(line.split()[1])
+
+
+def written(target: bytes, headers: list[bytes], method: bytes = b"GET", version: bytes = b"HTTP/1.1") -> bytes:
+    """A request as bytes, which no client library has put in order."""
+    return b"\r\n".join([b"%b %b %b" % (method, target, version), b"Host: x", *headers, b"", b""])
+
+
+def a_client(number: int) -> list[bytes]:
+    """The address of somebody who has not been seen before."""
+    return [b"X-Forwarded-For: 198.18.%d.%d" % divmod(number, 256)]
+
+
+def honest(row: Row) -> bytes:
+    headers = HONEST.get(row.area, []) if row.honest is None else row.honest
+    return written(filled(row, row.honest_target), [*unknown(row), *headers])
+
+
+def trick(row: Row) -> bytes:
+    return written(filled(row, row.target), [*unknown(row), *row.trick], row.method, row.version)
+
+
+def unknown(row: Row) -> list[bytes]:
+    """An address, where it does not matter for the rule: so that what leads elsewhere meets a full bucket there."""
+    return [] if row.area in HONEST else a_client(row.number)
+
+
+def filled(row: Row, target: bytes) -> bytes:
+    return target % {b"area": row.area.encode(), b"row": row.number}
+
+
+@pytest.mark.parametrize("row", CORPUS, ids=[row.id for row in CORPUS])
+def test_no_trick_gets_past_a_limit(server: Uvicorn, row: Row) -> None:
+    """After the one request that is allowed, the trick meets the same bucket, or no endpoint at all."""
+    expected = row.status if isinstance(row.status, set) else {row.status}
+    assert status(server, honest(row)) == 200
+    assert status(server, trick(row)) in expected
+    assert 200 not in expected
+
+
+@pytest.mark.parametrize("row", OTHERS, ids=[row.id for row in OTHERS])
+def test_somebody_else_has_a_bucket_of_their_own(server: Uvicorn, row: Row) -> None:
+    """However alike two keys look: nobody is charged for another."""
+    assert status(server, honest(row)) == 200
+    assert status(server, trick(row)) == 200
+    assert status(server, honest(row)) == 429
+    assert status(server, trick(row)) == 429
+
+
+@pytest.mark.parametrize("target", NOWHERE, ids=[f"{target[:40]!r}" for target in NOWHERE])
+def test_what_is_nowhere_is_charged_too(server: Uvicorn, target: bytes) -> None:
+    """Paths can be made up without end, and all that no rule knows share the client's own bucket."""
+    number = next(ROWS)
+    client = a_client(number)
+    assert status(server, written(b"/nowhere", client)) == 404
+    assert status(server, written(target, client)) == 429
+
+
+def test_of_two_requests_in_one_packet_one_passes(server: Uvicorn) -> None:
+    """Pipelining gets nobody past a limit."""
+    one = written(b"/any/pipelined", [])
+    with socket.create_connection((HOST, server.port), timeout=TIMEOUT) as connection:
+        connection.sendall(one + written(b"/any/pipelined", [b"Connection: close"]))
+        with connection.makefile("rb") as answer:
+            assert re.findall(rb"HTTP/1.1 (\d+)", answer.read()) == [b"200", b"429"]
+
+
+class UnixUvicorn(Uvicorn):
+    """A uvicorn on a Unix socket, as it stands behind a proxy on the same machine."""
+
+    def command(self) -> Sequence[str]:
+        """The command line of uvicorn."""
+        return (*super().command(), "--uds", "server.sock")
+
+    @property
+    def path(self) -> str:
+        """Where its socket is."""
+        return f"{self._folder.name}/server.sock"
+
+    def _answers(self) -> bool:
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
+                connection.connect(self.path)
+                return self.greets(connection)
+        except OSError:
+            return False
+
+
+def test_a_proxy_behind_a_unix_socket_is_believed_where_it_is_trusted() -> None:
+    """Its chain is read as any other; nothing that the client wrote itself changes anything."""
+    with UnixUvicorn("tests.support.bypass_app:app", "--no-proxy-headers") as server:
+        transport = httpx.HTTPTransport(uds=server.path)
+        with httpx.Client(transport=transport, base_url="http://app", timeout=TIMEOUT) as client:
+            chains = ["192.0.2.1", "6.6.6.6, 192.0.2.1", "7.7.7.7,192.0.2.1, 10.0.0.1", "192.0.2.2"]
+            answers = [client.get("/unix/1", headers={"x-forwarded-for": chain}) for chain in chains]
+    assert [answer.status_code for answer in answers] == [200, 429, 429, 200]

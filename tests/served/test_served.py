@@ -1,0 +1,235 @@
+"""The middleware in a real uvicorn, asked by a real client, over both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.redis_server import RedisServer
+from tests.support.server import Uvicorn
+
+TIMEOUT = 20.0
+CLIENTS = count(1)
+
+
+@pytest.fixture(scope="module", params=["memory", "redis"])
+def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> str:
+    """The URL of each store in turn."""
+    return "memory://" if request.param == "memory" else redis_server.url
+
+
+@pytest.fixture(scope="module")
+def starlette_server(store: str) -> Iterator[Uvicorn]:
+    with Uvicorn("tests.support.apps:starlette_app", env={"STORE": store}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def fastapi_server(store: str) -> Iterator[Uvicorn]:
+    with Uvicorn("tests.support.apps:fastapi_app", env={"STORE": store}) as server:
+        yield server
+
+
+def a_client(server: Uvicorn, name: str | None = None) -> httpx.Client:
+    """A client with a bucket of its own, unless it goes by the name of another."""
+    headers = {"x-client": name or f"client {next(CLIENTS)}"}
+    return httpx.Client(base_url=server.url, headers=headers, timeout=TIMEOUT, trust_env=False)
+
+
+@pytest.fixture
+def client(starlette_server: Uvicorn) -> Iterator[httpx.Client]:
+    with a_client(starlette_server) as client:
+        yield client
+
+
+@pytest.fixture
+def fastapi_client(fastapi_server: Uvicorn) -> Iterator[httpx.Client]:
+    with a_client(fastapi_server) as client:
+        yield client
+
+
+def left(response: httpx.Response) -> str:
+    """What the answer says is left, without the time."""
+    return response.headers["ratelimit"].rpartition(";")[0]
+
+
+def use_up(client: httpx.Client, units: int = 10) -> None:
+    for _ in range(units):
+        assert client.get("/who").status_code == 200
+
+
+def test_the_limit_is_exact(client: httpx.Client) -> None:
+    """Ten pass, the eleventh does not, and it hears when to come back."""
+    use_up(client)
+    response = client.get("/who")
+    assert response.status_code == 429
+    assert int(response.headers["retry-after"]) in range(300, 361)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["violated-policies"] == ["per-hour"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/who", 200),
+        ("HEAD", "/who", 200),
+        ("POST", "/echo", 200),
+        ("GET", "/nowhere", 404),
+        ("GET", "/echo", 405),
+        ("GET", "/teapot", 418),
+        ("GET", "/boom", 500),
+        ("GET", "/inner/boom", 500),
+    ],
+)
+def test_every_answer_carries_headers_once(client: httpx.Client, method: str, path: str, status: int) -> None:
+    """Whatever becomes of the request, in the app or in one that is mounted."""
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.headers.get_list("ratelimit-policy") == ['"per-hour";q=10;w=3600']
+    assert left(response) == '"per-hour";r=9'
+
+
+def test_an_error_harms_no_later_request(client: httpx.Client) -> None:
+    """The server goes on, and so does the count."""
+    closing = {"connection": "close"}  # after an error the server hangs up in any case, but a little later
+    assert [client.get("/boom", headers=closing).status_code for _ in range(3)] == [500] * 3
+    assert left(client.get("/who")) == '"per-hour";r=6'
+
+
+def test_an_answer_is_streamed(client: httpx.Client, starlette_server: Uvicorn) -> None:
+    """The first half arrives while the app waits for somebody who has seen it."""
+    with client.stream("GET", "/stream") as response:
+        assert left(response) == '"per-hour";r=9'
+        parts = response.iter_text()
+        assert next(parts) == "first,"
+        with a_client(starlette_server) as another:
+            another.get("/free/release")
+        assert "".join(parts) == "second"
+
+
+def test_an_answer_that_breaks_off_is_broken_off(client: httpx.Client) -> None:
+    """An error in the middle ends the connection, so that nobody takes the half for the whole."""
+    with client.stream("GET", "/break-off") as response:
+        assert response.status_code == 200
+        with pytest.raises(httpx.RemoteProtocolError):
+            response.read()
+    assert client.get("/who").status_code == 200
+
+
+def test_a_client_that_goes_away_harms_nobody(client: httpx.Client, starlette_server: Uvicorn) -> None:
+    """A stream that nobody reads to its end is charged once, and others go on."""
+    with client.stream("GET", "/stream") as response:
+        next(response.iter_text())
+    with a_client(starlette_server, client.headers["x-client"]) as same:
+        assert left(same.get("/who")) == '"per-hour";r=8'
+
+
+def test_a_large_body_passes_whole(client: httpx.Client) -> None:
+    """In many chunks, of unknown length."""
+    chunks = [bytes([n]) * 65_536 for n in range(16)]
+    assert client.post("/echo", content=iter(chunks)).content == b"".join(chunks)
+
+
+def test_a_refused_body_is_not_taken_for_the_next_request(client: httpx.Client) -> None:
+    """What the client sent along with a refused request is gone with it."""
+    use_up(client)
+    assert client.post("/echo", content=b"GET /who HTTP/1.1\r\n\r\n" * 10_000).status_code == 429
+    assert client.get("/free/who").status_code == 200
+
+
+def test_a_refused_head_has_no_body(client: httpx.Client) -> None:
+    """But the headers of a refused GET."""
+    use_up(client)
+    response = client.head("/who")
+    assert (response.status_code, response.content) == (429, b"")
+    assert response.headers["content-length"] == client.get("/who").headers["content-length"]
+
+
+def test_a_line_break_leads_past_no_rule(client: httpx.Client) -> None:
+    """Encoded in the path it is one more character: the exemption of ``{rest:path}`` is for all paths below."""
+    assert "ratelimit" not in client.get("/free/a%0Ab").headers
+
+
+def test_rules_reach_into_mounted_apps(client: httpx.Client) -> None:
+    """By the whole path; the quota for all others stays as it was."""
+    assert [client.get("/inner/who").status_code for _ in range(3)] == [200, 200, 429]
+    assert left(client.get("/who")) == '"per-hour";r=9'
+
+
+def test_rules_reach_into_nested_routers(fastapi_client: httpx.Client) -> None:
+    """However deep FastAPI keeps the route, the rule is about the path; the lifespan's state is there."""
+    answers = [fastapi_client.get(f"/branch/leaf/{number}") for number in (1, 2, 3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[0].json() == "hello 1"
+    assert left(answers[0]) == '"per-minute";r=1'
+
+
+@pytest.mark.parametrize(("path", "status"), [("/branch/leaf/one", 422), ("/nowhere", 404), ("/boom", 500)])
+def test_errors_of_fastapi_carry_headers(fastapi_client: httpx.Client, path: str, status: int) -> None:
+    """Those of validation, of routing, and of the app."""
+    response = fastapi_client.get(path)
+    assert response.status_code == status
+    assert left(response) == '"per-hour";r=9'
+
+
+@pytest.mark.parametrize("app", ["starlette_app", "fastapi_app"])
+def test_the_lifespan_comes_to_its_end(app: str, store: str, tmp_path: Path) -> None:
+    """The server starts and stops with the app, whose store is closed on the way, and hears of both once."""
+    told = tmp_path / "told"
+    with (
+        Uvicorn(f"tests.support.apps:{app}", env={"STORE": store, "TOLD": str(told)}) as server,
+        a_client(server) as client,
+    ):
+        client.get("/who")
+    assert told.read_text().split() == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def statuses(server: Uvicorn, requests: int) -> Counter[int]:
+    """The answers to so many requests of one client at once, each on a connection of its own."""
+    limits = httpx.Limits(max_connections=requests)
+    headers = {"x-client": f"crowd {next(CLIENTS)}"}
+    async with httpx.AsyncClient(limits=limits, headers=headers, timeout=TIMEOUT, trust_env=False) as client:
+        answers = await asyncio.gather(*[client.get(f"{server.url}/who") for _ in range(requests)])
+    return Counter(answer.status_code for answer in answers)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_of_two_hundred_at_once_exactly_those_pass_that_fit(workers: int, redis_url: str) -> None:
+    """No race lets one more through, or keeps one out, within one process or between two."""
+    env = {"STORE": redis_url, "QUOTA": "50/day"}
+    with Uvicorn("tests.support.apps:starlette_app", "--workers", str(workers), env=env) as server:
+        assert await statuses(server, 200) == {200: 50, 429: 150}
+
+
+def pinned_to_each(server: Uvicorn, stack: ExitStack) -> list[httpx.Client]:
+    """Two clients of one name, each on a connection to another worker: while one stands still the other accepts."""
+    name = f"pair {next(CLIENTS)}"
+    one, other = (stack.enter_context(a_client(server, name)) for _ in range(2))
+    worker = int(one.get("/free/who").text)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        assert int(other.get("/free/who").text) != worker
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    return [one, other]
+
+
+def test_two_workers_share_a_limit(redis_url: str) -> None:
+    """On one Redis, what one of them has let in the other counts."""
+    env = {"STORE": redis_url}
+    with Uvicorn("tests.support.apps:starlette_app", "--workers", "2", env=env) as server, ExitStack() as stack:
+        clients = pinned_to_each(server, stack)
+        answers = [client.get("/who") for _ in range(6) for client in clients]
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 2
+    assert [left(answer) for answer in answers[:3]] == ['"per-hour";r=9', '"per-hour";r=8', '"per-hour";r=7']
+    assert len({answer.text for answer in answers[:10]}) == 2

@@ -1,0 +1,251 @@
+"""The denial cache: it refuses what the store would refuse, with the same words, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores.redis import denials as _denials
+from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting.background_loop import run_in_place
+from tests.support import strategies
+
+SLOW = TokenBucket(10, 3600)  # a unit comes back in six minutes
+FAST = TokenBucket(10, 1)  # ... and in a tenth of a second
+
+
+class Front:
+    """A store with a denial cache in front of it; its clock is ``ahead_us`` ahead of ours."""
+
+    def __init__(self, ahead_us: int = 0) -> None:
+        self.ours = SteppedClock()
+        self.theirs = SteppedClock(self.ours.now + ahead_us / 1e6)
+        self.store = MemoryStore(clock=self.theirs)
+        self.denials = Denials(self.ours.now_us)
+        self.trips = 0
+
+    def wait(self, us: int) -> None:
+        self.ours.advance(us / 1e6)
+        self.theirs.advance(us / 1e6)
+
+    def ask(self, take: Take, there_us: int = 0, back_us: int = 0) -> Decision:
+        """What ``take`` is told: by the cache, or by a trip to the store of these microseconds there and back."""
+        return self.denials.find(take) or self.go(take, there_us, back_us)
+
+    def go(self, take: Take, there_us: int = 0, back_us: int = 0) -> Decision:
+        """What the store says, which the cache notes."""
+        self.trips += 1
+        asked_us = self.denials.now_us()
+        self.wait(there_us)
+        (decision,) = run_in_place(self.store.take((take,)))
+        self.wait(back_us)
+        if decision.allowed:
+            self.denials.forget(take.charges)
+        else:
+            self.denials.note(decision, asked_us)
+        return decision
+
+    def peek(self, take: Take) -> Decision:
+        return run_in_place(self.store.peek(take))
+
+
+def one(quota: Quota, cost: float = 1, key: str = "key", max_wait: float = 0.0) -> Take:
+    return Take((Charge(quota, key, cost),), max_wait)
+
+
+@pytest.fixture
+def front() -> Front:
+    return Front()
+
+
+def test_a_refusal_is_repeated_without_a_trip(front: Front) -> None:
+    """With the answer that the store would give at that moment: the time to wait goes down."""
+    front.ask(one(SLOW, 10))
+    refused = front.ask(one(SLOW))
+    assert (refused.allowed, front.trips) == (False, 2)
+    for _ in range(9):
+        front.wait(100_000)
+        again = front.ask(one(SLOW))
+        assert again == front.peek(one(SLOW))
+    assert front.trips == 2
+    assert again.retry_after == pytest.approx(refused.retry_after - 0.9)
+
+
+def test_it_is_over_when_the_take_would_pass(front: Front) -> None:
+    """To the microsecond."""
+    front.ask(one(FAST, 10))
+    refused = front.ask(one(FAST))
+    front.wait(round(refused.retry_after * 1e6) - 1)
+    assert not front.ask(one(FAST)).allowed
+    assert front.trips == 2
+    front.wait(1)
+    assert front.ask(one(FAST)).allowed
+
+
+def test_it_is_over_after_a_second(front: Front) -> None:
+    """So that a reset elsewhere, or a limit that was raised, is seen."""
+    front.ask(one(SLOW, 10))
+    front.ask(one(SLOW))
+    front.wait(int(LONGEST_US) - 1)
+    assert front.denials.find(one(SLOW)) is not None
+    front.wait(1)
+    assert front.denials.find(one(SLOW)) is None
+
+
+def test_a_smaller_cost_may_pass(front: Front) -> None:
+    """What was refused to a large one says nothing against it."""
+    front.ask(one(SLOW, 8))
+    assert not front.ask(one(SLOW, 5)).allowed
+    assert not front.ask(one(SLOW, 3)).allowed
+    assert front.trips == 2
+    assert front.ask(one(SLOW, 2)).allowed
+    assert front.trips == 3
+
+
+def test_one_who_waits_may_pass(front: Front) -> None:
+    """A slot in the future is booked where it is within the caller's patience, and refused here where it is not."""
+    front.ask(one(FAST, 10))
+    assert not front.ask(one(FAST)).allowed
+    assert not front.ask(one(FAST, max_wait=0.05)).allowed
+    assert front.trips == 2
+    assert front.ask(one(FAST, max_wait=0.1)).allowed
+
+
+def test_what_passes_is_never_remembered(front: Front) -> None:
+    """Every take that may pass is a trip."""
+    for _ in range(10):
+        assert front.ask(one(SLOW)).allowed
+    assert front.trips == 10
+
+
+def test_another_key_another_quota_another_limiter(front: Front) -> None:
+    """None of them is refused for what this one has used up."""
+    front.ask(one(SLOW, 10))
+    front.ask(one(SLOW))
+    other_numbers = FixedWindow(10, 7200, name=SLOW.name)
+    others = [Charge(SLOW, "other"), Charge(FAST, "key"), Charge(SLOW, "key", 1, "other"), Charge(other_numbers, "key")]
+    assert [front.denials.find(Take((charge,))) for charge in others] == [None] * 4
+
+
+def test_a_take_of_several_charges(front: Front) -> None:
+    """It is refused here where the states of all its buckets are known, and one of them refuses."""
+    both = Take((Charge(SLOW, "key"), Charge(FAST, "key")))
+    front.ask(one(SLOW, 10))
+    assert not front.ask(one(SLOW)).allowed
+    assert front.denials.find(both) is None
+    assert front.ask(both) == front.ask(both) == front.peek(both)
+    assert front.trips == 3
+    assert front.ask(one(FAST)).allowed  # the one that did not refuse is not refused alone
+
+
+def test_forgetting(front: Front) -> None:
+    """The next take asks the store; other keys stay refused."""
+    for key in ("a", "b"):
+        front.ask(one(SLOW, 10, key))
+        front.ask(one(SLOW, 1, key))
+    front.denials.forget([Charge(SLOW, "a")])
+    assert front.denials.find(one(SLOW, 1, "a")) is None
+    assert front.denials.find(one(SLOW, 1, "b")) is not None
+
+
+def test_it_is_bounded(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes first; one that is refused by the store again is not old."""
+    monkeypatch.setattr(_denials, "MAX_DENIALS", 3)
+    for key in "abcd":
+        front.ask(one(SLOW, 10, key))
+    for key in "abcad":
+        front.go(one(SLOW, 1, key))
+    assert [key for key in "abcd" if front.denials.find(one(SLOW, 1, key))] == ["a", "c", "d"]
+    assert len(front.denials._denied) == 3
+
+
+def test_it_is_bounded_for_threads(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them add to it at once."""
+    monkeypatch.setattr(_denials, "MAX_DENIALS", 10)
+
+    def refuse(number: int) -> None:
+        for turn in range(2_000):
+            decision = front.peek(one(SLOW, 11, f"{number} {turn}"))
+            front.denials.note(decision, front.denials.now_us())
+            front.denials.find(one(SLOW, 11, f"{number} {turn}"))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(refuse, range(4)))
+    assert len(front.denials._denied) <= 10 + 3  # each of the others may be just about to make room
+
+
+def test_the_bound_is_there() -> None:
+    """Refusing ever new keys must not fill this process's memory."""
+    assert MAX_DENIALS <= 100_000
+    assert LONGEST_US <= 1_000_000
+
+
+# Always and never
+
+COSTS = st.sampled_from([1.0, 2.0, 5.0, 0.5])
+LATENCIES_US = st.sampled_from([0, 1, 500, 20_000, 300_000])
+MAX_WAITS = st.sampled_from([0.0, 0.0, 0.05, 10.0])
+
+
+@st.composite
+def floods(draw: st.DrawFn) -> Iterator[tuple[int, Take, int, int]]:
+    """Takes on one or both of two buckets, each some time after the other, with a trip there and back."""
+    quotas = [draw(strategies.quotas("one")), draw(strategies.quotas("two"))]
+    steps = strategies.steps_us(quotas[0])
+    chosen = st.sampled_from([quotas, quotas[:1], quotas[1:], quotas[::-1]])
+    flood = []
+    for _ in range(draw(st.integers(1, 40))):
+        charges = tuple(Charge(quota, "key", draw(COSTS)) for quota in draw(chosen))
+        flood.append((draw(steps), Take(charges, draw(MAX_WAITS)), draw(LATENCIES_US), draw(LATENCIES_US)))
+    return iter(flood)
+
+
+@settings(max_examples=150, deadline=None)
+@given(floods(), st.integers(-(10**12), 10**12))
+def test_it_never_refuses_what_the_store_would_let_pass(
+    flood: Iterator[tuple[int, Take, int, int]], ahead_us: int
+) -> None:
+    """However long the trips take, and whatever the store's clock says."""
+    front = Front(ahead_us)
+    for step, take, there_us, back_us in flood:
+        front.wait(step)
+        denied = front.denials.find(take)
+        if denied is not None:
+            asked = front.peek(take)
+            assert not asked.allowed
+            assert denied.retry_after <= asked.retry_after
+        else:
+            front.go(take, there_us, back_us)
+
+
+@settings(max_examples=150, deadline=None)
+@given(floods(), st.integers(-(10**12), 10**12))
+def test_with_no_time_lost_it_always_says_what_the_store_would_say(
+    flood: Iterator[tuple[int, Take, int, int]], ahead_us: int
+) -> None:
+    """Word for word."""
+    front = Front(ahead_us)
+    for step, take, _, _ in flood:
+        front.wait(step)
+        denied = front.denials.find(take)
+        assert denied is None or denied == front.peek(take)
+        if denied is None:
+            front.go(take)
+
+
+def test_all_kinds_of_quotas(front: Front) -> None:
+    """A flood on one refused key is one trip, whatever refuses it."""
+    for quota in (SLOW, FixedWindow(10, 3600), RollingWindow(10, 3600)):
+        front.go(one(quota, 10, quota.__class__.__name__))
+        front.trips = 0
+        for _ in range(1_000):
+            assert not front.ask(one(quota, 1, quota.__class__.__name__)).allowed
+        assert front.trips == 1

@@ -1,0 +1,147 @@
+"""Apps that a real server runs for the tests: limits by the header x-client, over the store that STORE names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI
+from fastapi import Request as Asked
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.types import Message, Receive, Scope, Send
+
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store
+from asgi_ratelimit.keys import header
+
+STORE = os.environ.get("STORE", "memory://")
+QUOTA = os.environ.get("QUOTA", "10/hour")
+TIMEOUT = float(os.environ.get("TIMEOUT", "20"))
+"""Seconds that a take may last: on a busy machine none must fall back to this process's own memory, unless asked to."""
+REPLICAS = int(os.environ.get("REPLICAS", "1"))
+
+
+def a_store() -> Store:
+    return MemoryStore() if STORE == "memory://" else RedisStore(STORE, timeout=TIMEOUT, replicas=REPLICAS)
+
+
+def middleware(*rules: Rule) -> list[Middleware]:
+    rules = (Rule("/free/{rest:path}", None), *rules)
+    return [Middleware(RateLimitMiddleware, QUOTA, key=header("x-client"), rules=rules, store=a_store())]
+
+
+async def who(request: Request) -> Response:
+    """The process that answers."""
+    return PlainTextResponse(str(os.getpid()))
+
+
+async def echo(request: Request) -> Response:
+    return Response(await request.body())
+
+
+async def boom(request: Request) -> Response:
+    raise ZeroDivisionError
+
+
+async def teapot(request: Request) -> Response:
+    raise HTTPException(418)
+
+
+_released = asyncio.Event()
+
+
+async def stream(request: Request) -> Response:
+    """The second half comes only when somebody who has seen the first one asks for it."""
+    _released.clear()
+
+    async def halves() -> AsyncIterator[str]:
+        yield "first,"
+        await _released.wait()
+        yield "second"
+
+    return StreamingResponse(halves())
+
+
+async def release(request: Request) -> Response:
+    _released.set()
+    return Response()
+
+
+async def break_off(request: Request) -> Response:
+    async def halves() -> AsyncIterator[str]:
+        yield "first,"
+        raise ZeroDivisionError
+
+    return StreamingResponse(halves())
+
+
+def a_starlette_app() -> Starlette:
+    inner = Starlette(routes=[Route("/who", who), Route("/boom", boom)])
+    return Starlette(
+        routes=[
+            Route("/who", who),
+            Route("/free/who", who),
+            Route("/echo", echo, methods=["POST"]),
+            Route("/boom", boom),
+            Route("/teapot", teapot),
+            Route("/stream", stream),
+            Route("/free/release", release),
+            Route("/break-off", break_off),
+            Mount("/inner", inner),
+        ],
+        middleware=middleware(Rule("/inner/who", "2/hour", only=True)),
+    )
+
+
+def a_fastapi_app() -> FastAPI:
+    """Two routers deep, with a lifespan whose state the endpoints see."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, str]]:
+        yield {"greeting": "hello"}
+
+    leaf = APIRouter(prefix="/leaf")
+
+    @leaf.get("/{number}")
+    async def number(number: int, request: Asked) -> str:
+        return f"{request.state.greeting} {number}"
+
+    branch = APIRouter(prefix="/branch")
+    branch.include_router(leaf)
+    rule = Rule("/branch/leaf/{number:int}", "2/minute", only=True)
+    app = FastAPI(lifespan=lifespan, middleware=middleware(rule))
+    app.include_router(branch)
+    app.add_api_route("/boom", boom)
+    return app
+
+
+def note(line: str) -> None:
+    """Add a line to the file that TOLD names, if it names one."""
+    told = os.environ.get("TOLD")
+    if told:
+        with open(told, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+
+class Telling:
+    """Around an app: notes what the server has been told of its lifespan."""
+
+    def __init__(self, app: Starlette | FastAPI) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def telling(message: Message) -> None:
+            await send(message)
+            note(message["type"])
+
+        await self._app(scope, receive, telling if scope["type"] == "lifespan" else send)
+
+
+starlette_app = Telling(a_starlette_app())
+fastapi_app = Telling(a_fastapi_app())

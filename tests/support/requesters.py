@@ -1,0 +1,101 @@
+"""Programs that send paced requests to a server, over one Redis; for tests of several at once.
+
+As a program: the package of the client, how many requests it has under way, whether it is asynchronous, the URLs of
+the server and of Redis, a quota, and seconds. It says when it is ready, begins when it is told to, and prints the
+status, and the Unix time, of each answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from asgi_ratelimit import PacedTransport, PaceTimeout, RedisStore
+from asgi_ratelimit.waiting import background_loop
+from tests.support.children import run_together
+
+KINDS = (("httpx", "async"), ("httpx2", "sync"), ("httpx2", "async"))
+"""The clients of three processes."""
+
+UNDER_WAY = 10
+
+
+def run_requesters(server: str, redis: str, quota: str, seconds: float) -> list[tuple[int, float]]:
+    """The status and the time of each answer that three processes get in that time."""
+    commands = [("-m", "tests.support.requesters", *kind, server, redis, quota, str(seconds)) for kind in KINDS]
+    outputs = run_together(commands, "begin", within=seconds + 60)
+    lines = [line.split() for output in outputs for line in output.splitlines()]
+    return [(int(status), float(at)) for status, at in lines]
+
+
+class Requesters:
+    """What one process sends, and what it gets."""
+
+    def __init__(self, package: str, server: str, redis: str, quota: str) -> None:
+        self.package = importlib.import_module(package)
+        self.server = server
+        self.store = RedisStore(redis, timeout=30, on_error="deny")
+        self.quota = quota
+        self.answers: list[tuple[int, float]] = []
+        self.end = 0.0
+
+    def transport(self, inner: Any) -> PacedTransport:
+        """A paced transport over the Redis that all share."""
+        return PacedTransport(inner, self.quota, store=self.store)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """A request may wait until the end."""
+        return {"pace": {"max_delay": max(self.end - time.time(), 0.0)}}
+
+    async def in_tasks(self) -> None:
+        """Send by tasks."""
+        transport = self.transport(self.package.AsyncHTTPTransport())
+        async with self.package.AsyncClient(transport=transport) as client:
+            await asyncio.gather(*[self._task(client) for _ in range(UNDER_WAY)])
+        await self.store.aclose()
+
+    async def _task(self, client: Any) -> None:
+        try:
+            while time.time() < self.end:
+                answer = await client.get(self.server, extensions=self.terms)
+                self.answers.append((answer.status_code, time.time()))
+        except PaceTimeout:
+            return
+
+    def in_threads(self) -> None:
+        """Send by threads."""
+        transport = self.transport(self.package.HTTPTransport())
+        with self.package.Client(transport=transport) as client, ThreadPoolExecutor(UNDER_WAY) as pool:
+            list(pool.map(self._thread, [client] * UNDER_WAY))
+        background_loop.run(self.store.aclose())
+
+    def _thread(self, client: Any) -> None:
+        try:
+            while time.time() < self.end:
+                answer = client.get(self.server, extensions=self.terms)
+                self.answers.append((answer.status_code, time.time()))
+        except PaceTimeout:
+            return
+
+
+def main(package: str, kind: str, server: str, redis: str, quota: str, seconds: str) -> None:
+    """All that one process does."""
+    requesters = Requesters(package, server, redis, quota)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    requesters.end = time.time() + float(seconds)
+    if kind == "async":
+        asyncio.run(requesters.in_tasks())
+    else:
+        requesters.in_threads()
+    for status, at in requesters.answers:
+        print(status, repr(at))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,190 @@
+"""Proof of coverage: what is limited, what is exempt, and what nobody has thought of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, WebSocket
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from asgi_ratelimit import FixedWindow, RateLimit, RateLimitMiddleware, RollingWindow, Rule, TokenBucket
+from asgi_ratelimit.tools import Covered, coverage
+from tests.support.asgi import ask, http, ok
+
+pytestmark = pytest.mark.anyio
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+async def talk(session: WebSocket) -> None:
+    await session.accept()
+
+
+def tier(connection: HTTPConnection) -> str:
+    return "1/s"
+
+
+def within(quota: Any = None, *rules: Rule, **options: Any) -> list[Middleware]:
+    return [Middleware(RateLimitMiddleware, quota, rules=rules, **options)]
+
+
+def told(app: Any) -> dict[tuple[str, tuple[str, ...]], tuple[str, ...] | str]:
+    """The limits of each path and methods, or that it is exempt, or that there are none."""
+    return {
+        (each.path, each.methods): each.limits or ("exempt" if each.is_exempt else "none") for each in coverage(app)
+    }
+
+
+def named(name: str) -> Any:
+    return Depends(RateLimit("5/minute", name=name))
+
+
+def inner(_: Annotated[Any, named("within")]) -> None: ...
+
+
+def limits_of(quota: Any) -> tuple[str, ...]:
+    (covered,) = coverage(Starlette(routes=[Route("/", hello)], middleware=within(quota)))
+    return covered.limits
+
+
+def test_every_route_is_listed_with_its_limits() -> None:
+    """By the middleware's own quota, by rules for some methods, by one that stands alone, or exempt."""
+    rules = [
+        Rule("/login", "3/minute", methods=["POST"]),
+        Rule("/export", "1/hour", only=True),
+        Rule("/health", None),
+        Rule("/shadow", "1/s", shadow=True),
+    ]
+    paths = ["/login", "/export", "/health", "/shadow"]
+    routes = [Route(path, hello, methods=["GET", "POST"]) for path in paths]
+    assert told(Starlette(routes=routes, middleware=within("100/minute", *rules))) == {
+        ("/login", ("GET",)): ("default: 100/minute",),
+        ("/login", ("POST",)): ("default: 100/minute", "default POST /login: 3/minute"),
+        ("/export", ("GET", "POST")): ("default /export: 1/hour",),
+        ("/health", ("GET", "POST")): "exempt",
+        ("/shadow", ("GET", "POST")): ("default: 100/minute",),
+    }
+
+
+def test_routes_without_limits_are_told() -> None:
+    """What is only tried out, and what only a part of the paths meets, is no limit of the route."""
+    rules = [Rule("/a", "1/s", shadow=True), Rule("/users/me", "1/s"), Rule("/b", "1/s", methods=["POST"])]
+    routes = [Route("/a", hello), Route("/users/{id}", hello), Route("/b", hello), WebSocketRoute("/ws", talk)]
+    app = Starlette(routes=routes, middleware=within(None, *rules))
+    assert set(told(app).values()) == {"none"}
+    assert not any(each.is_covered for each in coverage(app))
+
+
+def test_mounts_hosts_and_apps_within_apps() -> None:
+    """Rules are about the path below the mount, wherever their middleware stands; a path's parameter may be in it."""
+    inner = Starlette(routes=[Route("/x/{id:int}", hello)], middleware=within(None, Rule("/x/{id}", "1/s", name="in")))
+    mounts = [
+        Mount("/{tenant}/v1", inner),
+        Mount("/v2", routes=[Route("/y", hello)], middleware=within("2/s", name="mount")),
+        Mount("/static", ok),
+    ]
+    app = Starlette(routes=mounts, middleware=within(None, Rule("/{tenant}/v1/{rest:path}", "3/s", name="out")))
+    assert told(app) == {
+        ("/{tenant}/v1/x/{id:int}", ("GET",)): ("out: 3/second", "in: 1/second"),
+        ("/v2/y", ("GET",)): ("mount: 2/second",),
+        ("/static/{path:path}", ()): "none",
+    }
+
+
+def test_what_takes_any_method_is_asked_about_each() -> None:
+    """A limit for some of them leaves the others bare."""
+
+    class Endpoint(HTTPEndpoint):
+        pass
+
+    app = Starlette(
+        routes=[Route("/", Endpoint)], middleware=within(None, Rule("/", "1/s", methods=["POST"], name="post"))
+    )
+    assert told(app) == {("/", ("DELETE", "GET", "PATCH", "PUT")): "none", ("/", ("POST",)): ("post: 1/second",)}
+
+
+def test_dependencies_at_every_level() -> None:
+    """Of the app, of routers however deep, of the inclusion, of the route, and of other dependencies."""
+
+    leaf, branch = APIRouter(dependencies=[named("leaf")]), APIRouter()
+    leaf.get("/{id}", dependencies=[named("route"), Depends(inner)])(hello)
+    leaf.websocket("/ws")(talk)
+    branch.include_router(leaf, prefix="/leaf", dependencies=[named("branch")])
+    app = FastAPI(dependencies=[named("app")])
+    app.include_router(branch, prefix="/v1")
+    app.add_route("/plain", hello)
+    found = coverage(app)
+    assert [(each.path, each.is_websocket) for each in found] == [
+        ("/v1/leaf/{id}", False),
+        ("/v1/leaf/ws", True),
+        ("/plain", False),
+    ]
+    names = [{limit.partition(":")[0] for limit in each.limits} for each in found]
+    assert names == [{"app", "branch", "leaf", "route", "within"}, {"app", "branch", "leaf"}, set()]
+
+
+def test_limits_that_are_taken_together_are_told_one_by_one() -> None:
+    """As if they were several."""
+    app = FastAPI()
+    both = RateLimit.together(RateLimit("5/minute", name="a"), RateLimit("1/hour", name="b"))
+    app.get("/", dependencies=[Depends(both)])(hello)
+    assert coverage(app)[0].limits == ("a: 5/minute", "b: 1/hour")
+
+
+async def test_what_fastapi_drops_is_not_covered() -> None:
+    """A Starlette route in a router that FastAPI includes loses its middleware: that shows, as it does in requests."""
+    router = APIRouter(routes=[Route("/x", hello, middleware=within("1/minute"))])
+    app = FastAPI()
+    app.include_router(router)
+    limited = [(await ask(app, http("/x"))).status for _ in range(2)] == [200, 429]
+    (covered,) = coverage(app)
+    assert covered.is_covered is limited
+
+
+async def test_the_app_is_as_it_was() -> None:
+    """It may be given more middleware afterwards, and starts as if nobody had looked."""
+    app = Starlette(routes=[Route("/", hello)])
+    assert not coverage(app)[0].is_covered
+    app.add_middleware(RateLimitMiddleware, quota="1/minute")
+    assert coverage(app)[0].is_covered
+    assert [(await ask(app)).status for _ in range(2)] == [200, 429]
+    assert coverage(app)[0].limits == ("default: 1/minute",)
+
+
+def test_any_app_is_covered_by_what_is_around_it() -> None:
+    """One that is no framework's is one route."""
+    assert told(RateLimitMiddleware(ok, "1/s")) == {("/{path:path}", ()): ("default: 1/second",)}
+    assert told(ok) == {("/{path:path}", ()): "none"}
+
+
+@pytest.mark.parametrize(
+    ("quota", "text"),
+    [
+        ("100/minute", "100/minute"),
+        ("10/s burst 20", "10/second burst 20"),
+        ("100 per 15 minutes", "100 per 15 minutes"),
+        ("10/s; 1000/hour", "10/second; 1000/hour"),
+        (FixedWindow(5, 60), "5/minute fixed"),
+        (RollingWindow(5, 86_400), "5/day rolling"),
+        (TokenBucket(0.5), "0.5/second burst 1"),
+        (tier, "by tier"),
+    ],
+)
+def test_quotas_are_told_as_people_write_them(quota: Any, text: str) -> None:
+    """Or by the name of the function that knows."""
+    assert limits_of(quota) == (f"default: {text}",)
+
+
+def test_handshakes_that_are_exempt_are_covered() -> None:
+    """Even if only their messages are limited."""
+    rule = Rule("/ws", None, messages="1/s")
+    app = Starlette(routes=[WebSocketRoute("/ws", talk)], middleware=within(None, rule))
+    assert coverage(app) == [Covered("/ws", (), True, (), True)]
