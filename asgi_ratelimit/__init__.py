@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from .decision import Charge, Decision, QuotaState, Take
 from .errors import (
     ConfigurationError,
-    PaceTimeout,
     QuotaError,
     RateLimitError,
     StoreError,
@@ -32,6 +31,7 @@ from .outbound import PacedTransport, pace
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, Store, open_store
+from .waiting import PaceTimeout
 
 if TYPE_CHECKING:
     from .stores.redis import RedisStore

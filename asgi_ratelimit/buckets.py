@@ -1,4 +1,4 @@
-"""How keys are written down, in memory and in Redis, so that no two buckets ever share one.
+"""How a bucket is written as text, in memory and in Redis, so that no two buckets ever share one.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -15,13 +15,27 @@ DEFAULT_NAME = "default"
 LONGEST = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
 
-_UNSAFE = re.compile(rb"[^A-Za-z0-9._~@/+=,:-]")
-_UNSAFE_IN_NAME = re.compile(rb"[^A-Za-z0-9._~@/+=,-]")
+_SHORT = LONGEST // 4
+"""Characters of a key that are sure to take no more bytes than ``LONGEST``."""
+
+_unsafe_character = re.compile(r"[^A-Za-z0-9._~@/+=,:-]").search
+"""Finds a character of a key that has to be escaped."""
+
+_UNSAFE_BYTES = re.compile(rb"[^A-Za-z0-9._~@/+=,:-]")
 
 
 def as_bytes(text: str) -> bytes:
     """The bytes of a text of any content, lone surrogates (bytes that were not UTF-8) included."""
     return text.encode("utf-8", "surrogatepass")
+
+
+def as_key(key: str | bytes) -> str:
+    """A key of any content as text; bytes that are not UTF-8 stay apart from all that are. ``TypeError`` otherwise."""
+    if isinstance(key, str):
+        return key
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "surrogateescape")
+    raise TypeError(f"a key is a str or bytes, not {key!r}: key=str(user.id)")
 
 
 def digest(data: bytes) -> str:
@@ -31,31 +45,39 @@ def digest(data: bytes) -> str:
 
 def short_key(key: str) -> str:
     """``key`` itself, or, above 128 bytes, a stand-in of 33 that no short key is equal to."""
-    if len(key) <= LONGEST // 4:
+    if len(key) <= _SHORT:
         return key
     data = as_bytes(key)
     return key if len(data) <= LONGEST and key[0] != "\0" else "\0" + digest(data)
 
 
-def escaped(text: str) -> bytes:
-    """One part of a redis key, with ``:``, braces and all that is not printable as ``%XX``."""
-    return _UNSAFE_IN_NAME.sub(_percent, as_bytes(text))
+@lru_cache(maxsize=1024)
+def bucket_prefix(name: str, quota: str) -> str:
+    """What the buckets of one limiter and quota have in common: ``name:quota:``, each part escaped."""
+    return f"{escaped(name)}:{escaped(quota)}:"
 
 
-def redis_key(prefix: bytes, name: str, quota: str, key: str) -> bytes:
-    """``prefix:name:quota:{key}``: each part escaped, the key in the hash tag that decides its slot on a cluster.
+def bucket(prefix: str, key: str) -> str:
+    """What tells a bucket from all others: ``name:quota:{key}``, in printable ASCII.
 
-    A key over 128 bytes shows as ``{%#...}`` with a hash, an empty one as ``{%}``: no escaped text is equal to these.
+    The key stands in the hash tag that decides its slot on a cluster. A key over 128 bytes shows as ``{%#...}`` with a
+    hash, an empty one as ``{%}``: no escaped text is equal to these.
     """
+    if len(key) <= _SHORT and _unsafe_character(key) is None:
+        return f"{prefix}{{{key or '%'}}}"
     data = as_bytes(key)
-    tag = b"%#" + digest(data).encode() if len(data) > LONGEST else _UNSAFE.sub(_percent, data) or b"%"
-    return b"%b:%b:%b:{%b}" % (prefix, escaped(name), escaped(quota), tag)
+    tag = "%#" + digest(data) if len(data) > LONGEST else _percent_encoded(data)
+    return f"{prefix}{{{tag}}}"
 
 
-@lru_cache(maxsize=16_384)
-def redis_key_of(prefix: bytes, bucket: tuple[str, str, str]) -> bytes:
-    """``redis_key`` of a bucket, whose key is a ``short_key``, so that invented keys do not pile up here."""
-    return redis_key(prefix, *bucket)
+@lru_cache(maxsize=1024)
+def escaped(text: str) -> str:
+    """One part of a bucket's text, with ``:``, braces and all that is not printable as ``%XX``."""
+    return _percent_encoded(as_bytes(text)).replace(":", "%3A")
+
+
+def _percent_encoded(data: bytes) -> str:
+    return _UNSAFE_BYTES.sub(_percent, data).decode("ascii")
 
 
 def _percent(match: re.Match[bytes]) -> bytes:

@@ -6,16 +6,12 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from .buckets import DEFAULT_NAME, short_key
+from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
 from .quotas import MAX_UNITS, SECOND_US, Quota
-
-Bucket: TypeAlias = tuple[str, str, str]
-"""What tells a bucket from all others: the limiter, the quota, and the key, long ones hashed."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
@@ -38,19 +34,13 @@ def checked_cost(cost: float) -> float:
     raise ValueError(f"cost must be a finite number above 0, at most 2**53, not {cost!r}: cost=1")
 
 
-class _StateNotes:
-    """What is kept with a state, and is none of its fields."""
-
-    __slots__ = ("rendered",)
-
-
 @dataclass(slots=True)
-class QuotaState(_StateNotes):
+class QuotaState:
     """What a decision says of one charge: times in seconds, ``remaining`` in whole units.
 
     ``retry_after`` is 0.0 where this charge alone would have passed, ``reset_after`` the time until its bucket is
     as good as new, ``more_after`` the time until one more unit than ``remaining`` is available (0.0: all are).
-    Never changed after it is built, because decisions share it.
+    Never changed after it is built.
     """
 
     quota: Quota
@@ -60,60 +50,36 @@ class QuotaState(_StateNotes):
     reset_after: float
     more_after: float = 0.0
 
-    if TYPE_CHECKING:
-        rendered: tuple[tuple[bytes, bytes], ...] | None = field(init=False)
-        """The headers that tell it by itself, once they are known; before that it may be missing."""
-
-
-class _ChargeNotes:
-    """What is kept with a charge, which may come again, and is none of its fields."""
-
-    __slots__ = ("kept", "stored_under", "told_when_full")
-
 
 @dataclass(slots=True)
-class Charge(_ChargeNotes):
-    """One line of a request's bill: ``cost`` units of ``quota``, from the bucket of ``key``.
+class Charge:
+    """``cost`` units of ``quota``, from the bucket of ``key``.
 
-    ``name`` is the limiter whose bucket it is; ``None`` means the one that takes the charge. Never changed after it is
-    built: use ``dataclasses.replace``. Raises ``ValueError`` for a cost that is not a finite number above 0.
+    ``name`` is the limiter that the bucket belongs to; ``None`` means the one that takes the charge. ``bucket`` is the
+    text that tells the bucket from all others. Never changed after it is built: use ``dataclasses.replace``.
+    Raises ``ValueError`` for a cost that is not a finite number above 0.
     """
 
     quota: Quota
     key: str
     cost: float = 1
     name: str | None = None
-    bucket: Bucket = field(init=False, repr=False, compare=False)
-
-    if TYPE_CHECKING:
-        kept: Any = field(init=False)
-        """What a memory store keeps of its bucket: those that come again are found fast."""
-        stored_under: tuple[bytes, bytes] | None = field(init=False)
-        """A prefix and the key in Redis that goes with it, once that is known."""
-        told_when_full: tuple[QuotaState] | None = field(init=False)
-        """What a decision says of it where its bucket was full, once that is known."""
+    bucket: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checked_cost(self.cost)
-        self.bucket = (self.name or DEFAULT_NAME, self.quota.name, short_key(self.key))
-        self.kept = self.stored_under = self.told_when_full = None
-
-
-class _TakeNotes:
-    """What is kept with a take, and is none of its fields."""
-
-    __slots__ = ("only",)
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
 
 
 @dataclass(slots=True)
-class Take(_TakeNotes):
-    """The charges of one request, decided as one, by a caller who waits at most ``max_wait`` seconds.
+class Take:
+    """The charges of one request, decided as one, by a caller that waits at most ``max_wait`` seconds.
 
-    0 is rate limiting, more is pacing, ``math.inf`` is to wait as long as it takes. With ``best_effort``, for rate
+    0 is rate limiting, more is pacing, ``math.inf`` waits as long as it takes. With ``best_effort``, for rate
     limiting only, as many whole units are granted as every charge can give, at least 1; all costs must be equal.
     ``on_error`` says what to do without the store: ``None`` leaves that to the store.
     Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for
-    two on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
+    two charges on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
     """
 
     charges: tuple[Charge, ...]
@@ -122,17 +88,10 @@ class Take(_TakeNotes):
     on_error: OnError | None = None
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
-    soonest_us: float = field(init=False, repr=False, compare=False, default=0.0)
-    """The least wait in whole microseconds: a part of a take waits for the other parts."""
-
-    if TYPE_CHECKING:
-        only: Charge | None = field(init=False)
-        """Its charge, if that is the only one and there is nothing more to it."""
 
     def __post_init__(self) -> None:
-        self.only = self.charges[0] if len(self.charges) == 1 and not self.best_effort else None
         if self.max_wait != 0:
-            self.max_wait_us = _patience_us(self.max_wait)
+            self.max_wait_us = _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
         if self.best_effort:
@@ -154,7 +113,7 @@ class Take(_TakeNotes):
             raise ConfigurationError("best_effort needs one cost for all charges: cost=50")
 
 
-def _patience_us(max_wait: float) -> float:
+def _max_wait_us(max_wait: float) -> float:
     try:
         scaled = max_wait * SECOND_US
         if scaled >= 0:  # false for NaN, too
@@ -198,67 +157,19 @@ class Decision:
     settled: bool = field(default=False, repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
 
-    if not TYPE_CHECKING:  # to whom all fields are there
-
-        def __getattr__(self, name: str) -> object:
-            """A field that ``decided_at_once`` has left open."""
-            if name not in _LEFT_OPEN:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            value = _LEFT_OPEN[name](self)
-            setattr(self, name, value)
-            return value
-
-
-def _least_left(decision: Decision) -> QuotaState:
-    return min(decision.states, key=lambda state: state.remaining)
-
-
-_new = object.__new__
-_LEFT_OPEN: dict[str, Callable[[Decision], object]] = {
-    "granted": lambda decision: decision.take.charges[0].cost if decision.allowed and decision.take else 0,
-    "delay": lambda decision: 0.0,
-    "retry_after": lambda decision: decision.states[0].retry_after,
-    "remaining": lambda decision: _least_left(decision).remaining,
-    "reset_after": lambda decision: _least_left(decision).reset_after,
-    "ready_at": lambda decision: decision.now_us / SECOND_US + decision.retry_after,
-    "quota": lambda decision: _least_left(decision).quota,
-    "shadow": lambda decision: False,
-    "settled": lambda decision: False,
-    "times_us": lambda decision: None,
-}
-
-
-def decided_at_once(
-    allowed: bool, take: Take, told: tuple[QuotaState, ...], before: list[Any], now_us: float
-) -> Decision:
-    """The decision of a take without a wait, of one charge if it is a refusal: what nearly all decisions are.
-
-    Of its 16 fields hardly any is ever read. Only what the others follow from is filled in, which takes half the time.
-    """
-    decision = _new(Decision)
-    decision.allowed = allowed
-    decision.degraded = False
-    decision.states = told
-    decision.take = take
-    decision.before = before
-    decision.now_us = now_us
-    if not allowed:
-        decision.retry_after = told[0].retry_after
-    return decision
-
 
 @dataclass(slots=True)
 class SettledCharge:
     """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.
 
-    ``since_us`` is the time at which it was booked, ``era`` that of the bucket's state, and ``place`` says where: a
-    level, or the number of a window or part. ``before`` and ``after`` are the bucket's states around the booking, if
+    ``since_us`` is the time at which it was booked, ``generation`` that of the bucket's state, and ``place`` says where:
+    a level, or the number of a window or part. ``before`` and ``after`` are the bucket's states around the booking, if
     all of it is given back: where nothing has happened since, the bucket is as it was before.
     """
 
     charge: Charge
     since_us: float
-    era: float
+    generation: int
     place: float
     actual: float
     before: Any = None
@@ -270,10 +181,10 @@ class Settlement:
     """What a take really came to, marked by ``id`` so that it is settled once; ``degraded`` as its decision was."""
 
     id: float
-    lines: tuple[SettledCharge, ...]
+    settled_charges: tuple[SettledCharge, ...]
     degraded: bool = False
 
     @property
     def charges(self) -> list[Charge]:
         """What was charged, of each bucket."""
-        return [line.charge for line in self.lines]
+        return [settled.charge for settled in self.settled_charges]

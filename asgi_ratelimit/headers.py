@@ -1,4 +1,4 @@
-"""The headers that tell a client its limits, and the way back.
+"""The headers that report a client's limits.
 
 The syntax is that of draft-ietf-httpapi-ratelimit-headers-10: structured fields (RFC 9651), whole seconds, rounded up.
 No ``await``, no clock, no lock, no logging in this module.
@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, count
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
+from .algorithms import Outlook
 from .buckets import DEFAULT_NAME, as_bytes
 from .decision import Decision, QuotaState
 from .errors import ConfigurationError
@@ -22,12 +23,14 @@ Header = tuple[bytes, bytes]
 LARGEST = 999_999_999_999_999
 """The largest integer of a structured field."""
 
-MAX_DESCRIBED = 4096
-"""How many quotas' policies are kept ready, at the most."""
-
+MAX_TEMPLATES = 4096
+"""The most quotas whose header templates are stored; the oldest goes first."""
 
 Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
-"""How the decisions on one request are told in the headers of its answer."""
+"""Renders the decisions on one request as headers of its answer."""
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 def render(decision: Decision) -> list[Header]:
@@ -39,17 +42,21 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:
         state = decisions[0].states[0]
-        return getattr(state, "rendered", None) or _rendered(state)
+        template = _templates.get(id(state.quota)) or _template(state.quota)
+        return template.headers(state.remaining, math.ceil(state.more_after))
     states = [state for each in decisions for state in each.states]
-    policies, all_described = _described_together(decisions, states)
-    standings = b", ".join([described.standing(state) for described, state in zip(all_described, states)])
-    return (policies, (b"ratelimit", standings))
+    policies, templates = _combined_templates(decisions, states)
+    limits = b", ".join([template.limit(state) for template, state in zip(templates, states)])
+    return (policies, (b"ratelimit", limits))
 
 
-def _rendered(state: QuotaState) -> tuple[Header, ...]:
-    """The headers of one quota, kept with its state: what buckets have in common that were full is told again."""
-    state.rendered = _described(state.quota).told(state)
-    return state.rendered
+def draft_of_grant(quota: Quota, outlook: Outlook) -> Sequence[Header]:
+    """``draft`` for a request of one charge, without a ``Decision``: what most requests are."""
+    template = _templates.get(id(quota)) or _template(quota)
+    units, more_us, _ = outlook
+    left, seconds = int(units), math.ceil(more_us / SECOND_US)
+    last = template.last
+    return last[2] if last[0] == left and last[1] == seconds else template.headers(left, seconds)
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -57,52 +64,54 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
 
     ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
     """
-    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_how_much_is_left)
+    binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_tightness)
+    template = _templates.get(id(binding.quota)) or _template(binding.quota)
     return [
-        (b"x-ratelimit-limit", _described(binding.quota).units),
+        (b"x-ratelimit-limit", template.units),
         (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
         (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + binding.reset_after)),
     ]
 
 
 def both(decisions: Sequence[Decision]) -> list[Header]:
-    """What ``draft`` and ``legacy`` say."""
+    """The headers of ``draft`` and ``legacy``."""
     return [*draft(decisions), *legacy(decisions)]
 
 
 DIALECTS: dict[str, Dialect] = {"draft-10": draft, "legacy": legacy, "both": both}
 
 Partition: TypeAlias = Callable[[str], bytes]
-"""What stands for a key in ``pk``, in base64."""
+"""The partition key ``pk`` for a key, in base64."""
 
 
 def dialect(name: str | None, pk: Partition | None = None) -> Dialect | None:
-    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for one that is not known.
+    """The dialect of that name, ``None`` for no headers; ``ConfigurationError`` for an unknown name.
 
-    With a ``pk`` the items of the draft's headers say whose bucket they are about.
+    With a ``pk`` the items of the draft's headers name the bucket that they are about.
     """
-    if name is None or name in DIALECTS:
-        told = None if name is None else DIALECTS[name]
-        return told if told is None or pk is None else partial(_with_partitions, told, pk)
-    raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
+    if name is None:
+        return None
+    if name not in DIALECTS:
+        raise ConfigurationError(f'headers must be "draft-10", "legacy", "both" or None, not {name!r}: headers="both"')
+    return DIALECTS[name] if pk is None else partial(_with_partitions, DIALECTS[name], pk)
 
 
-def _with_partitions(told: Dialect, pk: Partition, decisions: Sequence[Decision]) -> Sequence[Header]:
-    """The headers of a dialect, in which the items of the draft's are written out with their ``pk``."""
+def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decision]) -> Sequence[Header]:
+    """The headers of a dialect, in which the draft's items have their ``pk``."""
     states = [state for decision in decisions for state in decision.states]
     keys = [charge.key for decision in decisions if decision.take for charge in decision.take.charges]
-    if told is legacy or len(keys) != len(states):
-        return told(decisions)
-    described = list(map(_Described, [state.quota for state in states], names(decisions)))
-    marks = [b";pk=:%b:" % pk(key) for key in keys]
-    policies = b", ".join([each.policy + mark for each, mark in zip(described, marks)])
-    standings = [each.standing(state) + mark for each, state, mark in zip(described, states, marks)]
-    others = [header for header in told(decisions) if not header[0].startswith(b"ratelimit")]
-    return [(b"ratelimit-policy", policies), (b"ratelimit", b", ".join(standings)), *others]
+    if dialect is legacy or len(keys) != len(states):
+        return dialect(decisions)
+    templates = list(map(_Template, [state.quota for state in states], names(decisions)))
+    partitions = [b";pk=:%b:" % pk(key) for key in keys]
+    policies = b", ".join([template.policy + part for template, part in zip(templates, partitions)])
+    limits = [template.limit(state) + part for template, state, part in zip(templates, states, partitions)]
+    others = [header for header in dialect(decisions) if not header[0].startswith(b"ratelimit")]
+    return [(b"ratelimit-policy", policies), (b"ratelimit", b", ".join(limits)), *others]
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
-    """A name for each quota of the decisions, in their order: its own, or, where an earlier one has that, a longer."""
+    """A name for each quota of the decisions, in their order: its own, or a longer one if an earlier quota has that."""
     given: list[str] = []
     for decision in decisions:
         for number, state in enumerate(decision.states):
@@ -118,17 +127,17 @@ def _printable(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
 
 
-def _how_much_is_left(decision: Decision) -> tuple[bool, float, int]:
-    """Refusals before the rest, the longest of them first, then what has the least left."""
+def _tightness(decision: Decision) -> tuple[bool, float, int]:
+    """Sorts refusals before the rest, the longest of them first, then by what is left."""
     return decision.allowed, -decision.retry_after, decision.remaining
 
 
-def retry_after(decision: Decision, later: float = 0.0) -> list[Header]:
-    """``Retry-After`` in whole seconds, at least 1, ``later`` by that part of itself; none for what can never pass."""
+def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:
+    """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none for what can never pass."""
     seconds = decision.retry_after
     if seconds == math.inf:
         return []
-    whole = math.ceil(seconds * (1 + later) if later else seconds)
+    whole = math.ceil(seconds * (1 + spread) if spread else seconds)
     return [(b"retry-after", b"%d" % (whole if whole > 1 else 1))]
 
 
@@ -145,76 +154,79 @@ def quoted(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-class _Described:
-    """A quota under a name: its ``policy``, its ``units``, and a form for what is left of it and when there is more."""
+def _integer(number: float) -> int:
+    """A number rounded up, but for the noise of a division, and within what a structured field can hold."""
+    return min(math.ceil(round(number, 6)), LARGEST)
 
-    __slots__ = ("_last", "form", "policy", "policy_header", "quota", "units")
+
+class _Template:
+    """The headers of a quota under a name, into which only what is left has to be filled in.
+
+    The last headers are stored: they often come again, as for full buckets and in a flood of refusals.
+    """
+
+    __slots__ = ("_form", "_policy_header", "last", "policy", "quota", "units")
 
     def __init__(self, quota: Quota, name: str) -> None:
-        self.quota = quota
         text, (units, window) = quoted(name), policy(quota)
+        self.quota = quota
         self.units = b"%d" % units
         self.policy = f"{text};q={units};w={window}".encode()
-        self.policy_header = (b"ratelimit-policy", self.policy)
-        self.form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
-        self._last: tuple[int, int, tuple[Header, ...]] = (-1, -1, ())
+        self._policy_header = (b"ratelimit-policy", self.policy)
+        self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
+        self.last: tuple[int, int, tuple[Header, ...]] = (-1, -1, ())
 
-    def standing(self, state: QuotaState) -> bytes:
+    def limit(self, state: QuotaState) -> bytes:
+        """The item of ``RateLimit``."""
         left = state.remaining
-        return self.form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
+        return self._form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
 
-    def told(self, state: QuotaState) -> tuple[Header, ...]:
-        """The headers for this quota alone: those of last time, where they say the same, as in a flood of refusals."""
-        left, seconds = state.remaining, math.ceil(state.more_after)
-        last = self._last
+    def headers(self, left: int, seconds: int) -> tuple[Header, ...]:
+        """The headers for this quota alone: ``left`` units, and one more in ``seconds``."""
+        last = self.last
         if last[0] == left and last[1] == seconds:
             return last[2]
-        standing = self.form % (left if left < LARGEST else LARGEST, seconds)
-        headers = (self.policy_header, (b"ratelimit", standing))
-        self._last = (left, seconds, headers)  # in one piece, for other threads
+        limit = self._form % (left if left < LARGEST else LARGEST, seconds)
+        headers = (self._policy_header, (b"ratelimit", limit))
+        self.last = (left, seconds, headers)  # in one piece, for other threads
         return headers
 
 
-_described_before: dict[int, _Described] = {}
-"""By the identity of the quota, which costs less than its hash; the quota is kept, so that no other takes that over."""
+_templates: dict[int, _Template] = {}
+"""By the identity of the quota, which costs less than its hash. A template holds its quota, so no other has its id."""
+
+_Combined: TypeAlias = tuple[Header, tuple[_Template, ...]]
+"""The header for the policies of several quotas, and the template of each."""
+
+_combined: dict[tuple[object, ...], _Combined] = {}
+"""By the identities of the quotas, and by the names of their limiters where quotas have equal names."""
 
 
-def _described(quota: Quota) -> _Described:
-    described = _described_before.get(id(quota))
-    if described is None:
-        if len(_described_before) >= MAX_DESCRIBED:
-            _described_before.clear()
-        described = _described_before[id(quota)] = _Described(quota, quota.name)
-    return described
+def _template(quota: Quota) -> _Template:
+    return _stored(_templates, id(quota), _Template(quota, quota.name))
 
 
-_Together: TypeAlias = tuple[Header, tuple[_Described, ...]]
-"""The header for the policies of several quotas, and each of them."""
-
-_together_before: dict[tuple[object, ...], _Together] = {}
-"""By the identities of the quotas, as above, and by the names of their limiters where those of quotas are equal."""
-
-
-def _described_together(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Together:
+def _combined_templates(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Combined:
     key: tuple[object, ...] = tuple([id(state.quota) for state in states])
-    together = _together_before.get(key)
-    if together is None and len({state.quota.name for state in states}) < len(states):
+    combined = _combined.get(key)
+    if combined is None and len({state.quota.name for state in states}) < len(states):
         key = (*key, *map(_limiters, decisions))
-        together = _together_before.get(key)
-    if together is None:
-        if len(_together_before) >= MAX_DESCRIBED:
-            _together_before.clear()
-        described = tuple(map(_Described, [state.quota for state in states], names(decisions)))
-        together = (b"ratelimit-policy", b", ".join([each.policy for each in described])), described
-        _together_before[key] = together
-    return together
+        combined = _combined.get(key)
+    if combined is None:
+        templates = tuple(map(_Template, [state.quota for state in states], names(decisions)))
+        policies = (b"ratelimit-policy", b", ".join([each.policy for each in templates]))
+        combined = _stored(_combined, key, (policies, templates))
+    return combined
+
+
+def _stored(cache: dict[K, T], key: K, value: T) -> T:
+    """``value``, once it is in the cache; the oldest entry makes room for it."""
+    if len(cache) >= MAX_TEMPLATES:
+        cache.pop(next(iter(cache)), None)
+    cache[key] = value
+    return value
 
 
 def _limiters(decision: Decision) -> tuple[str | None, ...]:
     """The limiter of each charge, where that is known."""
     return tuple([charge.name for charge in decision.take.charges]) if decision.take else ()
-
-
-def _integer(number: float) -> int:
-    """A number rounded up, but for the noise of a division, and kept within what a structured field can hold."""
-    return min(math.ceil(round(number, 6)), LARGEST)

@@ -1,4 +1,4 @@
-"""Hooks: what a program is told of every decision. They see decisions and never change them.
+"""Hooks: functions of the program that are called with every decision. They see decisions and never change them.
 
 No ``await``, no clock, no lock in this module.
 """
@@ -18,9 +18,9 @@ logger = logging.getLogger("asgi_ratelimit")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A decision that was made: ``decision``, by the limiter ``name``.
+    """A ``decision`` of the limiter ``name``.
 
-    ``decision.shadow`` says that it was not enforced, ``decision.degraded`` that it was made without the store.
+    With ``decision.shadow`` it was not enforced, and with ``decision.degraded`` it was made without the store.
     """
 
     name: str
@@ -28,13 +28,13 @@ class Event:
 
 
 Hook: TypeAlias = Callable[[Event], None]
-"""Is called after each decision, in the event loop: it must not block."""
+"""A function that is called after each decision, in the event loop, so it must not block."""
 
 
 class Hooks:
-    """Several hooks as one. One that raises is logged the first time, and harms neither the request nor the others.
+    """Several hooks as one. The first exception of each hook is logged; the request and the other hooks go on.
 
-    Raises ``ConfigurationError`` for what cannot be called.
+    Raises ``ConfigurationError`` for a hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -52,7 +52,7 @@ class Hooks:
         for hook in self._hooks:
             try:
                 hook(event)
-            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
                 self._log_once(hook, error)
 
     def _log_once(self, hook: Hook, error: Exception) -> None:

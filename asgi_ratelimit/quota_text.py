@@ -1,4 +1,4 @@
-"""Quotas as text: the form that people write them in, and what they promise in plain words.
+"""Quotas as text: parsed from the form that people write, and explained in plain words.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -19,13 +19,13 @@ _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
 
 def parse_quotas(text: str, *, default_burst: float | None = None) -> tuple[Quota, ...]:
-    """The quotas that a text such as ``"10/s burst 20; 1000/hour"`` stands for, in its order.
+    """The quotas of a text such as ``"10/s burst 20; 1000/hour"``, in the same order.
 
-    ``default_burst`` is the burst in units of a token bucket whose text names none (``None``: its limit).
-    Raises ``QuotaError``, which quotes the text, points at the wrong part and shows right ones.
+    ``default_burst`` is the burst, in units, of a token bucket whose text names none (``None``: its limit).
+    Raises ``QuotaError``, which quotes the text, points at the wrong part and shows valid examples.
     """
     if not isinstance(text, str):
-        raise QuotaError(f"a quota is written as text, not {text!r}: {EXAMPLES}")
+        raise QuotaError(f"a quota is parsed from a text, not from {text!r}: {EXAMPLES}")
     quotas, start = [], 0
     for part in text.split(";"):
         quotas.append(_Parser(text, start, start + len(part)).quota(default_burst))
@@ -34,11 +34,11 @@ def parse_quotas(text: str, *, default_burst: float | None = None) -> tuple[Quot
 
 
 def parse_period(text: str) -> float:
-    """The seconds that a text such as ``"10 minutes"`` or ``"day"`` stands for. Raises ``QuotaError``."""
+    """The seconds of a text such as ``"10 minutes"`` or ``"day"``. Raises ``QuotaError``."""
     parser = _Parser(text, 0, len(text))
     seconds = parser.period()
     if parser.peek():
-        raise parser.error("is not understood here")
+        raise parser.error("is not expected here")
     return seconds
 
 
@@ -61,7 +61,7 @@ class _Parser:
         period = self.period()
         build = self.kind(limit, period, default_burst)
         if self.peek():
-            raise self.error("is not understood here")
+            raise self.error("is not expected here")
         try:
             return build()
         except QuotaError as error:
@@ -89,16 +89,16 @@ class _Parser:
     def peek(self) -> str:
         return self.words[self.at][0].lower() if self.at < len(self.words) else ""
 
-    def number(self, wanted: str) -> float:
+    def number(self, expected: str) -> float:
         word = self.peek()
         if not _is_digit(word[:1]):
-            raise self.error(f"stands where {wanted} belongs", missing=wanted)
+            raise self.error(f"is not {expected}", missing=expected)
         self.at += 1
         return float(word) if "." in word or len(word) > 16 else int(word)
 
     def separator(self) -> None:
         if self.peek() not in ("/", "per"):
-            raise self.error('stands where "/" or "per" belongs', missing='"/" or "per" and a period')
+            raise self.error('is not "/" or "per"', missing='"/" or "per" and a period')
         self.at += 1
 
     def period(self) -> float:
@@ -109,21 +109,21 @@ class _Parser:
         return count * UNITS[self.words[self.at - 1][0].lower()]
 
     def error(self, problem: str, *, missing: str = "") -> QuotaError:
-        found = self.at < len(self.words)
-        word, column = self.words[self.at] if found else ("", self.end)
-        said = f"{word!r} {problem}" if found else f"{missing} is missing at its end"
+        has_word = self.at < len(self.words)
+        word, column = self.words[self.at] if has_word else ("", self.end)
+        message = f"{word!r} {problem}" if has_word else f"{missing} is missing at its end"
         pointer = " " * column + "^" * max(1, len(word))
-        return QuotaError(f"{self.text!r}: {said}\n    {self.text}\n    {pointer}\nRight ones are {EXAMPLES}.")
+        return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
 
 
 QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
-"""What every ``quota`` argument takes: a text, a quota, or several of them."""
+"""The type of every ``quota`` argument: a text, a quota, or several of them."""
 
 
 def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:
-    """The quotas of a ``quota`` argument, each with a name of its own.
+    """The quotas of a ``quota`` argument, each with a different name.
 
-    Raises ``QuotaError`` for what is no quota, ``ConfigurationError`` for two of one name.
+    Raises ``QuotaError`` for anything but quotas, ``ConfigurationError`` for two quotas with the same name.
     """
     quotas = tuple(_flatten(quota, default_burst))
     if not quotas:
@@ -148,7 +148,7 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
 
 
 def explain(quota: QuotaLike) -> str:
-    """One plain sentence for each quota: what it promises, and the most that may pass in one period."""
+    """One plain sentence for each quota: how much it allows, and the most that may pass in one period."""
     return "\n".join(_explained(each) for each in as_quotas(quota))
 
 
@@ -181,5 +181,5 @@ def _span(period: float) -> str:
 
 
 def _each(period: float) -> str:
-    """What stands behind ``per`` or ``any``: ``minute``, or ``15 minutes``."""
+    """The text after ``per`` or ``any``: ``minute``, or ``15 minutes``."""
     return _span(period).removeprefix("1 ")

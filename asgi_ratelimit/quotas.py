@@ -1,4 +1,4 @@
-"""Quotas: rules of arithmetic, as values.
+"""Quotas: how many units are allowed in how much time, as values.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -6,6 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -13,11 +14,11 @@ from .errors import QuotaError
 
 SECOND_US = 1_000_000.0
 MAX_UNITS = 2.0**53
-"""The largest limit, burst or cost: above it a double no longer counts in ones."""
+"""The largest limit, burst or cost: above it, a double no longer holds every whole number."""
 MAX_PERIOD = 400 * 86_400.0
 """The longest period, in seconds."""
 MAX_REFILL = 100 * 366 * 86_400.0
-"""The longest time in seconds that an empty bucket may take to fill, so that microseconds stay exact."""
+"""The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class TokenBucket:
     drains at f times the rate: a burst is earned back more slowly, while the sustained rate stays the same.
     With f = 1 this is the generic cell rate algorithm (ITU-T I.371).
 
-    Raises ``QuotaError`` for numbers that cannot be.
+    Raises ``QuotaError`` for numbers that are out of range.
     """
 
     limit: float
@@ -42,16 +43,16 @@ class TokenBucket:
     name: str = cast("str", None)
 
     period_us: float = field(init=False, repr=False, compare=False)
-    cap: float = field(init=False, repr=False, compare=False)
+    burst_level: float = field(init=False, repr=False, compare=False)
     """The level of a full burst: ``burst`` scaled by the period."""
-    line: float = field(init=False, repr=False, compare=False)
-    """The level below which the burst allowance lies: ``burst - 1`` scaled by the period."""
-    slow: float = field(init=False, repr=False, compare=False)
-    """The drain below the line, for each microsecond."""
-    hashed: int = field(init=False, repr=False, compare=False)
-    """Of the numbers alone, because the hash of a text differs from process to process, and quotas are pickled."""
+    burst_floor: float = field(init=False, repr=False, compare=False)
+    """The level up to which the burst allowance reaches: ``burst - 1`` scaled by the period."""
+    slow_rate: float = field(init=False, repr=False, compare=False)
+    """How fast the level drains below the burst floor, in each microsecond."""
+    state_kind: bytes = field(init=False, repr=False, compare=False)
+    """Equal for two quotas if one can continue from the state of the other: how each stored value starts."""
 
-    if TYPE_CHECKING:  # None only asks for the default: once built, burst and name are never None
+    if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
         def __init__(
             self,
@@ -72,30 +73,22 @@ class TokenBucket:
             raise QuotaError(f"burst must be at least 1, not {self.burst!r}: TokenBucket(10, burst=20)")
         _require_factor(self.burst_allowance_factor)
         if self.burst * self.period > MAX_REFILL * self.limit * self.burst_allowance_factor:
-            raise QuotaError(f"{self!r} would take over a hundred years to fill: lower the burst, or raise the limit")
+            raise QuotaError(f"{self!r} takes over a hundred years to fill: lower the burst, or raise the limit")
         period_us = whole_us(self.period)
         _set(
             self,
             name=_checked_name(self.name, self.period),
             period_us=period_us,
-            cap=self.burst * period_us,
-            line=(self.burst - 1) * period_us,
-            slow=self.burst_allowance_factor * self.limit,
+            burst_level=self.burst * period_us,
+            burst_floor=(self.burst - 1) * period_us,
+            slow_rate=self.burst_allowance_factor * self.limit,
+            state_kind=struct.pack("<Bf", 1, period_us),
         )
-        _set(self, hashed=hash((1, self.limit, self.period, self.burst, self.burst_allowance_factor)))
-
-    def __hash__(self) -> int:
-        return self.hashed
 
     @property
     def most(self) -> float:
-        """The most units that one take can ever be granted at once."""
+        """The most units that can be granted at once."""
         return self.burst
-
-    @property
-    def cut(self) -> tuple[object, ...]:
-        """What two quotas must have in common for one to go on from the other's state."""
-        return (TokenBucket, self.period_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,7 @@ class FixedWindow:
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
 
     Around the border of two windows, up to twice the limit may pass at once.
-    Raises ``QuotaError`` for numbers that cannot be.
+    Raises ``QuotaError`` for numbers that are out of range.
     """
 
     limit: float
@@ -111,29 +104,23 @@ class FixedWindow:
     name: str = cast("str", None)
 
     period_us: float = field(init=False, repr=False, compare=False)
-    hashed: int = field(init=False, repr=False, compare=False)
+    state_kind: bytes = field(init=False, repr=False, compare=False)
+    """Equal for two quotas if one can continue from the state of the other: how each stored value starts."""
 
-    if TYPE_CHECKING:  # None only asks for the default: once built, name is never None
+    if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
         def __init__(self, limit: float, period: float, name: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
-        _set(self, name=_checked_name(self.name, self.period), period_us=_window_us(self.period))
-        _set(self, hashed=hash((2, self.limit, self.period)))
-
-    def __hash__(self) -> int:
-        return self.hashed
+        period_us = _window_us(self.period)
+        name = _checked_name(self.name, self.period)
+        _set(self, name=name, period_us=period_us, state_kind=struct.pack("<Bf", 2, period_us))
 
     @property
     def most(self) -> float:
-        """The most units that one take can ever be granted at once."""
+        """The most units that can be granted at once."""
         return self.limit
-
-    @property
-    def cut(self) -> tuple[object, ...]:
-        """What two quotas must have in common for one to go on from the other's state."""
-        return (FixedWindow, self.period_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +128,7 @@ class RollingWindow:
     """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
 
     A unit counts until the whole of its part has left the window, so it may count for ``period / buckets`` seconds
-    too long, and never too short. Raises ``QuotaError`` for numbers that cannot be.
+    too long, and never too short. Raises ``QuotaError`` for numbers that are out of range.
     """
 
     limit: float
@@ -151,9 +138,10 @@ class RollingWindow:
 
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
-    hashed: int = field(init=False, repr=False, compare=False)
+    state_kind: bytes = field(init=False, repr=False, compare=False)
+    """Equal for two quotas if one can continue from the state of the other: how each stored value starts."""
 
-    if TYPE_CHECKING:  # None only asks for the default: once built, name is never None
+    if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
         def __init__(self, limit: float, period: float, buckets: int = 60, name: str | None = None) -> None: ...
 
@@ -166,21 +154,13 @@ class RollingWindow:
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
+            state_kind=struct.pack("<BfH", 3, period_us, self.buckets),
         )
-        _set(self, hashed=hash((3, self.limit, self.period, self.buckets)))
-
-    def __hash__(self) -> int:
-        return self.hashed
 
     @property
     def most(self) -> float:
-        """The most units that one take can ever be granted at once."""
+        """The most units that can be granted at once."""
         return self.limit
-
-    @property
-    def cut(self) -> tuple[object, ...]:
-        """What two quotas must have in common for one to go on from the other's state."""
-        return (RollingWindow, self.period_us, self.buckets)
 
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
@@ -190,7 +170,7 @@ MAX_PARTS = 1000
 
 
 def whole_us(seconds: float) -> float:
-    """Seconds as whole microseconds; what is not whole is rounded up, so that no rate comes out too high."""
+    """Seconds as whole microseconds, rounded up, so that no rate comes out too high."""
     exact = seconds * SECOND_US
     nearest = float(round(exact))
     return nearest if abs(exact - nearest) < 1e-3 else float(math.ceil(exact))
@@ -217,7 +197,7 @@ def _require_period(value: object) -> None:
 
 def _require_window(limit: object, period: object, example: str) -> None:
     _require_units("limit", limit, example)
-    if limit < 1:  # type: ignore[operator]  # it is a number by now
+    if limit < 1:  # type: ignore[operator]  # it is a number at this point
         raise QuotaError(f"the limit of a window must be at least 1, not {limit!r}: {example}")
     _require_period(period)
 
@@ -237,7 +217,7 @@ def _require_parts(buckets: object, period_us: float) -> None:
         )
     if period_us % buckets:
         raise QuotaError(
-            f"{buckets} buckets do not divide a period of {period_us:.0f} microseconds into whole ones, "
+            f"{buckets} buckets do not divide a period of {period_us:.0f} microseconds evenly, "
             f"{fitting_parts(period_us, buckets)} do: RollingWindow(1000, 3600, 60)"
         )
 
@@ -281,7 +261,7 @@ UNITS = {
     "week": 604_800.0,
     "weeks": 604_800.0,
 }
-"""Seconds in each unit of time, under all names that it may be written by."""
+"""Seconds in each unit of time, by every name of it."""
 _LARGEST_FIRST = ("week", "day", "hour", "minute", "second")
 
 
@@ -292,6 +272,6 @@ def period_name(period: float) -> str:
 
 
 def in_units(period: float) -> tuple[float, str]:
-    """A period in the largest unit that it is a whole number of, else in seconds."""
+    """A period as a whole number of the largest unit that allows it, else in seconds."""
     unit = next((unit for unit in _LARGEST_FIRST if period % UNITS[unit] == 0), "second")
     return period / UNITS[unit], unit

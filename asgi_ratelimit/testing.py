@@ -1,4 +1,4 @@
-"""What users' own tests need: a clock that is stepped by hand, an event loop and a limiter that go by it."""
+"""For the tests of users: a clock that is moved by hand, an event loop and a limiter that run on it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 class SteppedClock:
-    """A clock that stands still until it is moved, for either store: ``MemoryStore(clock=SteppedClock())``.
+    """A clock that stands still until it is moved, for any store: ``MemoryStore(clock=SteppedClock())``.
 
-    It starts at ``now`` seconds since the epoch, and keeps whole microseconds.
+    It starts at ``now`` seconds since the epoch, and counts whole microseconds.
     """
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
@@ -39,7 +39,7 @@ class SteppedClock:
         return self._now_us
 
     def advance(self, seconds: float) -> None:
-        """Move by ``seconds``, rounded up to whole microseconds; below 0 sets the clock back."""
+        """Move by ``seconds``, rounded up to whole microseconds; a negative number sets the clock back."""
         self._now_us += math.ceil(round(seconds * 1e6, 1))
 
     def move_to(self, now: float) -> None:
@@ -47,19 +47,19 @@ class SteppedClock:
         self._now_us = round(now * 1e6)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in this clock's time: whatever it waits for, it waits on this clock, and takes no time."""
+        """Run a coroutine in an event loop on this clock: its sleeps move the clock, and take no real time."""
         with asyncio.Runner(loop_factory=self.event_loop) as runner:
             return runner.run(main)
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
-        """An event loop in this clock's time: when all its tasks wait, the clock moves on to the next timer.
+        """An event loop on this clock: when all its tasks wait, the clock moves to the next timer.
 
-        It does not know of what happens outside of it, in threads or on sockets, and does not wait for that.
+        It does not wait for anything outside it, such as threads and sockets.
         """
         return _SteppedLoop(self)
 
     def wait(self, event: Event, seconds: float) -> None:
-        """What a thread does that waits on this clock: it moves the clock, unless ``event`` is set."""
+        """Called by a thread that waits on this clock: moves the clock, unless ``event`` is set."""
         if not event.is_set():
             self.advance(seconds)
 
@@ -75,7 +75,7 @@ class _SteppedLoop(asyncio.SelectorEventLoop):
 
 
 class _SteppedSelector(selectors.DefaultSelector):
-    """Where the loop would sleep until its next timer, the clock moves to it."""
+    """Moves the clock to the next timer where the loop would sleep until then."""
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class _SteppedSelector(selectors.DefaultSelector):
             return super().select(timeout)
         ready = super().select(0)
         if not ready:
-            self._clock.advance(max(timeout, 1e-6))  # or it would never get there
+            self._clock.advance(max(timeout, 1e-6))  # otherwise it would never reach the timer
         return ready
 
 

@@ -6,23 +6,24 @@ import argparse
 import sys
 import time
 
-from . import report
-from .parts import admission, flood, inprocess, memory, outage, served
+from .parts import admission, clients, flood, inprocess, memory, outage, served
 from .plan import plan
+from .processes.runner import runners
 from .profiling import CASES, profile
-from .results import Part
-from .runner import runners
+from .reporting import report
+from .reporting.results import Part
 from .subject import PEERS
 
 PARTS = {
     "inprocess": inprocess.run,
+    "clients": clients.run,
     "served": served.run,
     "flood": flood.run,
     "memory": memory.run,
     "admission": admission.run,
     "outage": outage.run,
 }
-QUICK = [name for name in PARTS if name != "outage"]  # which takes a minute, and cannot be made shorter
+QUICK = [name for name in PARTS if name != "outage"]  # it takes a minute, and cannot be shortened
 
 
 def main() -> None:
@@ -40,11 +41,11 @@ def main() -> None:
 def _measure(arguments: argparse.Namespace, only: list[str]) -> None:
     load = report.load_average()
     done: dict[str, Part] = {}
-    with runners(only) as found:
-        how = plan(quick=arguments.quick, clients=arguments.clients, subjects=len(found))
+    with runners(only) as started:
+        extent = plan(quick=arguments.quick, clients=arguments.clients, subjects=len(started))
         for name in arguments.parts or (QUICK if arguments.quick else PARTS):
             start = time.monotonic()
-            parts = PARTS[name](found, how)
+            parts = PARTS[name](started, extent)
             done |= {part.name: part for part in parts}
             print(*map(report.table, parts), f"({time.monotonic() - start:.0f} s)\n", sep="\n\n", flush=True)
     whole = not (arguments.quick or only or arguments.parts)
@@ -56,11 +57,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="What a limit costs, beside its peers.")
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument(
-        "--quick", action="store_true", help="fewer and shorter rounds: about two minutes for nearly all"
+        "--quick", action="store_true", help="fewer and shorter rounds: about three minutes for all but the outage"
     )
     parser.add_argument("--only", default="", metavar="PEERS", help=f"of {', '.join(PEERS)}; with commas")
-    parser.add_argument("--clients", type=int, default=1000, help="addresses that requests in process come from")
-    parser.add_argument("--profile", choices=CASES, help="instead of it all: where the time goes, by function")
+    parser.add_argument("--clients", type=int, default=1000, help="addresses of the requests in the part inprocess")
+    parser.add_argument("--profile", choices=CASES, help="measure nothing else, and show CPU time by function")
     return parser
 
 

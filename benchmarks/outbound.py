@@ -1,8 +1,8 @@
-"""The way out, side by side: what a call costs, what impatient callers leave to the others, and who is overtaken.
+"""Outgoing calls that wait for a slot: what one costs, how much quota is used, and who is overtaken.
 
-``scripts/bench outbound`` prints a table and writes it to ``benchmarks/results/outbound.md``. All is in memory and on
-one event loop, because not all peers have more. Each peer is set up for even spacing, or for as small a burst as it can
-have.
+``scripts/bench outbound`` prints a table and writes it to ``benchmarks/results/outbound.md``. Everything runs in
+memory and on one event loop, because some peers support no more. Each peer is set up for even spacing, or for the
+smallest burst that it allows.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.support.server import ROOT
 
 RATE = 100
 OPEN = 10_000_000
-"""A rate that nobody has to wait for."""
+"""A rate at which no call waits."""
 
 WITHIN = 20.0
-"""Seconds for one figure; what is not done by then never will be."""
+"""Seconds for one figure; a peer that needs longer has none."""
 
 Acquire = Callable[[str], Awaitable[Any]]
-"""Wait for a turn under a key."""
+"""Wait for a slot under a key."""
 
 
 def ours(rate: int) -> Acquire:
@@ -81,7 +81,7 @@ PEERS = {
 
 
 async def cost(make: Callable[[int], Acquire], calls: int = 20_000) -> float:
-    """CPU time of a call that need not wait, in microseconds: the best of several rounds."""
+    """CPU time of a call that does not wait, in microseconds: the best of several rounds."""
     acquire, rounds = make(OPEN), []
     for _ in range(5):
         start = time.process_time()
@@ -92,7 +92,7 @@ async def cost(make: Callable[[int], Acquire], calls: int = 20_000) -> float:
 
 
 async def goodput(make: Callable[[int], Acquire], seconds: float = 4.0) -> float:
-    """The part of the quota that is used where twice as many come as may go, and give up after half a second."""
+    """The part of the quota that is used by twice as many callers as it allows, which give up after half a second."""
     acquire, done = make(RATE), list[float]()
 
     async def call() -> None:
@@ -106,33 +106,33 @@ async def goodput(make: Callable[[int], Acquire], seconds: float = 4.0) -> float
         await asyncio.sleep(max(start + number / RATE / 2 - time.monotonic(), 0.0))
         calls.append(asyncio.ensure_future(call()))
     await asyncio.gather(*calls)
-    first = start + 1.0  # by then the impatient are as many as they will be
+    first = start + 1.0  # from then on, as many callers give up as new ones arrive
     return sum(first <= at < start + seconds for at in done) / RATE / (seconds - 1.0)
 
 
 async def fairness(make: Callable[[int], Acquire], callers: int = 200) -> tuple[float, float]:
-    """The part of the callers that a later one overtakes, and the milliseconds by which gaps miss even spacing."""
-    acquire, went = make(RATE), list[tuple[float, int]]()
+    """The part of the callers that a later one overtakes, and the mean error of the gaps in milliseconds."""
+    acquire, served = make(RATE), list[tuple[float, int]]()
 
     async def call(number: int) -> None:
         await acquire("key")
-        went.append((time.monotonic(), number))
+        served.append((time.monotonic(), number))
 
     await asyncio.gather(*[call(number) for number in range(callers)])
-    overtaken = sum(number < max(before for _, before in went[: at + 1]) for at, (_, number) in enumerate(went))
-    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(went)]
+    overtaken = sum(number < max(before for _, before in served[: at + 1]) for at, (_, number) in enumerate(served))
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(served)]
     return overtaken / callers, sum(abs(gap - 1 / RATE) for gap in gaps) / len(gaps) * 1000
 
 
 async def wake_ups(make: Callable[[int], Acquire], callers: int = 200) -> float:
-    """CPU time of a call that waits among many, in microseconds: whoever polls or wakes everybody pays for it."""
+    """CPU time of a call that waits among many, in microseconds; polling and waking all callers make it high."""
     acquire = make(RATE)
     start = time.process_time()
     await asyncio.gather(*[acquire("key") for _ in range(callers)])
     return (time.process_time() - start) / callers * 1e6
 
 
-HEADS = ("", "CPU µs a call", "CPU µs, 200 waiting", "quota used by the patient", "overtaken", "ms off even gaps")
+HEADS = ("", "CPU µs a call", "CPU µs, 200 waiting", "quota used", "overtaken", "ms off even gaps")
 
 
 async def row(name: str) -> list[str]:
@@ -156,11 +156,11 @@ def main() -> None:
     for name in PEERS:
         try:
             lines.append(asyncio.run(row(name)))
-        except Exception as error:  # noqa: BLE001  # a peer that breaks is told, and the others go on
+        except Exception as error:  # noqa: BLE001  # its row shows the error, and the others go on
             lines.append([name, f"{type(error).__name__}: {error}"[:100], *[""] * (len(HEADS) - 2)])
         print(*lines[-1], sep="  ", flush=True)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    (ROOT / "benchmarks" / "results" / "outbound.md").write_text(f"# The way out\n\n{table}\n")
+    (ROOT / "benchmarks" / "results" / "outbound.md").write_text(f"# Outgoing calls\n\n{table}\n")
     print(f"\n{table}")
 
 

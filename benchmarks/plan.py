@@ -1,17 +1,19 @@
-"""How long each part may take: all of it under fifteen minutes, or about two."""
+"""How much each part measures: a whole run takes under twenty minutes, a quick one about three."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is done, in rounds and seconds.
+    """How much is measured, in rounds and seconds.
 
     In process there are ``rounds`` of ``round_seconds`` for each subject, behind uvicorn ``served_rounds`` of
-    ``served_seconds``; ``attack_seconds`` is how long a refused client keeps asking, ``flood_seconds`` how long
-    there is ten times the quota. ``clients`` are the addresses that the requests come from in turn, in process.
+    ``served_seconds``. A refused client sends requests for ``attack_seconds``, ten times the quota is sent for
+    ``flood_seconds``. Requests in process come from ``clients`` addresses, one after another. ``passes`` are the passes
+    over each number of clients in the part ``clients``.
     """
 
     rounds: int
@@ -21,15 +23,16 @@ class Plan:
     attack_seconds: float
     flood_seconds: float
     clients: int
+    passes: Mapping[int, int]
 
 
 MANY = 20
-"""Subjects, more or less, where all are measured."""
+"""Subjects in a run of all peers, roughly."""
 
 
 def plan(*, quick: bool, clients: int, subjects: int) -> Plan:
-    """The plan for so many subjects: the fewer there are, the more rounds."""
+    """The plan for so many subjects; fewer subjects get more rounds."""
     times = max(1, min(MANY // subjects, 4))
     if quick:
-        return Plan(10 * times, 0.014, 3 * times, 0.3, 1.1, 2.5, clients)
-    return Plan(40 * times, 0.025, 24 * times, 0.3, 3.0, 10.0, clients)
+        return Plan(10 * times, 0.014, 3 * times, 0.3, 1.1, 2.5, clients, {100: 10, 10_000: 2, 100_000: 1})
+    return Plan(40 * times, 0.025, 24 * times, 0.3, 3.0, 10.0, clients, {100: 20, 10_000: 4, 100_000: 2, 1_000_000: 1})

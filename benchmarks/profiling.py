@@ -12,18 +12,18 @@ from starlette.types import ASGIApp
 
 from tests.support.redis_server import RedisServer
 
-from .asker import Asker
-from .lifespan import lifespan
 from .parts.flood import QUOTA as REFUSED
+from .processes.direct_client import DirectClient
+from .processes.lifespan import lifespan
 from .subject import OPEN, PEERS, Quota, Where
 
 REQUESTS = 30_000
-LINES = 35
+ROWS = 35
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Requests, so many at once, of a quota over a store."""
+    """Requests under a quota over a store, ``at_once`` of them under way."""
 
     where: Where
     at_once: int = 64
@@ -39,7 +39,7 @@ CASES = {
 
 
 def profile(case: Case, peer: str, clients: int) -> None:
-    """Print the CPU for each request, and then what each function has of it, in the profiler's slower time."""
+    """Print the CPU time of a request, then that of each function, which the profiler slows down."""
     with ExitStack() as stack:
         url = stack.enter_context(RedisServer()).url if case.where == "redis" else ""
         app = PEERS[peer].build(case.where, url, case.quota)
@@ -49,19 +49,19 @@ def profile(case: Case, peer: str, clients: int) -> None:
 
 async def _measure(app: ASGIApp, at_once: int, clients: int) -> cProfile.Profile:
     async with lifespan(app) as state:
-        asker = Asker(app, state)
-        answer = await asker.burst(REQUESTS, at_once, clients, warm=REQUESTS // 10)
+        client = DirectClient(app, state)
+        answer = await client.burst(REQUESTS, at_once, clients, warm=REQUESTS // 10)
         print(f"{answer['cpu'] / REQUESTS * 1e6:.1f} µs of CPU a request, {at_once} at once")
         profiler = cProfile.Profile()
         profiler.enable()
-        await asker.burst(REQUESTS, at_once, clients)
+        await client.burst(REQUESTS, at_once, clients)
         profiler.disable()
     return profiler
 
 
 def _print(stats: pstats.Stats) -> None:
-    found = sorted(stats.stats.items(), key=lambda item: -item[1][2])  # type: ignore[attr-defined]  # not in its stub
+    functions = sorted(stats.stats.items(), key=lambda item: -item[1][2])  # type: ignore[attr-defined]  # not in its stub
     print(f"{'own µs':>8} {'with calls':>10} {'calls':>7}  for each request, in the profiler's time")
-    for (file, line, name), (_, calls, own, total, _) in found[:LINES]:
+    for (file, line, name), (_, calls, own, total, _) in functions[:ROWS]:
         where = f"{'/'.join(file.split('/')[-3:])}:{line}" if line else file
         print(f"{own / REQUESTS * 1e6:8.2f} {total / REQUESTS * 1e6:10.2f} {calls / REQUESTS:7.2f}  {name}  {where}")

@@ -1,4 +1,4 @@
-"""What is measured: one peer over one store, and the quota that it is to keep."""
+"""What is measured: one peer over one store, under one quota."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOTH: tuple[Where, ...] = ("memory", "redis")
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """``limit`` requests for each client and ``period``, at once if the client was idle."""
+    """``limit`` requests for each client and ``period``; an idle client may send them all at once."""
 
     limit: int
     period: Period
@@ -30,14 +30,14 @@ class Quota:
 
 
 OPEN = Quota(10_000_000, "minute")
-"""One that no benchmark uses up."""
+"""No benchmark uses it up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A limiter, or a bare app. The module of its name in ``benchmarks.peers`` has ``build(where, url, quota)``.
 
-    ``base`` is the bare app that it stands on, ``note`` what it cannot do that others do, and what it does besides.
+    ``base`` is the bare app that it protects; ``note`` says what it lacks, and what else it does.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Peer:
     note: str = ""
 
     def build(self, where: Where, url: str, quota: Quota) -> ASGIApp:
-        """The app, limited for each client address. Raises whatever the peer raises."""
+        """Build the app, limited for each client address. Raises what the peer raises."""
         return cast("ASGIApp", import_module(f"benchmarks.peers.{self.name}").build(where, url, quota))
 
 
@@ -58,7 +58,7 @@ PEERS = {
         Peer("bare", "bare Starlette", "starlette", ("none",)),
         Peer("bare_fastapi", "bare FastAPI", "fastapi", ("none",), "bare_fastapi"),
         Peer("ours", "ours", "asgi-ratelimit-pacer"),
-        Peer("ours_no_headers", "ours, no headers", "asgi-ratelimit-pacer", note="none of them but Retry-After"),
+        Peer("ours_no_headers", "ours, no headers", "asgi-ratelimit-pacer", note="no headers but Retry-After"),
         Peer("ours_fastapi", "ours on FastAPI", "asgi-ratelimit-pacer", BOTH, "bare_fastapi"),
         Peer("plain", "plain EVALSHA", "redis", ("redis",), note="no headers; the caller's clock"),
         Peer("asgi_ratelimit_peer", "asgi-ratelimit", "asgi-ratelimit", note="no headers but Retry-After"),
@@ -75,11 +75,13 @@ PEERS = {
             "fastapi-redis-sdk",
             ("redis",),
             "bare_fastapi",
-            "no memory store; asks for Redis 7.4; refuses when its pool has no connection left",
+            "no memory store; needs Redis 7.4; refuses when its pool has no connection left",
         ),
-        Peer("limits", "limits", "limits", note="no middleware of its own; no headers, which take a second query"),
+        Peer(
+            "limits", "limits", "limits", note="no middleware of its own; no headers, because they need a second query"
+        ),
         Peer("pyrate_limiter", "pyrate-limiter", "pyrate-limiter", note="no middleware of its own; no headers"),
-        Peer("slowapi", "slowapi", "slowapi", note="blocks the event loop while it talks to Redis"),
+        Peer("slowapi", "slowapi", "slowapi", note="blocks the event loop while it waits for Redis"),
         Peer(
             "throttled",
             "throttled-py",
@@ -92,7 +94,7 @@ PEERS = {
 """All of them, by name, in the order of the tables."""
 
 OURS = {"bare": "ours", "bare_fastapi": "ours_fastapi"}
-"""What a peer is compared with, by the bare app that it stands on."""
+"""What a peer is compared with, by its bare app."""
 NOT_OTHERS = {*OURS.values(), "ours_no_headers", "plain"}
 
 
@@ -114,7 +116,7 @@ class Subject:
 
     @property
     def base(self) -> str:
-        """The name of the bare app that it stands on."""
+        """The name of its bare app."""
         return self.peer.base
 
     @property
@@ -124,7 +126,7 @@ class Subject:
 
     @property
     def is_of_others(self) -> bool:
-        """Whether it is somebody else's limiter, and not ours, a bare app or the yardstick."""
+        """Whether it is a limiter of another project, and not ours, a bare app or plain EVALSHA."""
         return self.where != "none" and self.peer.name not in NOT_OTHERS
 
 

@@ -1,6 +1,6 @@
-"""Runs the example app on a real server, asks it more than its limits allow, and shows every answer.
+"""Runs the example app on a real server, sends it more requests than its limits allow, and prints every answer.
 
-``scripts/demo`` runs one process with its buckets in memory; ``scripts/demo --redis`` two that share a Redis.
+``scripts/demo`` runs one process with its buckets in memory. ``scripts/demo --redis`` runs two that share a Redis.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tests.support.server import Uvicorn
 
 APP = "examples.demo_app:app"
 BURST, RATE = 5, 1.0
-"""The default limit of the example: units, and units a second."""
+"""The default limit of the example: its burst in units, and its rate in units per second."""
 WORKERS = 2
-ENOUGH = 50
-"""Requests after which a limit should have shown, even on a slow machine."""
+MAX_REQUESTS = 50
+"""The number of requests after which a limit must have refused one, even on a slow machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Client:
 
     @property
     def worker(self) -> str:
-        """The process at the other end; asked for on a path without a limit."""
+        """The process at the other end, from a path without a limit."""
         return self.http.get("/health").headers["x-worker"]
 
 
 class Timeline:
-    """Prints answers as they come, and keeps what should have been seen and was not."""
+    """Prints answers as they arrive, and records each expected fact that was not seen."""
 
     def __init__(self) -> None:
         self.missing: list[str] = []
@@ -52,31 +52,31 @@ class Timeline:
         self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def title(self, text: str) -> None:
-        """Begin a part of the show."""
+        """Print the title of the next part."""
         say(f"\n{text}")
 
-    def check(self, claim: str, holds: bool) -> None:
-        """State what was to be seen here, and whether it was."""
-        say(f"  {'->' if holds else '!! NOT SEEN:'} {claim}")
+    def check(self, fact: str, holds: bool) -> None:
+        """Print a fact that should be seen here, and whether it was."""
+        say(f"  {'->' if holds else '!! NOT SEEN:'} {fact}")
         if not holds:
-            self.missing.append(claim)
+            self.missing.append(fact)
 
-    def ask(self, client: Client, call: str) -> httpx.Response:
-        """Send a request such as ``"GET /"``, and print the answer as one line."""
+    def send(self, client: Client, call: str) -> httpx.Response:
+        """Send a request such as ``"GET /"``, and print the answer on one line."""
         answer = client.http.request(*call.split())
-        say(self._line(client, call, answer))
+        say(self._row(client, call, answer))
         return answer
 
-    def ask_until_refused(self, clients: Sequence[Client], call: str) -> list[httpx.Response]:
-        """Send the same request, the clients in turn, until one is refused."""
+    def send_until_refused(self, clients: Sequence[Client], call: str) -> list[httpx.Response]:
+        """Send the same request from each client in rotation, until one is refused."""
         answers: list[httpx.Response] = []
-        for client in islice(cycle(clients), ENOUGH):
-            answers.append(self.ask(client, call))
+        for client in islice(cycle(clients), MAX_REQUESTS):
+            answers.append(self.send(client, call))
             if answers[-1].is_error:
                 break
         return answers
 
-    def _line(self, client: Client, call: str, answer: httpx.Response) -> str:
+    def _row(self, client: Client, call: str, answer: httpx.Response) -> str:
         headers = answer.headers
         status = f"{answer.status_code} {answer.reason_phrase}"
         parts = (
@@ -95,8 +95,8 @@ class Timeline:
 
 
 def main() -> int:
-    """Run the demo; the exit code is 0 only if all was seen that should be."""
-    parser = argparse.ArgumentParser(prog="scripts/demo", description="Shows an example app's limits at work.")
+    """Run the demo; the exit code is 0 only if every expected fact was seen."""
+    parser = argparse.ArgumentParser(prog="scripts/demo", description="Runs an example app and shows its limits.")
     parser.add_argument("--redis", action="store_true", help="two workers that share their limits through Redis")
     with_redis = parser.parse_args().redis
     signal.signal(signal.SIGTERM, leave)
@@ -104,17 +104,17 @@ def main() -> int:
     try:
         return verdict(run_on_redis() if with_redis else run_in_memory())
     except KeyboardInterrupt:
-        say("\nInterrupted; everything that was started is stopped.")
+        say("\nInterrupted; the servers are stopped.")
         return 130
 
 
 def leave(number: int, frame: FrameType | None) -> None:
-    """End in good order, so that no server stays behind."""
+    """Exit by an exception, so that the servers are stopped."""
     sys.exit(128 + number)
 
 
 def verdict(timeline: Timeline) -> int:
-    """Say how it went, in one line."""
+    """Print the result on one line, and return the exit code."""
     if timeline.missing:
         say(f"\nFAILED: not seen: {'; '.join(timeline.missing)}.")
         return 1
@@ -151,66 +151,66 @@ def run_on_redis() -> Timeline:
 
 
 def show_default_limit(timeline: Timeline, client: Client) -> httpx.Response:
-    """The default limit, of which the last answer is the refusal."""
-    timeline.title(f"A client may send {BURST} requests at once, and then one each second:")
-    answers = timeline.ask_until_refused([client], "GET /")
+    """Show the default limit; returns the refusal."""
+    timeline.title(f"A client may send {BURST} requests at once, and then one per second:")
+    answers = timeline.send_until_refused([client], "GET /")
     timeline.check(f"{BURST} passed, and then one was refused", len(answers) > BURST and is_refusal(answers[-1]))
     return answers[-1]
 
 
 def show_own_bucket(timeline: Timeline, client: Client) -> None:
-    """One client's refusal is nothing to another."""
+    """Show that the refusal of one client does not affect another."""
     timeline.title("Another client has a bucket of its own:")
-    timeline.check("it passed", timeline.ask(client, "GET /").is_success)
+    timeline.check("it passed", timeline.send(client, "GET /").is_success)
 
 
 def show_rule(timeline: Timeline, client: Client) -> None:
-    """A rule for one route, on top of the default limit."""
-    timeline.title("A rule allows 3 logins a minute, on top of that:")
-    answers = timeline.ask_until_refused([client], "POST /login")
+    """Show a rule for one route, in addition to the default limit."""
+    timeline.title("A rule also allows only 3 logins per minute:")
+    answers = timeline.send_until_refused([client], "POST /login")
     timeline.check("3 passed, and the fourth was refused", len(answers) == 4 and is_refusal(answers[-1]))
 
 
 def show_exemption(timeline: Timeline, client: Client) -> None:
-    """A route without a limit."""
-    timeline.title("A path may be without any limit:")
-    answers = [timeline.ask(client, "GET /health") for _ in range(3)]
+    """Show a route without a limit."""
+    timeline.title("A rule may exempt a path:")
+    answers = [timeline.send(client, "GET /health") for _ in range(3)]
     free = all(answer.is_success and "ratelimit" not in answer.headers for answer in answers)
-    timeline.check("all passed, with no word about limits", free)
+    timeline.check("all passed, without rate-limit headers", free)
 
 
 def show_refusal(timeline: Timeline, refusal: httpx.Response) -> None:
-    """The body of a refusal."""
-    timeline.title("A refusal says why, for programs to read:")
+    """Show the body of a refusal."""
+    timeline.title("The body of a refusal is machine-readable:")
     say(f"  {refusal.headers['content-type']}")
     say(f"  {refusal.text}")
-    timeline.check("it is a problem of the type quota-exceeded", "#quota-exceeded" in refusal.text)
+    timeline.check("its problem type is quota-exceeded", "#quota-exceeded" in refusal.text)
 
 
 def show_return(timeline: Timeline, client: Client, refusal: httpx.Response) -> None:
-    """After the time that the refusal names, the client passes."""
+    """Show that the client passes after the refusal's Retry-After."""
     seconds = int(refusal.headers.get("retry-after", 1))
     timeline.title(f"After the {seconds} s of Retry-After:")
     time.sleep(seconds)
-    timeline.check("the refused client passed again", timeline.ask(client, "GET /").is_success)
+    timeline.check("the refused client passed again", timeline.send(client, "GET /").is_success)
 
 
 def show_shared_limit(timeline: Timeline, clients: Sequence[Client]) -> httpx.Response:
-    """One client's requests reach both workers, and are counted together."""
+    """Show that requests of one client to both workers are counted together."""
     timeline.title(f"One client may send {BURST} requests at once, whichever worker answers:")
     began = time.monotonic()
-    answers = timeline.ask_until_refused(clients, "GET /")
+    answers = timeline.send_until_refused(clients, "GET /")
     other = clients[len(answers) % len(clients)]
-    answers += timeline.ask_until_refused([other], "GET /")
+    answers += timeline.send_until_refused([other], "GET /")
     most = BURST + RATE * (time.monotonic() - began)
     passed = [answer for answer in answers if answer.is_success]
-    timeline.check("both let requests pass", len({answer.headers["x-worker"] for answer in passed}) == WORKERS)
-    timeline.check(f"together they let {len(passed)} pass, and then both refused", BURST <= len(passed) <= most)
+    timeline.check("both workers admitted requests", len({answer.headers["x-worker"] for answer in passed}) == WORKERS)
+    timeline.check(f"together they admitted {len(passed)}, and then both refused", BURST <= len(passed) <= most)
     return answers[-1]
 
 
 def is_refusal(answer: httpx.Response) -> bool:
-    """Whether this is a 429 that says when to come back."""
+    """Whether an answer is a 429 with ``Retry-After``."""
     return answer.status_code == 429 and "retry-after" in answer.headers
 
 
@@ -218,7 +218,7 @@ def is_refusal(answer: httpx.Response) -> bool:
 def connect(server: Uvicorn, address: str) -> Iterator[Client]:
     """A client at a loopback address.
 
-    Where the system has no such address, the client is one behind a proxy: uvicorn believes those on its own machine.
+    If the system has no such address, a header names it instead: uvicorn trusts proxies on its own machine.
     """
     there = has_address(address)
     transport = httpx.HTTPTransport(local_address=address if there else None)
@@ -228,7 +228,7 @@ def connect(server: Uvicorn, address: str) -> Iterator[Client]:
 
 
 def has_address(address: str) -> bool:
-    """Whether connections can be made from this address: all of 127.0.0.0/8 on Linux, one of them elsewhere."""
+    """Whether this machine can connect from an address: Linux has all of 127.0.0.0/8, others only one."""
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))
@@ -238,7 +238,7 @@ def has_address(address: str) -> bool:
 
 
 def one_client_for_each_worker(server: Uvicorn, stack: ExitStack) -> list[Client]:
-    """Connections of one address, one to each worker: they share out connections as these come."""
+    """Connections from one address, one to each worker; the system distributes new connections among them."""
     clients: dict[str, Client] = {}
     deadline = time.monotonic() + 20
     while len(clients) < WORKERS:
@@ -251,7 +251,7 @@ def one_client_for_each_worker(server: Uvicorn, stack: ExitStack) -> list[Client
 
 
 def say(text: str) -> None:
-    """Print at once, into a pipe as well."""
+    """Print and flush, so that redirected output arrives at once as well."""
     print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The Starlette example, with the process that answered named on every answer: what the demo talks to."""
+"""The Starlette example with a header on every answer that names the process: the app that the demo runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORKER = (b"x-worker", b"%d" % os.getpid())
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """Pass everything on, and add a header to the answers."""
+    """Call the example, and add the header to its answers."""
 
     async def named(message: Message) -> None:
         if message["type"] == "http.response.start":

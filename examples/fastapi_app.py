@@ -1,6 +1,6 @@
 """A FastAPI app with limits: ``uvicorn fastapi_app:app`` in this folder.
 
-The buckets are where ``RATELIMIT_STORE`` says: ``memory://`` by default, or for example ``redis://localhost``.
+``RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ async def home() -> str:
 
 @app.post("/login", dependencies=[Depends(RateLimit("3/minute", name="login"))], responses=limited_responses())
 async def login() -> str:
-    """What guessers of passwords would call: a tighter limit on top."""
+    """A page that attackers try passwords on: a tighter limit in addition."""
     return "welcome"
 
 
 @app.get("/health")
 async def health() -> str:
-    """What a load balancer calls: no limit."""
+    """The health check of a load balancer: no limit."""
     return "fine"
 
 
 @api.get("/reports/{number}")
 async def report(number: int) -> str:
-    """A page of the included router: an own limit for each API key on top."""
+    """A page of the included router: an additional limit for each API key."""
     return f"report {number}"
 
 

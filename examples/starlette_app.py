@@ -1,6 +1,6 @@
 """A Starlette app with limits: ``uvicorn starlette_app:app`` in this folder.
 
-The buckets are where ``RATELIMIT_STORE`` says: ``memory://`` by default, or for example ``redis://localhost``.
+``RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ async def home(request: Request) -> PlainTextResponse:
 
 
 async def login(request: Request) -> PlainTextResponse:
-    """What guessers of passwords would call: a tighter limit on top."""
+    """A page that attackers try passwords on: a tighter limit in addition."""
     return PlainTextResponse("welcome\n")
 
 
 async def health(request: Request) -> PlainTextResponse:
-    """What a load balancer calls: no limit."""
+    """The health check of a load balancer: no limit."""
     return PlainTextResponse("fine\n")
 
 
 async def report(request: Request) -> PlainTextResponse:
-    """A page of the mounted app: an own limit for each API key on top."""
+    """A page of the mounted app: an additional limit for each API key."""
     return PlainTextResponse(f"report {request.path_params['number']}\n")
 
 

@@ -1,7 +1,7 @@
 """The fixed window: at most ``limit`` units in each window, and windows aligned to the epoch.
 
 The core is ``(window, count)``: the last window that anything was booked in, which may lie ahead, and its units.
-Windows between now and that one count as full, but for their holes ``(window, units)``.
+Windows between now and that one count as full, but for their gaps ``(window, units)``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import FixedWindow
-from .state import State, era_of, units_in, with_units
+from .state import NEVER, Outlook, State, Taken, generation_of, units_in_gap, with_gap_units
 
 
 def index(quota: FixedWindow, now: float) -> float:
@@ -19,65 +19,50 @@ def index(quota: FixedWindow, now: float) -> float:
 
 def fresh(now: float) -> State:
     """The state of a bucket that was never used."""
-    return ((0.0, 0.0), now, era_of(now), (), ())
+    return ((0.0, 0.0), now, generation_of(now), (), ())
 
 
-def healed(quota: FixedWindow, state: State, now: float) -> State:
+def rebased(quota: FixedWindow, state: State, now: float) -> State:
     """The state as if it had been last changed now: all windows are moved back by whole ones."""
-    (window, count), last, _, holes, ids = state
+    (window, count), last, _, gaps, ids = state
     back = index(quota, last) - index(quota, now)
-    return ((window - back, count), now, era_of(now), tuple([(at - back, units) for at, units in holes]), ids)
+    return ((window - back, count), now, generation_of(now), tuple([(at - back, units) for at, units in gaps]), ids)
 
 
-def wait(quota: FixedWindow, state: State, now: float, cost: float, soonest: float = 0.0) -> float:
-    """The least whole number w of microseconds from ``soonest`` on, such that ``cost`` conforms at ``now + w``."""
+def take(
+    quota: FixedWindow, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+) -> Taken:
+    """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away."""
+    wait_us = wait(quota, state, now, cost, min_wait_us)
+    if wait_us > max_wait_us or wait_us == NEVER:
+        return None, wait_us, outlook(quota, state, now)
+    after = book(quota, state, now, cost, wait_us)
+    return after, wait_us, outlook(quota, after, now)
+
+
+def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us: float = 0.0) -> float:
+    """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
-        return math.inf
-    (window, count), _, _, holes, _ = state
-    first = index(quota, now + soonest)
+        return NEVER
+    (window, count), _, _, gaps, _ = state
+    first = index(quota, now + min_wait_us)
     found: float = max(first, window)
     if found == window and count + cost > quota.limit:
         found += 1.0
-    for at, units in holes:
+    for at, units in gaps:
         if first <= at < found and units >= cost:
             found = at
-    return max(soonest, found * quota.period_us - now)
+    return max(min_wait_us, found * quota.period_us - now)
 
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    (window, count), last, era, holes, ids = state
+    (window, count), last, generation, gaps, ids = state
     taken = index(quota, now + wait_us)
     since = now if now > last else last
     if taken < window:
-        return ((window, count), since, era, with_units(holes, taken, -cost, index(quota, now)), ids)
-    return ((taken, count + cost if taken == window else cost), since, era, holes, ids)
-
-
-def take_at_once(
-    quota: FixedWindow, state: State, now: float, cost: float
-) -> tuple[State | None, int, float, float] | None:
-    """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
-
-    This is ``wait``, ``book`` and ``outlook`` where nothing is booked ahead; without a state, there is too little left,
-    and the wait is that of the outlook.
-    """
-    (window, count), last, era, holes, ids = state
-    limit, current = quota.limit, now / quota.period_us // 1.0
-    if holes or last > now or window > current:
-        return None
-    if window < current:
-        count = 0.0
-    if count > limit or cost > limit:
-        return None
-    is_taken = count + cost <= limit
-    if is_taken:
-        count += cost
-    units = (limit - count) // 1.0
-    if units + 1.0 > limit or count + (units + 1.0) <= limit:
-        return None  # ``outlook`` gets it right
-    end = (current + 1.0) * quota.period_us - now
-    return ((current, count), now, era, holes, ids) if is_taken else None, int(units), end, end
+        return ((window, count), since, generation, with_gap_units(gaps, taken, -cost, index(quota, now)), ids)
+    return ((taken, count + cost if taken == window else cost), since, generation, gaps, ids)
 
 
 def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -89,31 +74,31 @@ def give_back(
     quota: FixedWindow, state: State, now: float, since: float, at: float, cost: float, units: float
 ) -> State:
     """The state without the last ``units`` of a ``cost`` that was booked in the window ``at``, unless that is over."""
-    (window, count), last, era, holes, ids = state
+    (window, count), last, generation, gaps, ids = state
     current, base = index(quota, now), max(now, last)
     if at < current or at > window:
         return state
     if at < window:
-        return ((window, count), base, era, with_units(holes, at, units, current), ids)
+        return ((window, count), base, generation, with_gap_units(gaps, at, units, current), ids)
     count = max(count - units, 0.0)
     while count == 0.0 and window > current:
         window -= 1.0
-        count = quota.limit - units_in(holes, window)
-        holes = tuple([hole for hole in holes if hole[0] < window])
-    return ((window, count), base, era, holes, ids)
+        count = quota.limit - units_in_gap(gaps, window)
+        gaps = tuple([gap for gap in gaps if gap[0] < window])
+    return ((window, count), base, generation, gaps, ids)
 
 
-def owe(quota: FixedWindow, state: State, now: float, units: float) -> State:
+def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:
     """The state with ``units`` more at the end, filling as many windows as that takes."""
-    (window, count), last, era, holes, ids = state
+    (window, count), last, generation, gaps, ids = state
     current = index(quota, now)
     if window < current:
         window, count = current, 0.0
     over = units - max(quota.limit - count, 0.0)
     if over <= 0.0:
-        return ((window, count + units), max(now, last), era, holes, ids)
+        return ((window, count + units), max(now, last), generation, gaps, ids)
     more = float(math.ceil(over / quota.limit))
-    return ((window + more, over - (more - 1.0) * quota.limit), max(now, last), era, holes, ids)
+    return ((window + more, over - (more - 1.0) * quota.limit), max(now, last), generation, gaps, ids)
 
 
 def reset_us(quota: FixedWindow, state: State, now: float) -> float:
@@ -123,39 +108,39 @@ def reset_us(quota: FixedWindow, state: State, now: float) -> float:
     return over - now if window >= index(quota, now) else 0.0
 
 
-def left(quota: FixedWindow, state: State, now: float) -> float:
+def most_at_once(quota: FixedWindow, state: State, now: float) -> float:
     """The most whole units that could be taken at once."""
-    (window, count), _, _, holes, _ = state
+    (window, count), _, _, gaps, _ = state
     current = index(quota, now)
     if current < window:
-        return float(math.floor(units_in(holes, current)))
+        return float(math.floor(units_in_gap(gaps, current)))
     return float(math.floor(max(quota.limit - count, 0.0) if current == window else quota.limit))
 
 
-def outlook(quota: FixedWindow, state: State, now: float) -> tuple[float, float, float]:
+def outlook(quota: FixedWindow, state: State, now: float) -> Outlook:
     """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
-    units = left(quota, state, now)
+    units = most_at_once(quota, state, now)
     more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
     return units, more_us, reset_us(quota, state, now)
 
 
-def waiting(quota: FixedWindow, state: State, now: float) -> float:
-    """The units that are booked for later: those of all windows to come, without their holes."""
-    (window, count), _, _, holes, _ = state
+def booked_ahead(quota: FixedWindow, state: State, now: float) -> float:
+    """The units that are booked for later: those of all windows to come, without their gaps."""
+    (window, count), _, _, gaps, _ = state
     current = index(quota, now)
     if window <= current:
         return 0.0
     booked: float = count + (window - current - 1.0) * quota.limit
-    return booked - sum([units for at, units in holes if at > current])
+    return booked - sum([units for at, units in gaps if at > current])
 
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    (window, count), last, era, _, _ = state
-    return ((window, count / replicas), last, era, (), ())
+    (window, count), last, generation, _, _ = state
+    return ((window, count / replicas), last, generation, (), ())
 
 
-def booked(quota: FixedWindow, state: State, now: float) -> float:
+def used(quota: FixedWindow, state: State, now: float) -> float:
     """The units of the current window and of those ahead; those before the last one count as full."""
     (window, count), current = state[0], index(quota, now)
     free = sum([units for at, units in state[3] if at >= current])

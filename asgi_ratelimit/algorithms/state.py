@@ -1,37 +1,49 @@
-"""The shape of a bucket's state, and what the algorithms have in common."""
+"""The shape of a bucket's state, and the gaps in it that all algorithms share."""
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
-Hole: TypeAlias = tuple[float, float]
-Holes: TypeAlias = tuple[Hole, ...]
+Gap: TypeAlias = tuple[float, float]
+Gaps: TypeAlias = tuple[Gap, ...]
 Ids: TypeAlias = tuple[float, ...]
-State: TypeAlias = tuple[Any, float, float, Holes, Ids]
+State: TypeAlias = tuple[Any, float, int, Gaps, Ids]
+
+Outlook: TypeAlias = tuple[float, float, float]
+"""The whole units that can be taken now, and the microseconds until one more can be, and until all can be."""
+
+Taken: TypeAlias = tuple["State | None", float, Outlook]
+"""The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
+
+Grant: TypeAlias = tuple[State, Outlook, float]
+"""What follows when one charge is allowed without a wait: the state before, the outlook after, and the time."""
 
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
 
-MAX_HOLES = 64
-"""How many pieces of a queue that were given back are remembered, so that a state stays small."""
+MAX_GAPS = 64
+"""The most gaps that a state holds."""
+
+NEVER = math.inf
 
 
-def era_of(now: float) -> float:
-    """The era of a state that is made now: the low 16 bits of the time, for want of chance."""
-    return now % 65536.0
+def generation_of(now: float) -> int:
+    """The generation of a state that is made now: the low 16 bits of the time."""
+    return int(now % 65536.0)
 
 
-def units_in(holes: Holes, index: float) -> float:
-    """The units of a window's hole: what was given back of window or part ``index``."""
-    for at, units in holes:
+def units_in_gap(gaps: Gaps, index: float) -> float:
+    """The units that were given back of window or part ``index``."""
+    for at, units in gaps:
         if at == index:
             return units
     return 0.0
 
 
-def with_units(holes: Holes, index: float, units: float, first: float) -> Holes:
-    """The holes with ``units`` more (or less) in that of ``index``; those before ``first`` are over and dropped."""
-    kept = [(at, had + units if at == index else had) for at, had in holes if at >= first]
-    if all(at != index for at, _ in kept) and len(kept) < MAX_HOLES:
-        kept.append((index, units))
-    return tuple(sorted((at, left) for at, left in kept if left > 0.0))
+def with_gap_units(gaps: Gaps, index: float, units: float, first: float) -> Gaps:
+    """The gaps with ``units`` more (or less) at ``index``; gaps before ``first`` are over and are dropped."""
+    current = [(at, size + units if at == index else size) for at, size in gaps if at >= first]
+    if all(at != index for at, _ in current) and len(current) < MAX_GAPS:
+        current.append((index, units))
+    return tuple(sorted((at, size) for at, size in current if size > 0.0))

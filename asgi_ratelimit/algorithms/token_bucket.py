@@ -1,13 +1,13 @@
 """The token bucket: a leaky bucket as a meter.
 
-The core is the level as it was left at the time ``last``, scaled by the period, so that a cost of 1 is ``period_us``
-and the drain is ``limit`` for each microsecond: no rounding of intervals is needed, at no rate.
+The core of the state is the level as it was at the time ``last``, scaled by the period: a cost of 1 is ``period_us``,
+and the bucket drains by ``limit`` for each microsecond. No interval has to be rounded, at any rate.
 
-Think of the level as a tape that runs towards 0 as time goes by, at the full rate. Every unit that was admitted lies
-on its own piece of the tape, not before its time, and ends at most ``cap`` behind it. So the units of any interval of
-length T lie on ``T * limit + cap`` of tape, and are at most ``T * limit / period + burst``: that is the promise. A
-unit that is given back leaves a hole ``(start, size)``, in levels as of ``last``, and whoever fits into it on the same
-terms may have it. A hole at the end of the tape is cut off.
+The level is also the length of a queue that runs off at the full rate. Each admitted unit has its own piece of the
+queue, which runs off no earlier than the unit's slot, and at most ``burst_level`` after it. The units of any interval
+of length T therefore lie on ``T * limit + burst_level`` of the queue, and are at most ``T * limit / period + burst``:
+that is the promise. Units that are given back leave a gap ``(start, size)`` in the queue, in levels as of ``last``.
+The next charge that fits takes it. A gap at the end of the queue is cut off.
 """
 
 from __future__ import annotations
@@ -15,177 +15,244 @@ from __future__ import annotations
 import math
 
 from ..quotas import TokenBucket
-from .state import MAX_HOLES, NEVER_US, Hole, Holes, State, era_of
-
-
-def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
-    """The level after ``elapsed`` microseconds: what is above the line drains at the full rate, the rest slowly."""
-    if elapsed <= 0.0:
-        return level
-    if level <= quota.line or quota.slow == quota.limit:
-        left = level - elapsed * quota.slow
-        return left if left > 0.0 else 0.0
-    above = (level - quota.line) / quota.limit
-    if elapsed <= above:
-        return max(level - elapsed * quota.limit, quota.line)
-    return max(quota.line - (elapsed - above) * quota.slow, 0.0)
-
-
-def drain_time(quota: TokenBucket, level: float, target: float) -> float:
-    """Microseconds, rounded up, until the level is down to ``target``."""
-    if level <= target:
-        return 0.0
-    if target >= quota.line or quota.slow == quota.limit:
-        return float(math.ceil((level - target) / quota.limit))
-    fast = max(level - quota.line, 0.0) / quota.limit
-    return float(math.ceil(fast + (min(level, quota.line) - target) / quota.slow))
+from .state import MAX_GAPS, NEVER, NEVER_US, Gap, Gaps, Outlook, State, Taken, generation_of
 
 
 def fresh(now: float) -> State:
     """The state of a bucket that was never used."""
-    return (0.0, now, era_of(now), (), ())
+    return (0.0, now, int(now % 65536.0), (), ())
 
 
-def healed(quota: TokenBucket, state: State, now: float) -> State:
-    """The state as if it had been last changed now."""
-    return (state[0], now, era_of(now), state[3], state[4])
+def rebased(quota: TokenBucket, state: State, now: float) -> State:
+    """The state as if it had last changed now."""
+    return (state[0], now, generation_of(now), state[3], state[4])
 
 
-def wait(quota: TokenBucket, state: State, now: float, cost: float, soonest: float = 0.0) -> float:
-    """The least whole number w of microseconds from ``soonest`` on, such that ``cost`` conforms at ``now + w``.
+def take(
+    quota: TokenBucket, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+) -> Taken:
+    """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away.
 
-    At the end of the tape that is when the level leaves room for the cost, whatever was rounded.
+    The slot is the first gap that the cost fits into, or else the end of the queue. Until its slot, a booked bucket is
+    held so full that it drains back to the right level at that moment. A cost above the burst never conforms when rate
+    limiting; when pacing it waits for an empty bucket.
     """
-    level, last, _, holes, _ = state
-    target = quota.cap - cost * quota.period_us
-    if target < 0.0:
+    level, last, generation, gaps, ids = state
+    limit, scaled = quota.limit, cost * quota.period_us
+    target, wait_us, elapsed = quota.burst_level - scaled, min_wait_us, now - last
+    is_simple = elapsed >= 0.0 and quota.slow_rate == limit and not gaps
+    left = level - elapsed * limit if is_simple and not min_wait_us else drained(quota, level, elapsed + min_wait_us)
+    if left < 0.0:
+        left = 0.0
+    if cost > quota.burst:
+        if max_wait_us <= 0.0:
+            return None, NEVER, outlook(quota, state, now)
         target = 0.0
-    found = soonest
-    if drained(quota, level, now + soonest - last) > target:
-        found = _end_wait(quota, level, now - last, target, soonest)
-    for hole in holes:
-        found = min(found, _hole_wait(quota, hole, now - last, cost, soonest))
+    if is_simple and left <= target and not min_wait_us:
+        left += scaled
+        return (left, now, generation, (), ids), 0.0, _simple_outlook(quota, left)
+    if left > target:
+        wait_us = drain_wait(quota, level, elapsed, target)
+    if gaps:
+        wait_us = _earliest_gap(quota, gaps, elapsed, cost, wait_us, min_wait_us)
+    if wait_us > max_wait_us or wait_us == NEVER:
+        return None, wait_us, outlook(quota, state, now)
+    if wait_us > 0.0:
+        left = drained(quota, level, elapsed + wait_us)
+    since = now if elapsed > 0.0 else last
+    ahead = now + wait_us - since
+    if gaps:
+        after = _booked_in_gap(quota, state, now, cost, wait_us)
+        if after is not None:
+            return after, wait_us, outlook(quota, after, now)
+        gaps = _gaps_after(quota, gaps, since - last)
+    left += scaled
+    after = (left + ahead * limit if ahead > 0.0 else left, since, generation, gaps, ids)
+    return after, wait_us, outlook(quota, after, now)
+
+
+def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
+    """The level after ``elapsed`` microseconds: above ``burst_floor`` it drains at the full rate, below it slowly."""
+    if elapsed <= 0.0:
+        return level
+    if level <= quota.burst_floor or quota.slow_rate == quota.limit:
+        left = level - elapsed * quota.slow_rate
+        return left if left > 0.0 else 0.0
+    above = (level - quota.burst_floor) / quota.limit
+    if elapsed <= above:
+        return max(level - elapsed * quota.limit, quota.burst_floor)
+    return max(quota.burst_floor - (elapsed - above) * quota.slow_rate, 0.0)
+
+
+def drain_time(quota: TokenBucket, level: float, target: float) -> float:
+    """Microseconds, rounded up, until the level is down to ``target``, but for what rounding may add or take away."""
+    if level <= target:
+        return 0.0
+    if target >= quota.burst_floor or quota.slow_rate == quota.limit:
+        return -((target - level) / quota.limit // 1.0)
+    fast = max(level - quota.burst_floor, 0.0) / quota.limit
+    return float(math.ceil(fast + (min(level, quota.burst_floor) - target) / quota.slow_rate))
+
+
+def drain_wait(quota: TokenBucket, level: float, elapsed: float, target: float) -> float:
+    """The least whole number of microseconds from now on after which the level is down to ``target``, exactly."""
+    wait_us = drain_time(quota, level, target) - elapsed
+    if wait_us >= NEVER_US:
+        return NEVER
+    while drained(quota, level, elapsed + wait_us) > target:
+        wait_us += 1.0
+    while wait_us > 0.0 and drained(quota, level, elapsed + (wait_us - 1.0)) <= target:
+        wait_us -= 1.0
+    return wait_us
+
+
+def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
+    """The whole units that could be taken now one by one, and the microseconds until one more, and until all.
+
+    One more is counted at the end of the queue: where units were given back, it may come even sooner.
+    """
+    level, last, _, gaps, _ = state
+    elapsed = now - last
+    left = drained(quota, level, elapsed)
+    units = units_at(quota, left)
+    enough, more_us = quota.burst_level - (units + 1.0) * quota.period_us, 0.0
+    if enough >= 0.0:
+        more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
+    if gaps:
+        units += sum(_units_in_gaps(quota, gaps, elapsed))
+    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
+
+
+def _simple_outlook(quota: TokenBucket, level: float) -> Outlook:
+    """``outlook`` of a bucket with this level now, without gaps, that drains at one rate."""
+    limit, period_us, burst_level = quota.limit, quota.period_us, quota.burst_level
+    units = (burst_level - level) / period_us // 1.0
+    if level > burst_level - units * period_us:
+        units -= 1.0
+    if units < 0.0:
+        units = 0.0
+    enough, more_us = burst_level - (units + 1.0) * period_us, 0.0
+    if enough >= 0.0:
+        more_us = -((enough - level) / limit // 1.0)
+        if not level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
+            more_us = min(drain_wait(quota, level, 0.0, enough), NEVER_US)
+    return units, more_us, -(-level / limit // 1.0)
+
+
+def units_at(quota: TokenBucket, level: float) -> float:
+    """The whole units that fit above a level, on the terms of ``take``, whatever the division rounds."""
+    units = (quota.burst_level - level) / quota.period_us // 1.0
+    if level > quota.burst_level - units * quota.period_us:
+        units -= 1.0
+    return units if units > 0.0 else 0.0
+
+
+def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
+    """The most whole units that one take could have now: those at the end of the queue, or in the largest gap."""
+    level, last, _, gaps, _ = state
+    units = units_at(quota, drained(quota, level, now - last))
+    return max([units, *_units_in_gaps(quota, gaps, now - last)]) if gaps else units
+
+
+def _units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
+    """The whole units that fit into each gap now, on the terms of ``take``."""
+    found = []
+    for gap in gaps:
+        start, size = _gap_at(quota, gap, elapsed)
+        units = max(min(size, quota.burst_level - start), 0.0) / quota.period_us // 1.0
+        if units > 0.0 and not _fits(quota, gap, elapsed, units):
+            units -= 1.0
+        found.append(units if elapsed >= 0.0 else 0.0)
     return found
 
 
-def _end_wait(quota: TokenBucket, level: float, elapsed: float, target: float, soonest: float) -> float:
-    found = drain_time(quota, level, target) - elapsed
-    if found >= NEVER_US:
-        return math.inf
-    while drained(quota, level, elapsed + found) > target:
-        found += 1.0
-    while found > soonest and drained(quota, level, elapsed + (found - 1.0)) <= target:
+def _earliest_gap(
+    quota: TokenBucket, gaps: Gaps, elapsed: float, cost: float, end_wait_us: float, min_wait_us: float
+) -> float:
+    """The least wait at which ``cost`` conforms in a gap, if that is earlier than the end of the queue.
+
+    Gaps are in order, so the first one that fits is open first.
+    """
+    earliest, scaled = max(elapsed + min_wait_us, 0.0), cost * quota.period_us
+    for gap in gaps:
+        if scaled <= gap[1]:
+            wait_us = _gap_wait(quota, gap, earliest, cost) - elapsed
+            if wait_us < NEVER:
+                return min(wait_us, end_wait_us)
+    return end_wait_us
+
+
+def _gap_wait(quota: TokenBucket, gap: Gap, earliest: float, cost: float) -> float:
+    """The least time since ``last``, from ``earliest`` on, at which ``cost`` conforms inside a gap."""
+    found = max(earliest, float(math.ceil((gap[0] + cost * quota.period_us - quota.burst_level) / quota.limit)))
+    if not _fits(quota, gap, found, cost):
+        found += 1.0  # the division may have rounded down
+        if not _fits(quota, gap, found, cost):
+            return NEVER
+    while found > earliest and _fits(quota, gap, found - 1.0, cost):
         found -= 1.0
     return found
 
 
-def _hole_wait(quota: TokenBucket, hole: Hole, elapsed: float, cost: float, soonest: float) -> float:
-    """The least w from ``soonest`` on such that ``cost`` conforms inside a hole, ``elapsed + w`` after ``last``."""
-    earliest = max(elapsed + soonest, 0.0)
-    found = max(earliest, float(math.ceil((hole[0] + cost * quota.period_us - quota.cap) / quota.limit)))
-    if not _fits(quota, hole, found, cost):
-        found += 1.0  # whatever was rounded
-        if not _fits(quota, hole, found, cost):
-            return math.inf
-    while found > earliest and _fits(quota, hole, found - 1.0, cost):
-        found -= 1.0
-    return found - elapsed
-
-
-def _fits(quota: TokenBucket, hole: Hole, elapsed: float, cost: float) -> bool:
-    """Whether ``cost`` conforms inside a hole, ``elapsed`` microseconds after ``last``."""
-    start, size = _run(quota, hole, elapsed)
+def _fits(quota: TokenBucket, gap: Gap, elapsed: float, cost: float) -> bool:
+    """Whether ``cost`` conforms inside a gap, ``elapsed`` microseconds after ``last``."""
+    start, size = _gap_at(quota, gap, elapsed)
     scaled = cost * quota.period_us
-    return elapsed >= 0.0 and scaled <= size and start + scaled <= quota.cap
+    return elapsed >= 0.0 and scaled <= size and start + scaled <= quota.burst_level
 
 
-def _run(quota: TokenBucket, hole: Hole, elapsed: float) -> Hole:
-    """A hole after ``elapsed`` microseconds, at the full rate; what has run out of it is gone."""
-    start, size = hole
+def _gap_at(quota: TokenBucket, gap: Gap, elapsed: float) -> Gap:
+    """A gap after ``elapsed`` microseconds, at the full rate. What has run off is gone."""
+    start, size = gap
     start -= max(elapsed, 0.0) * quota.limit
     return (start, size) if start >= 0.0 else (0.0, size + start)
 
 
-def _holes_after(quota: TokenBucket, holes: Holes, elapsed: float) -> Holes:
-    return tuple([hole for hole in [_run(quota, hole, elapsed) for hole in holes] if hole[1] > 0.0])
+def _gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
+    return tuple([gap for gap in [_gap_at(quota, gap, elapsed) for gap in gaps] if gap[1] > 0.0])
 
 
-def book(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State:
-    """The state after taking ``cost`` at ``now + wait_us``, in the first hole that it fits into, else at the end.
-
-    Until its slot the bucket is held so full that it drains back to the right level at that moment.
-    """
-    level, last, era, holes, ids = state
+def _booked_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State | None:
+    """The state after taking ``cost`` in the first gap that it fits into at its slot; ``None`` where there is none."""
+    level, last, generation, gaps, ids = state
+    start = _start_in_gap(quota, state, now, cost, wait_us)
+    if start is None:
+        return None
     since = now if now > last else last
-    slot = now + wait_us
-    at = _place_in_holes(quota, state, now, cost, wait_us) if holes else None
-    holes = _holes_after(quota, holes, since - last)
-    if at is not None:
-        return (drained(quota, level, since - last), since, era, _filled(holes, at, cost * quota.period_us), ids)
-    level = drained(quota, level, slot - last) + cost * quota.period_us
-    return (level + (slot - since) * quota.limit if slot > since else level, since, era, holes, ids)
+    gaps = _without(_gaps_after(quota, gaps, since - last), start, cost * quota.period_us)
+    return (drained(quota, level, since - last), since, generation, gaps, ids)
 
 
-def _place_in_holes(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float | None:
-    """Where ``cost`` lies in the first hole that it fits into at its slot: the level below it, as of the booking."""
-    _, last, _, holes, _ = state
+def _start_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float | None:
+    """Where ``cost`` starts in the first gap that it fits into at its slot: the level below it, as of the booking."""
+    _, last, _, gaps, _ = state
     slot = now + wait_us
-    for hole in holes:
-        if _fits(quota, hole, slot - last, cost):
-            return _run(quota, hole, slot - last)[0] + (slot - max(now, last)) * quota.limit
+    for gap in gaps:
+        if _fits(quota, gap, slot - last, cost):
+            return _gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
     return None
 
 
-def _filled(holes: Holes, at: float, scaled: float) -> Holes:
-    """The holes without a piece of the tape, which lies in one of them."""
-    left = []
-    for start, size in holes:
-        if start <= at < start + size:
-            pieces = ((start, at - start), (at + scaled, start + size - (at + scaled)))
+def _without(gaps: Gaps, start: float, scaled: float) -> Gaps:
+    """The gaps without a piece that lies in one of them."""
+    left: list[Gap] = []
+    for at, size in gaps:
+        if at <= start < at + size:
+            pieces = ((at, start - at), (start + scaled, at + size - (start + scaled)))
             left.extend([piece for piece in pieces if piece[1] > 0.0])
         else:
-            left.append((start, size))
-    return tuple(left[:MAX_HOLES])
-
-
-def take_at_once(
-    quota: TokenBucket, state: State, now: float, cost: float
-) -> tuple[State | None, int, float, float] | None:
-    """The state after taking ``cost`` now, and its outlook, in one go; ``None`` where it is not as simple as that.
-
-    This is ``wait``, ``book`` and ``outlook`` for what nearly all requests meet: room at the end of the tape; or, with
-    no state, for what nearly all refusals are: no unit is left, and the wait is for the next, so it is that of the
-    outlook.
-    """
-    level, last, era, holes, ids = state
-    if holes or last > now or quota.slow != quota.limit or cost > quota.burst:
-        return None
-    limit, period, cap, elapsed = quota.limit, quota.period_us, quota.cap, now - last
-    left, scaled = level - elapsed * limit, cost * period
-    if left < 0.0:
-        left = 0.0
-    target = cap - scaled
-    if left > target:
-        wait_us = -((target - left) / limit // 1.0)
-        until = elapsed + wait_us
-        if cost == 1.0 and left <= cap and level - until * limit <= target < level - (until - 1.0) * limit:
-            return None, 0, wait_us, -(-left / limit // 1.0)
-        return None
-    left += scaled
-    units = int((cap - left) / period)
-    enough = cap - (units + 1) * period
-    more_us = -((enough - left) / limit // 1.0)
-    if left > cap - units * period or not left - more_us * limit <= enough < left - (more_us - 1.0) * limit:
-        return None  # whatever was rounded, ``outlook`` gets it right
-    return (left, now, era, holes, ids), units, more_us if enough >= 0.0 else 0.0, -(-left / limit // 1.0)
+            left.append((at, size))
+    return tuple(left[:MAX_GAPS])
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
-    """Where on the tape ``book`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
-    at = _place_in_holes(quota, state, now, cost, wait_us)
-    if at is not None:
-        return at
-    level: float = book(quota, state, now, cost, wait_us)[0]
+    """Where in the queue ``take`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
+    start = _start_in_gap(quota, state, now, cost, wait_us) if state[3] else None
+    if start is not None:
+        return start
+    after, _, _ = take(quota, state, now, cost, NEVER, wait_us)
+    assert after is not None
+    level: float = after[0]
     return level - cost * quota.period_us
 
 
@@ -194,40 +261,40 @@ def give_back(
 ) -> State:
     """The state without the last ``units`` of a ``cost`` that was booked at the time ``since``, ``at`` its place.
 
-    What of its tape has run out cannot be given back: it is full again by now. The rest is a hole, or cut off.
+    What has run off cannot be given back: it is available again by now. The rest becomes a gap, or is cut off the end.
     """
-    level, last, era, holes, ids = state
+    level, last, generation, gaps, ids = state
     base = now if now > last else last
-    level, holes = drained(quota, level, base - last), _holes_after(quota, holes, base - last)
-    start, size = _run(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
+    level, gaps = drained(quota, level, base - last), _gaps_after(quota, gaps, base - last)
+    start, size = _gap_at(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
     if size <= 0.0 or start >= level:
-        return (level, base, era, holes, ids)
+        return (level, base, generation, gaps, ids)
     if start + size < level:
-        return (level, base, era, _with_hole(holes, start, size), ids)
+        return (level, base, generation, _with_gap(gaps, start, size), ids)
     level = start
-    while holes and holes[-1][0] + holes[-1][1] >= level:
-        level = min(level, holes[-1][0])
-        holes = holes[:-1]
-    return (level, base, era, holes, ids)
+    while gaps and gaps[-1][0] + gaps[-1][1] >= level:
+        level = min(level, gaps[-1][0])
+        gaps = gaps[:-1]
+    return (level, base, generation, gaps, ids)
 
 
-def _with_hole(holes: Holes, start: float, size: float) -> Holes:
-    """The holes and one more, joined with those that it touches; what is too many is not remembered."""
+def _with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
+    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` the last ones are dropped."""
     end, apart = start + size, []
-    for hole in holes:
-        if hole[0] + hole[1] < start or hole[0] > end:
-            apart.append(hole)
+    for gap in gaps:
+        if gap[0] + gap[1] < start or gap[0] > end:
+            apart.append(gap)
         else:
-            start, size = min(start, hole[0]), size + hole[1]
-    return tuple(sorted([*apart, (start, size)])[:MAX_HOLES])
+            start, size = min(start, gap[0]), size + gap[1]
+    return tuple(sorted([*apart, (start, size)])[:MAX_GAPS])
 
 
-def owe(quota: TokenBucket, state: State, now: float, units: float) -> State:
-    """The state with ``units`` more at the end of the tape, whether they conform or not."""
-    level, last, era, holes, ids = state
+def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
+    """The state with ``units`` more at the end of the queue, whether they conform or not."""
+    level, last, generation, gaps, ids = state
     base = max(now, last)
     level = drained(quota, level, base - last) + units * quota.period_us
-    return (level, base, era, _holes_after(quota, holes, base - last), ids)
+    return (level, base, generation, _gaps_after(quota, gaps, base - last), ids)
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
@@ -236,59 +303,22 @@ def reset_us(quota: TokenBucket, state: State, now: float) -> float:
     return (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
 
 
-def left(quota: TokenBucket, state: State, now: float) -> float:
-    """The whole units that could be taken now, one by one."""
-    level, last, _, holes, _ = state
-    units = _units_at(quota, drained(quota, level, now - last))
-    return units + _units_in_holes(quota, holes, now - last) if holes else units
-
-
-def _units_at(quota: TokenBucket, level: float) -> float:
-    """The whole units that a level leaves room for, on the terms of ``wait``, whatever the division rounds."""
-    units = (quota.cap - level) / quota.period_us // 1.0
-    return max(units if level <= quota.cap - units * quota.period_us else units - 1.0, 0.0)
-
-
-def _units_in_holes(quota: TokenBucket, holes: Holes, elapsed: float) -> float:
-    units = 0.0
-    for start, size in _holes_after(quota, holes, elapsed):
-        units += math.floor(max(min(size, quota.cap - start), 0.0) / quota.period_us)
-    return units
-
-
-def outlook(quota: TokenBucket, state: State, now: float) -> tuple[float, float, float]:
-    """The whole units that could be taken now, and the microseconds until there is one more, and until all are.
-
-    One more at the end of the tape, that is: where something was given back, there may be more even sooner.
-    """
-    level, last, _, holes, _ = state
-    elapsed = now - last
-    left_now = drained(quota, level, elapsed)
-    units, more_us = _units_at(quota, left_now), 0.0
-    enough = quota.cap - (units + 1.0) * quota.period_us
-    if enough >= 0.0:
-        more_us = min(_end_wait(quota, level, elapsed, enough, 0.0), NEVER_US)
-    if holes:
-        units += _units_in_holes(quota, holes, elapsed)
-    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left_now, 0.0)
-
-
-def waiting(quota: TokenBucket, state: State, now: float) -> float:
-    """The units that are booked for later: what of the tape lies above a full burst, without its holes."""
-    level, last, _, holes, _ = state
-    ahead = max(drained(quota, level, now - last) - quota.cap, 0.0)
-    for start, size in _holes_after(quota, holes, now - last):
-        ahead -= max(start + size - max(start, quota.cap), 0.0)
+def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
+    """The units that are booked for later: what lies above a full burst in the queue, without its gaps."""
+    level, last, _, gaps, _ = state
+    ahead = max(drained(quota, level, now - last) - quota.burst_level, 0.0)
+    for start, size in _gaps_after(quota, gaps, now - last):
+        ahead -= max(start + size - max(start, quota.burst_level), 0.0)
     return max(ahead, 0.0) / quota.period_us
 
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    level, last, era, _, _ = state
-    return (level / replicas, last, era, (), ())
+    level, last, generation, _, _ = state
+    return (level / replicas, last, generation, (), ())
 
 
-def booked(quota: TokenBucket, state: State, now: float) -> float:
-    """The units whose tape has not run out yet."""
-    free = sum([size for _, size in _holes_after(quota, state[3], now - state[1])])
+def used(quota: TokenBucket, state: State, now: float) -> float:
+    """The units that have not run off yet."""
+    free = sum([size for _, size in _gaps_after(quota, state[3], now - state[1])])
     return (drained(quota, state[0], now - state[1]) - free) / quota.period_us

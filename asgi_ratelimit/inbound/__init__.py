@@ -1,14 +1,14 @@
-"""Requests that come in: which rules apply, what they are charged, and what a refused one is answered."""
+"""Incoming requests: which rules apply, what a request is charged, and how a refused one is answered."""
 
 from __future__ import annotations
 
 from .answers.header_options import HeaderOptions
-from .answers.refused import RateLimited
 from .dependency import RateLimit, limited_responses
 from .limits import Limits, limits
 from .middleware import RateLimitMiddleware
 from .penalties.blocks import Blocks
 from .penalties.penalty import Penalty
+from .refusals import RateLimited
 from .rules import Rule
 
 __all__ = [

@@ -1,13 +1,13 @@
 """``Depends(RateLimit("5/minute"))``: limits written next to the routes of FastAPI, which is not imported here.
 
-Annotations stand as they are, not as text: FastAPI reads them to see what to pass.
+Annotations are evaluated, not strings: FastAPI reads them to see what to pass.
 """
 
-import sys
-from collections import Counter
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from itertools import count
+from typing import Any, TypeAlias
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -18,24 +18,26 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import draft
 from ..hooks import Hooks
-from ..keys.request_keys import KeyFunction, client_ip
+from ..keys import KeyFunction, client_ip
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
 from ..stores import MemoryStore, Store
-from ..stores.owners import claim
-from .answers.refused import RateLimited
-from .answers.responses import Refusal
-from .gate import Gate
-from .lines import Denied, Line
-from .penalties.penalty import Penalty, checked_penalty
-from .request_limits import SCOPE_KEY, Exchange, exchange_of
-from .rule_table import Defaults, require_agreement
-from .rules import CostFunction, QuotaFunction
+from ..stores.owners import register
+from .answers.responses import LimitUnavailable, Refusal
+from .penalties.penalty import Penalty
+from .plan import Plan
+from .refusals import RateLimited
+from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
+from .rule_table import Defaults
+from .rules import CompiledRule, CostFunction, QuotaFunction, constant_quotas, require_agreement
 from .startup.checks import warn_of_costs
-from .terms import Terms
+from .startup.routes import place_text, walk
 
 _INHERITED = client_ip()
 """The key of a limit that names none: that of the middleware, or else this one."""
+
+_UNNAMED = "(unnamed)"
+"""The name of a limit that is still to be named after its route."""
 
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
@@ -43,10 +45,10 @@ _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", k
 class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. One instance is one limit,
-    which all its routes share: on a router it is for the whole router. ``key`` and ``store`` are those of the
-    ``RateLimitMiddleware`` around the app, if there is one, and otherwise the client's address and this process's
-    memory. Without a ``name`` the limit is known by the module and line that it is written in.
+    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. ``key`` and ``store`` are those
+    of the ``RateLimitMiddleware`` around the app, if there is one, and otherwise the client's address and this
+    process's memory. One instance is one limit. Without a ``name`` it is named after the route that it stands on; one
+    that several routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware. What its other limits
     had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
@@ -64,18 +66,14 @@ class RateLimit:
         on_error: "OnError | None" = None,
         penalty: "Penalty | None" = None,
     ) -> None:
-        name = _place(sys._getframe(1)) if name is None else checked_name(name)
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
-        line = Defaults(name, key or _INHERITED, cost, on_error).line(quota)
-        line.penalty = checked_penalty(penalty, quota)
-        self.lines: tuple[Line, ...] = (line,)
-        self._own = None if store is None else _gate_of(as_store(store))
-        self._gate: Gate | None = None
-        self._terms = Terms(self.lines)
-        warn_of_costs(self.lines)
-        if self._own is not None:
-            self._terms_at(self._own)
+        name = _UNNAMED if name is None else checked_name(name)
+        self._own = None if store is None else _enforcer_of(as_store(store))
+        self._set_rules([Defaults(name, key or _INHERITED, cost, on_error).compiled(quota, penalty)])
+        warn_of_costs(self.rules)
+        if self._own is not None and not self.is_unnamed:
+            self._plan_with(self._own)
 
     @classmethod
     def together(cls, *limits: "RateLimit") -> "RateLimit":
@@ -86,74 +84,140 @@ class RateLimit:
         stores = {limit._own.store if limit._own else None for limit in limits}
         if len(stores) != 1:
             raise ConfigurationError(f"limits that are taken together need one store, not {len(stores)}: {_TOGETHER}")
-        both = copy(limits[0])
-        both.lines = tuple([line for limit in limits for line in limit.lines])
-        require_agreement(both.lines)
-        both._gate, both._terms = None, Terms(both.lines)
-        return both
+        together = copy(limits[0])
+        together._set_rules([rule for limit in limits for rule in limit.rules])
+        require_agreement([rule for rule in together.rules if rule.name != _UNNAMED])
+        return together
+
+    def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
+        self.rules = tuple(rules)
+        self.is_unnamed = any(rule.name == _UNNAMED for rule in rules)
+        """Whether it, or a part of it, is named after its route."""
+        self._names = [rule.name for rule in rules]
+        self._route: tuple[object, object] | None = None
+        self._enforcer: Enforcer | None = None
+        self._plan = Plan(rules)
 
     def __repr__(self) -> str:
-        each = [f"RateLimit({line.quota!r}, name={line.name!r})" for line in self.lines]
+        names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
+        each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
     async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
         scope = connection.scope
-        exchange = exchange_of(scope) or _begun(scope)
-        gate = self._own or exchange.gate
-        terms = self._terms if gate is self._gate else self._terms_at(gate)
+        limits = request_limits(scope) or _started(scope)
+        enforcer = self._own or limits.enforcer
+        if self.is_unnamed:
+            self._name_after_route(scope)
+        plan = self._plan if enforcer is self._enforcer else self._plan_with(enforcer)
         try:
-            bill = None if exchange.is_free else terms.bill(scope) if terms.is_plain else await terms.ask(scope)
-        except Denied as error:
-            raise RateLimited(exchange, None).let_answer(scope) from error
-        decisions = None if bill is None else await gate.decide(bill)
-        if not decisions:
+            planned = None if limits.is_exempt else await plan.evaluate(scope)
+        except LimitUnavailable as error:
+            raise RateLimited(limits, None).with_handler(scope) from error
+        if planned is None:
             return None
-        exchange.add(decisions, gate.store)
-        if not decisions[0].allowed:
-            await exchange.give_back()
-            raise RateLimited(exchange, decisions[0]).let_answer(scope)
-        if not exchange.is_sending:
-            _tell(exchange, response)
-        return decisions[0]
+        (decision,) = await enforcer.take(planned)
+        limits.add([decision], enforcer.store)
+        if not decision.allowed:
+            await limits.refund_all()
+            raise RateLimited(limits, decision).with_handler(scope)
+        if limits.server_send is None:
+            _report(limits, response)
+        return decision
 
-    def _terms_at(self, gate: Gate) -> Terms:
-        """What the limit comes to behind this gate, whose key it takes over if it has none."""
-        lines = [replace(line, key=gate.key) if line.key is _INHERITED else line for line in self.lines]
-        claim(gate.store, self, lines)
-        self._gate, self._terms = gate, Terms(lines)
-        return self._terms
+    def _plan_with(self, enforcer: Enforcer) -> Plan:
+        """The plan of the limit behind this enforcer, whose key it takes over if it has none."""
+        named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
+        rules = [replace(rule, key=enforcer.key) if rule.key is _INHERITED else rule for rule in named]
+        register(enforcer.store, self, constant_quotas(rules))
+        self._enforcer, self._plan = enforcer, Plan(rules)
+        return self._plan
+
+    def _name_after_route(self, scope: Scope) -> None:
+        """Name the limit after the route of this request; ``ConfigurationError`` where it stands on several."""
+        router, route = scope.get("router"), scope.get("route")
+        if self._route is not None and self._route[0] is router and self._route[1] is route:
+            return
+        names = _names_by_limit(router).get(self) or self._names_on(route)
+        _require_one_place(self, names)
+        ((place, own),) = names.items()
+        if self._route is not None and self._names != own:
+            raise _needs_name(self, [self._names[0], place])
+        self._route, self._names, self._enforcer = (router, route), own, None
+
+    def _names_on(self, route: Any) -> "_Names":
+        """Its names on a route that is not among those of the app; ``ConfigurationError`` where there is no route."""
+        path = getattr(route, "path", None)
+        if path is None:
+            raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_NAMED}")
+        place = place_text(path, getattr(route, "methods", None))
+        return {place: self.named_after(place)}
+
+    def named_after(self, place: str, number: int = 1) -> list[str]:
+        """A name for each rule: its own, or the place, with a number if other limits there are named after it, too."""
+        numbers = count(number)
+        own = [rule.name for rule in self.rules]
+        return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
 
 
-def _gate_of(store: Store) -> Gate:
-    return Gate(DEFAULT_NAME, store, _INHERITED, draft, Refusal(), Hooks(()))
+_Names: TypeAlias = dict[str, list[str]]
+"""The names of a limit's rules at each place where it stands."""
 
 
-_in_memory = _gate_of(MemoryStore())
-"""Where the limits are of which neither they nor a middleware say: the same for all, so that they may share names."""
+def require_names(app: Any) -> None:
+    """Raises ``ConfigurationError`` for a limit without a name that stands on several routes of an app."""
+    for limit, names in _names_by_limit(app).items():
+        _require_one_place(limit, names)
 
 
-def _begun(scope: Scope) -> Exchange:
-    """An exchange for a request that no middleware has limited."""
-    exchange = scope[SCOPE_KEY] = Exchange(_in_memory, [], None)
-    return exchange
+def _names_by_limit(app: Any) -> dict[RateLimit, _Names]:
+    """The names of each limit that is named after its routes in an app."""
+    names: dict[RateLimit, _Names] = {}
+    for route in walk(app):
+        limits = [call for call in route.dependencies if isinstance(call, RateLimit) and call.is_unnamed]
+        number = 1
+        for limit in dict.fromkeys(limits):
+            names.setdefault(limit, {})[route.place] = limit.named_after(route.place, number)
+            number += sum(rule.name == _UNNAMED for rule in limit.rules)
+    return names
 
 
-def _tell(exchange: Exchange, response: Response) -> None:
+def _numbered(place: str, number: int) -> str:
+    return place if number == 1 else f"{place} {number}"
+
+
+def _require_one_place(limit: RateLimit, names: _Names) -> None:
+    if len(names) > 1:
+        raise _needs_name(limit, list(names))
+
+
+def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
+    several = " and ".join(map(repr, places[:2]))
+    return ConfigurationError(f"{limit!r} stands on several routes, such as {several}, and needs a name: {_NAMED}")
+
+
+_NAMED = 'RateLimit("5/minute", name="login")'
+
+
+def _enforcer_of(store: Store) -> Enforcer:
+    return Enforcer(DEFAULT_NAME, store, _INHERITED, draft, Refusal(), Hooks(()))
+
+
+_in_memory = _enforcer_of(MemoryStore())
+"""For limits with neither a store nor a middleware: one for all, so that limits of one name share buckets."""
+
+
+def _started(scope: Scope) -> RequestLimits:
+    """Request limits for a request that no middleware has limited."""
+    limits = scope[SCOPE_KEY] = RequestLimits(_in_memory, None, [])
+    return limits
+
+
+def _report(limits: RequestLimits, response: Response) -> None:
     """Put the headers of all decisions where FastAPI adds them to its own answer, in place of those of fewer."""
     others = [header for header in response.raw_headers if not header[0].startswith(b"ratelimit")]
-    response.raw_headers[:] = [*others, *draft(exchange.told)]
-
-
-_written: Counter[str] = Counter()
-"""How many limits were written in each line of each module."""
-
-
-def _place(frame: Any) -> str:
-    """A name for a limit that has none: the same in all processes that run the same code."""
-    place = f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"
-    _written[place] += 1
-    return place if _written[place] == 1 else f"{place} {_written[place]}"
+    response.raw_headers[:] = [*others, *draft(limits.reported)]
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """``limits(request)``: the limits of a request, inside its endpoint.
 
-Annotations stand as they are, not as text: FastAPI reads them, so that ``Depends(limits)`` works.
+Annotations are evaluated, not strings: FastAPI reads them, so that ``Depends(limits)`` works.
 """
 
 import math
@@ -12,8 +12,8 @@ from starlette.requests import HTTPConnection
 from ..decision import Charge, Decision, Take, checked_cost
 from ..errors import ConfigurationError
 from ..stores import Store, settle
-from .answers.refused import RateLimited
-from .request_limits import Exchange, exchange_of
+from .refusals import RateLimited
+from .request_limits import RequestLimits, request_limits
 
 
 class Limits:
@@ -23,34 +23,34 @@ class Limits:
     which no limit applies can be charged, and is charged nothing.
     """
 
-    def __init__(self, connection: HTTPConnection, exchange: Exchange) -> None:
+    def __init__(self, connection: HTTPConnection, request_limits: RequestLimits) -> None:
         self._connection = connection
-        self._exchange = exchange
+        self._request_limits = request_limits
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """All decisions on this request, in their order."""
-        return tuple(self._exchange.decisions)
+        return tuple(self._request_limits.decisions)
 
     @property
     def decision(self) -> Decision | None:
-        """The one that binds most: of which the least is left. ``None`` where no limit applies."""
-        return min(self._exchange.decisions, key=lambda each: each.remaining, default=None)
+        """The decision with the least left. ``None`` where no limit applies."""
+        return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
 
     async def charge(self, cost: float = 1, *, name: str | None = None) -> None:
         """Take ``cost`` more units of each charge of this request, all or nothing.
 
-        Raises ``RateLimited`` where they are not there, which answers the request with 429; what it had been charged
-        before stays charged. A cost of 0 is nothing; ``ValueError`` for one that is no finite number above that.
+        Raises ``RateLimited`` where they do not fit, which answers the request with 429; what it was charged before
+        stays charged. A cost of 0 charges nothing. Raises ``ValueError`` for a cost that is not a finite number from
+        0 up.
         """
-        gate = self._exchange.gate
+        enforcer = self._request_limits.enforcer
         for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
             (decision,) = await store.take((take,))
-            self._exchange.add_more(decision, store)
-            if gate.is_observed:
-                gate.hooks(gate.name, decision)
+            self._request_limits.add_update(decision, store)
+            enforcer.observe([decision])
             if not decision.allowed:
-                raise RateLimited(self._exchange, decision).let_answer(self._connection.scope)
+                raise RateLimited(self._request_limits, decision).with_handler(self._connection.scope)
 
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
@@ -62,7 +62,7 @@ class Limits:
         await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
 
     async def settle(self, actual: float, *, name: str | None = None) -> None:
-        """Make each charge of this request come to ``actual`` units: less is given back, more is owed.
+        """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
 
         Each decision is settled once; where the store is out, when that is back.
         """
@@ -75,11 +75,11 @@ class Limits:
             await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
 
     def _each(self) -> list[tuple[Decision, Store]]:
-        return list(zip(self._exchange.decisions, self._exchange.stores))
+        return list(zip(self._request_limits.decisions, self._request_limits.stores))
 
     def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
         """For each store one take of all that this request is charged there."""
-        for store in dict.fromkeys(self._exchange.stores):
+        for store in dict.fromkeys(self._request_limits.stores):
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
             more = tuple([replace(each, cost=cost) for each in charges.values() if _is_of(each, name)])
@@ -93,13 +93,13 @@ def limits(connection: HTTPConnection) -> Limits:
     As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` where neither
     ``RateLimitMiddleware`` nor ``RateLimit`` has seen the request.
     """
-    exchange = exchange_of(connection.scope)
-    if exchange is None:
+    current = request_limits(connection.scope)
+    if current is None:
         raise ConfigurationError(
-            "limits() knows nothing of this request: put RateLimitMiddleware around the app, "
+            "limits() is called for a request that nothing limits: put RateLimitMiddleware around the app, "
             "app.add_middleware(RateLimitMiddleware, quota=...)"
         )
-    return Limits(connection, exchange)
+    return Limits(connection, current)
 
 
 def _charges(decision: Decision) -> tuple[Charge, ...]:

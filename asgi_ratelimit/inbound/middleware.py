@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -12,27 +12,24 @@ from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
-from ..keys.request_keys import KeyFunction, client_ip
+from ..keys import KeyFunction, client_ip
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.owners import claim
+from ..stores.owners import register
 from .answers.header_options import HeaderOptions, header_options
-from .answers.refused import RateLimited, refuse
-from .answers.responses import Connection, OnLimited, Refusal, answer_barred, answer_unavailable
-from .bills import Bill
-from .gate import Gate
-from .lines import Denied
+from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
+from .dependency import require_names
 from .outcomes import Settling
-from .penalties.lists import Barred, Lists, Test
+from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
-from .request_limits import SCOPE_KEY, Exchange, FreeExchange, exchange_of
-from .rule_table import Defaults, Rulebook
-from .rules import CostFunction, QuotaFunction, Rule
-from .server_errors import answer_error, is_unexpected, would_answer
-from .startup.checks import warn_of_costs, warn_of_rules, warn_of_twins, warn_of_workers
+from .plan import Plan
+from .refusals import RateLimited, refuse
+from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
+from .rule_table import Defaults, RuleTable
+from .rules import CostFunction, QuotaFunction, Rule, constant_quotas
+from .startup.checks import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .startup.routes import place_of
-from .terms import Terms
 from .websocket import Throttled
 
 _CLIENT_IP = client_ip()
@@ -42,17 +39,17 @@ class RateLimitMiddleware:
     """Limits the HTTP requests and WebSocket handshakes of an ASGI app.
 
     ``quota`` applies to every request, under ``key``, at ``cost`` units each; all three may be functions of the
-    connection. ``rules`` add to it, replace it or exempt from it by path and method; ``store`` is a store or its URL,
+    connection. ``rules`` add to it, replace it or exempt from it by path and method. ``store`` is a store or its URL,
     by default this process's memory. A request takes from all its quotas or from none, in one call to the store.
 
     A refused request is answered with 429 and never reaches the app; ``on_limited(connection, decision)``, sync or
-    async, may return another answer. ``headers`` says in which dialect every answer tells what is left:
+    async, may return another answer. ``headers`` is the dialect in which every answer reports what is left:
     ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"``, ``None``, or
     ``HeaderOptions`` for more.
-    ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are told of
-    each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow`` and ``deny`` are functions
-    of the connection that say who is not limited here at all, and who never gets in. The store is closed at lifespan
-    shutdown.
+    ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are called
+    with each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow`` and ``deny`` are
+    functions of the connection that say who is not limited here at all, and who never gets in. The store is closed at
+    lifespan shutdown.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -77,125 +74,121 @@ class RateLimitMiddleware:
     ) -> None:
         self.app = app
         defaults = Defaults(DEFAULT_NAME if name is None else name, key, cost, on_error)
-        self._make = partial(Rulebook, quota, tuple(rules), penalty=penalty)
-        self.rulebook = self._make(defaults)
-        self._bill: Callable[[Scope], Bill | Terms | None] = self._first_bill
+        self._defaults, self._has_name = defaults, name is not None
+        self._new_table = partial(RuleTable, quota, tuple(rules), penalty=penalty)
+        self.rule_table = self._new_table(defaults)
+        self._plan_for: Callable[[Scope], Plan | None] = self._first_plan_for
+        self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
         self._store = as_store(store)
         options = header_options(headers)
-        self._gate = Gate(defaults.name, self._store, key, options.told(), Refusal(on_limited, options), Hooks(hooks))
-        self._take_soon, self._is_observed = self._gate.take_soon, self._gate.is_observed
-        self._place = partial(self._take_place, defaults, has_name=name is not None)
-        warn_of_costs(self.rulebook.lines)
-        if name is not None:
-            claim(self._store, self, self.rulebook.lines)
+        refusal = Refusal(on_limited, options)
+        self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, Hooks(hooks))
+        self._submit_charge = self._enforcer.submit_charge
+        warn_of_costs(self.rule_table.charging)
+        if self._has_name:
+            register(self._store, self, constant_quotas(self.rule_table.charging))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = scope["type"]
-        if kind != "http" and kind != "websocket":
-            await self._pass_on(scope, receive, send)
-            return
-        app, begin, found = self.app, Exchange, None
+        if scope["type"] not in ("http", "websocket"):
+            return await self._pass_on(scope, receive, send)
+        app, is_exempt = self.app, False
+        decisions: list[Decision] | None = None
+        charge = grant = None
         try:
+            plan = self._constant_plan
+            if plan is None or scope.get("method") == "OPTIONS":
+                plan = self._plan_for(scope)
             if self._lists is not None and await self._lists.allow(scope):
-                begin = FreeExchange
-            else:
-                found = self._bill(scope)
-            if type(found) is Bill and found.is_usual and not self._is_observed:
-                taken = self._take_soon(found.takes)
-                decisions = taken if isinstance(taken, list) else await taken
-            else:
-                app, decisions = await self._beyond_the_usual(found, scope)
-        except Barred:
-            await answer_barred(scope, send)
-            return
-        except Denied:
-            await answer_unavailable(scope, send)
-            return
+                plan, is_exempt = None, True
+            submit = self._submit_charge
+            charge = None if plan is None or submit is None else plan.charge(scope)
+            if charge is not None and submit is not None:
+                outcome = submit(charge)
+                outcome = outcome if isinstance(outcome, (tuple, Decision)) else await outcome
+                grant, decisions = (outcome, None) if isinstance(outcome, tuple) else (None, [outcome])
+            elif plan is not None:
+                app, decisions = await self._decide(plan, scope)
+        except (AccessDenied, LimitUnavailable) as error:
+            return await error.answer(scope, send)
         outer = scope.get(SCOPE_KEY)
-        if outer is not None and outer.is_sending:
-            outer.add(decisions, self._store)
-            await self._go_on(app, decisions, outer, (scope, receive, send))
-            return
-        exchange = scope[SCOPE_KEY] = begin(self._gate, decisions, send)
+        limits = RequestLimits(self._enforcer, send, decisions, charge, grant, is_exempt)
+        if outer is not None and outer.server_send is not None:
+            return await self._continue_within(outer, limits.decisions, app, (scope, receive, send))
+        scope[SCOPE_KEY] = limits
         try:
             if not decisions or decisions[0].allowed:
-                await app(scope, receive, exchange.send)
+                await app(scope, receive, limits.send)
             else:
-                await refuse(self._gate, exchange, (scope, receive, exchange.send))
-        except Exception as error:
-            if exchange.started or not await self._answers(error, exchange, scope, receive):
+                await refuse(self._enforcer, limits, (scope, receive, limits.send))
+        except RateLimited as error:
+            if limits.has_started:
                 raise
+            await error(scope, receive, limits.send)
         finally:
             scope.pop(SCOPE_KEY, None)
 
-    def _go_on(
-        self, app: ASGIApp, decisions: list[Decision], exchange: Exchange, connection: Connection
-    ) -> Awaitable[None]:
-        """Delegate to the app, unless one of our decisions refused, as a limit within another."""
+    async def _continue_within(
+        self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: Connection
+    ) -> None:
+        """Delegate or refuse as a limit within another one, whose headers report these decisions too."""
+        outer.add(decisions, self._store)
         if not decisions or decisions[0].allowed:
-            return app(*connection)
-        return refuse(self._gate, exchange, connection)
+            await app(*connection)
+        else:
+            await refuse(self._enforcer, outer, connection)
 
-    async def _beyond_the_usual(self, found: Bill | Terms | None, scope: Scope) -> tuple[ASGIApp, list[Decision]]:
-        """The app that is to run, and the decisions that are enforced, where there is more to do than to take.
+    async def _decide(self, plan: Plan, scope: Scope) -> tuple[ASGIApp, list[Decision]]:
+        """The app that is to run and the decisions that are enforced, under any plan.
 
-        May raise ``Denied``.
+        May raise ``LimitUnavailable``.
         """
-        bill = await found.ask(scope) if isinstance(found, Terms) else found
-        if bill is None:
-            return self.app, []
-        taken = self._take_soon(bill.takes) if bill.takes else []
-        decisions = taken if isinstance(taken, list) else await taken
-        if bill.is_usual and not self._is_observed:
-            return self.app, decisions
-        enforced, app = await self._gate.noted(bill, decisions), self.app
-        if bill.messages is not None:
-            app = Throttled(app, self._store, bill.messages)
-        if bill.dues:
-            app = Settling(app, self._store, bill, [*enforced, *decisions[bill.is_enforced :]])
-        return app, enforced
+        app = self.app
+        if plan.is_single:
+            take = plan.take(scope)
+            return app, [] if take is None else await self._enforcer.take_single(take)
+        planned = await plan.evaluate(scope)
+        if planned is None:
+            return app, []
+        decisions = await self._enforcer.take(planned)
+        if planned.messages is not None:
+            app = Throttled(app, self._store, planned.messages)
+        if planned.settle_rules:
+            app = Settling(app, self._store, planned.settle_rules, decisions)
+        return app, decisions[: planned.is_enforced]
 
-    async def _answers(self, error: Exception, exchange: Exchange, scope: Scope, receive: Receive) -> bool:
-        """Whether an error of the app that nobody has answered is answered here, and is none any more."""
-        if isinstance(error, RateLimited):
-            await error(scope, receive, exchange.send)
-            return True
-        if is_unexpected(error) and would_answer(self, scope):
-            await answer_error(error, scope, receive, exchange.send)
-        return False
+    def _first_plan_for(self, scope: Scope) -> Plan | None:
+        """The plan of the first request, which shows where this middleware stands."""
+        outer = request_limits(scope)
+        self._start(scope, outer.enforcer if outer else None)
+        return self.rule_table.plan_for(scope)
 
-    def _first_bill(self, scope: Scope) -> Bill | Terms | None:
-        """The bill of a request that is the first to come here."""
-        outer = exchange_of(scope)
-        self._place(scope, outer.gate if outer else None)
-        return self._bill(scope)
-
-    def _take_place(self, defaults: Defaults, scope: Scope, outer: Gate | None, *, has_name: bool) -> None:
-        """Find out where this middleware stands; within a route or a mount its buckets are named after that."""
-        if not has_name and "router" in scope:
+    def _start(self, scope: Scope, outer: Enforcer | None) -> None:
+        """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
+        if not self._has_name and "router" in scope:
             place = place_of(self, scope["router"])
-            defaults = replace(defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
-            self.rulebook, self._gate.name = self._make(defaults), defaults.name
-        if outer is not None and "router" not in scope and outer.name == self._gate.name:
-            warn_of_twins(self._gate.name)
-        claim(self._store, self, self.rulebook.lines)
+            defaults = replace(self._defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
+            self.rule_table, self._enforcer.name = self._new_table(defaults), defaults.name
+        if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
+            warn_of_duplicate(self._enforcer.name)
+        register(self._store, self, constant_quotas(self.rule_table.charging))
         warn_of_workers(self._store)
-        warn_of_rules(self.rulebook.rules, self.app)
-        self._bill = self.rulebook.bill
+        warn_of_rules(self.rule_table.rules, self.app)
+        self._plan_for, self._constant_plan = self.rule_table.plan_for, self.rule_table.constant_plan
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on what is no request; the beginning of the app is also that of this middleware."""
+        """Pass on what is no request; the start of the app is also that of this middleware."""
         if scope["type"] != "lifespan":
             await self.app(scope, receive, send)
             return
         try:
-            self._place(scope, scope.get(SCOPE_KEY))
+            self._start(scope, scope.get(SCOPE_KEY))
+            require_names(self.app)
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        scope[SCOPE_KEY] = self._gate
+        scope[SCOPE_KEY] = self._enforcer
         await self.app(scope, receive, self._closing(send))
 
     def _closing(self, send: Send) -> Send:

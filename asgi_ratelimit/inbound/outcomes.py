@@ -1,4 +1,4 @@
-"""Charging by outcome: what the answer says that a request has really cost."""
+"""Charging by outcome: each request is settled to its actual cost, which its answer determines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..decision import Decision, checked_cost
 from ..errors import StoreError
 from ..stores import Store, settle
-from .bills import Bill, Due
+from .plan import SettleRule
+from .rules import CompiledRule
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
@@ -26,18 +27,20 @@ logger = logging.getLogger("asgi_ratelimit")
 
 
 class Settling:
-    """An app around another one, which settles a request's decisions by its answer: once, as early as that is known.
+    """An app around another one, which settles a request's decisions by its answer: once, as early as possible.
 
-    The request was charged before, so that a burst of guesses cannot pass between check and charge. What does not come
-    to an answer stays charged.
+    The request was charged before, so that a burst of guesses cannot pass between check and charge. A request without
+    an answer stays charged.
     """
 
-    def __init__(self, app: ASGIApp, store: Store, bill: Bill, decisions: Sequence[Decision]) -> None:
+    def __init__(
+        self, app: ASGIApp, store: Store, settle_rules: Sequence[SettleRule], decisions: Sequence[Decision]
+    ) -> None:
         self._app = app
         self._store = store
-        self._dues = bill.dues
+        self._settle_rules = settle_rules
         self._decisions = decisions
-        self._counts = any(due.line.counts for due in bill.dues)
+        self._needs_bytes = any(each.rule.settles_by_bytes for each in settle_rules)
         self._status: int | None = None
         self._headers = Headers()
         self._sent = 0
@@ -45,7 +48,7 @@ class Settling:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def settling_send(message: Message) -> None:
-            if self._notes(message):
+            if self._completes(message):
                 await self._settle()
             await send(message)
 
@@ -59,45 +62,46 @@ class Settling:
             if self._status is not None:
                 await self._settle()
 
-    def _notes(self, message: Message) -> bool:
-        """Whether with this message all is known that settling needs to know."""
+    def _completes(self, message: Message) -> bool:
+        """Whether this message completes what settle functions take."""
         if message["type"] in _STARTS:
             self._status = message.get("status", _SWITCHING)
             self._headers = Headers(raw=list(message.get("headers", ())))
-            return not self._counts
+            return not self._needs_bytes
         if message["type"] in _BODIES:
             self._sent += len(message.get("body", b""))
             return not message.get("more_body", False)
         return False
 
     async def _settle(self) -> None:
-        """Settle what is due, even if the request has been given up by now."""
+        """Settle every decision, even if the request has been cancelled."""
         if self._is_settled:
             return
         self._is_settled = True
         with CancelScope(shield=True):
             for number, decision in enumerate(self._decisions):
-                dues = [due for due in self._dues if due.take == number]
-                if dues and decision.take is not None:
+                rules = [each for each in self._settle_rules if each.take_number == number]
+                if rules and decision.take is not None:
                     with suppress(StoreError):  # which the store has logged; the charge stands
-                        await settle(self._store, decision, await self._actual(decision, dues))
+                        await settle(self._store, decision, await self._actual_costs(decision, rules))
 
-    async def _actual(self, decision: Decision, dues: Sequence[Due]) -> list[float]:
+    async def _actual_costs(self, decision: Decision, settle_rules: Sequence[SettleRule]) -> list[float]:
         """What each charge came to."""
-        actual = [charge.cost for charge in decision.take.charges] if decision.take else []
-        for due in dues:
-            said = await self._ask(due)
-            if said is not None:
-                actual = [said if place in due.places else units for place, units in enumerate(actual)]
-        return actual
+        costs = [charge.cost for charge in decision.take.charges] if decision.take else []
+        for each in settle_rules:
+            actual = await self._actual_cost(each.rule)
+            if actual is not None:
+                costs = [actual if place in each.places else cost for place, cost in enumerate(costs)]
+        return costs
 
-    async def _ask(self, due: Due) -> float | None:
-        settle: Any = due.line.settle
+    async def _actual_cost(self, rule: CompiledRule) -> float | None:
+        """What the rule's settle function returns; ``None``, also where it fails, leaves the cost as charged."""
+        settle: Any = rule.settle
         try:
-            more = (self._sent,) if due.line.counts else ()
-            said = settle(self._status, self._headers, *more)
-            said = await said if inspect.isawaitable(said) else said
-            return None if said is None else float(said) if said == 0 else checked_cost(said)
+            sent = (self._sent,) if rule.settles_by_bytes else ()
+            cost = settle(self._status, self._headers, *sent)
+            cost = await cost if inspect.isawaitable(cost) else cost
+            return None if cost is None else float(cost) if cost == 0 else checked_cost(cost)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-            due.line.fail_to_settle(error)
+            rule.fail_to_settle(error)
             return None

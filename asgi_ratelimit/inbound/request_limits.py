@@ -1,113 +1,198 @@
-"""One request and its answer: what was decided, and how the answer says so."""
+"""Request limits: what was decided on one request so far, and what its answer reports."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import ClassVar, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..decision import Decision
+from ..algorithms import Grant, grant_of
+from ..decision import Charge, Decision, Take
 from ..errors import StoreError
-from ..stores import Store, settle
-from .gate import Gate
+from ..headers import Dialect, draft, draft_of_grant
+from ..hooks import Hooks
+from ..keys.base import KeyFunction
+from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
+from .answers.responses import Refusal
+from .penalties.blocks import apply_penalties
+from .plan import PlannedTakes
 
 SCOPE_KEY: Final = "asgi_ratelimit"
-"""Where the exchange of a request is found in its scope."""
+"""Where the limits of a request are stored in its scope."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
 
-class Exchange:
-    """One request and its answer: ``send`` adds headers to the start of that, and passes all else through as it is.
+@dataclass(slots=True, eq=False)
+class Enforcer:
+    """What a middleware and the dependencies behind it have in common: where they take, and how they answer.
 
-    The headers tell what was decided until then: limits further in add their decisions to those of the outermost.
-    Without a ``send`` to pass on to, which is how dependencies begin one, it only knows what was decided.
+    ``key`` is that of dependencies which have none of their own.
     """
 
-    is_free: ClassVar[bool] = False
-    """Whether the client is on the list of those who are never limited."""
+    name: str
+    store: Store
+    key: KeyFunction
+    dialect: Dialect | None
+    refusal: Refusal
+    hooks: Hooks
+    is_observed: bool = field(init=False)
+    submit: Submit = field(init=False)
+    submit_charge: SubmitCharge | None = field(init=False)
+    """Submits a request of one charge, where nobody needs more than its grant."""
 
-    __slots__ = ("_send", "_stores", "_told", "decisions", "gate", "started")
+    def __post_init__(self) -> None:
+        self.is_observed = bool(self.hooks)
+        self.submit = submitter(self.store)
+        needs_decisions = self.is_observed or self.dialect not in (draft, None)
+        self.submit_charge = None if needs_decisions else charge_submitter(self.store)
 
-    def __init__(self, gate: Gate, decisions: list[Decision], send: Send | None) -> None:
-        self.gate = gate
-        self.decisions = decisions
-        self.started = False
-        self._send = send
+    async def take(self, planned: PlannedTakes) -> list[Decision]:
+        """The decision on each planned take, with penalties applied; hooks are called with all of them."""
+        decisions = await self._decisions(planned.takes)
+        shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
+        enforced = decisions[: planned.is_enforced]
+        if planned.checks_blocks:
+            enforced = [await apply_penalties(self.store, decision) for decision in enforced]
+        decisions = [*enforced, *shadows]
+        self.observe(decisions)
+        return decisions
+
+    async def take_single(self, take: Take) -> list[Decision]:
+        """The decision on one take that is enforced; hooks are called with it."""
+        decision = self.submit(take)
+        decisions = [decision if isinstance(decision, Decision) else await decision]
+        self.observe(decisions)
+        return decisions
+
+    def observe(self, decisions: Iterable[Decision]) -> None:
+        """Call the hooks with these decisions."""
+        if self.is_observed:
+            for decision in decisions:
+                self.hooks(self.name, decision)
+
+    async def _decisions(self, takes: Sequence[Take]) -> list[Decision]:
+        if len(takes) > 1:
+            return await self.store.take(takes)
+        decisions = []
+        for take in takes:
+            decision = self.submit(take)
+            decisions.append(decision if isinstance(decision, Decision) else await decision)
+        return decisions
+
+
+class RequestLimits:
+    """What was decided on one request so far; ``send`` adds headers about it to the start of the answer.
+
+    Limits further in add their decisions to the outermost request limits. Those that a dependency starts, where no
+    middleware is around it, have no ``server_send``, and only collect decisions.
+    """
+
+    __slots__ = (
+        "_charge",
+        "_decisions",
+        "_grant",
+        "_reported",
+        "_stores",
+        "enforcer",
+        "has_started",
+        "is_exempt",
+        "server_send",
+    )
+
+    def __init__(
+        self,
+        enforcer: Enforcer,
+        server_send: Send | None,
+        decisions: list[Decision] | None,
+        charge: Charge | None = None,
+        grant: Grant | None = None,
+        is_exempt: bool = False,
+    ) -> None:
+        """Either ``decisions``, or the grant of a charge, of which a decision is made when somebody reads it.
+
+        ``is_exempt``: the client is on the list of those that are never limited, by dependencies neither.
+        """
+        self.enforcer = enforcer
+        self.server_send = server_send
+        self._decisions = decisions
+        self._charge = charge
+        self._grant = grant
+        self.is_exempt = is_exempt
+        self.has_started = False
         self._stores: list[Store] | None = None
-        self._told: list[Decision] | None = None
+        self._reported: list[Decision] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Pass a message of the answer on."""
-        if not self.started and message["type"] in _STARTS:
-            self.started = True
-            told = self.decisions if self._told is None else self._told
-            dialect = self.gate.dialect
-            if told and dialect is not None:
-                message = message.copy()  # type: ignore[attr-defined]  # a dict, says ASGI
-                message["headers"] = [*message.get("headers", ()), *dialect(told)]
-        return self._send(message)  # type: ignore[misc]  # without a send nobody calls
+        """Send a message of the answer, with headers if it is the first; all others pass as they are."""
+        if not self.has_started and message["type"] in _STARTS:
+            self.has_started = True
+            dialect = self.enforcer.dialect
+            if dialect is not None:
+                if self._decisions is None and self._charge is not None and self._grant is not None:
+                    headers = draft_of_grant(self._charge.quota, self._grant[1])
+                else:
+                    headers = dialect(self.reported) if self.reported else ()
+                if headers:
+                    message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
+                    message["headers"] = [*message.get("headers", ()), *headers]
+        return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 
     @property
-    def is_sending(self) -> bool:
-        """Whether the answer passes through here, so that its headers are taken care of."""
-        return self._send is not None
+    def decisions(self) -> list[Decision]:
+        """All decisions on this request, in their order."""
+        if self._decisions is None:
+            is_granted = self._charge is not None and self._grant is not None
+            self._decisions = [grant_of(self._charge, self._grant)] if is_granted else []  # type: ignore[arg-type]
+        return self._decisions
 
     @property
-    def told(self) -> list[Decision]:
-        """The decisions as headers tell them: of each bucket the newest state."""
-        return self.decisions if self._told is None else self._told
+    def reported(self) -> list[Decision]:
+        """The decisions as headers report them: with the newest state of each bucket."""
+        return self.decisions if self._reported is None else self._reported
 
     @property
     def stores(self) -> list[Store]:
         """Where each of the decisions was made."""
         if self._stores is None:
-            self._stores = [self.gate.store] * len(self.decisions)
+            self._stores = [self.enforcer.store] * len(self.decisions)
         return self._stores
 
-    def through(self, send: Send) -> Exchange:
-        """The same, for an answer that passes through here."""
-        exchange = Exchange(self.gate, self.decisions, send)
-        exchange._stores, exchange._told = self.stores, self._told
-        return exchange
+    def sending_to(self, server_send: Send) -> RequestLimits:
+        """The same request limits, for an answer that is sent through them."""
+        copy = RequestLimits(self.enforcer, server_send, self.decisions, is_exempt=self.is_exempt)
+        copy.has_started, copy._stores, copy._reported = self.has_started, self.stores, self._reported
+        return copy
 
-    def add(self, decisions: list[Decision], store: Store) -> None:
-        """Decisions of a limit further in."""
+    def add(self, decisions: Sequence[Decision], store: Store) -> None:
+        """Add decisions of a limit further in."""
         self.stores.extend([store] * len(decisions))
-        self._told = None if self._told is None else [*self._told, *decisions]
+        self._reported = None if self._reported is None else [*self._reported, *decisions]
         self.decisions.extend(decisions)
 
-    def add_more(self, decision: Decision, store: Store) -> None:
-        """A further charge to buckets that were charged before: what headers tell of them changes."""
-        told = [_updated(each, decision) for each in self.told]
+    def add_update(self, decision: Decision, store: Store) -> None:
+        """Add a decision on buckets that were charged before: headers report their new states."""
+        reported = [_updated(each, decision) for each in self.reported]
         self.add([decision], store)
-        self._told = told
+        self._reported = reported
 
-    def hide(self, decision: Decision) -> None:
-        """Let headers tell nothing of a decision, because no quota has made it."""
-        self._told = [each for each in self.told if each is not decision]
+    def leave_out(self, decision: Decision) -> None:
+        """Let headers report nothing of a decision, because no quota has made it."""
+        self._reported = [each for each in self.reported if each is not decision]
 
-    async def give_back(self) -> None:
-        """Give back all that this request was charged; what the store cannot take back now stays charged."""
+    async def refund_all(self) -> None:
+        """Give back all that this request was charged; what a store cannot take back now stays charged."""
         for decision, store in zip(self.decisions, self.stores):
             if decision.allowed:
                 with suppress(StoreError):
                     await settle(store, decision, [0.0] * len(decision.states))
 
 
-class FreeExchange(Exchange):
-    """That of a client who is never limited, not by dependencies either."""
-
-    is_free = True
-
-    __slots__ = ()
-
-
-def exchange_of(scope: Scope) -> Exchange | None:
-    """The exchange that the outermost limit of a request has begun, if there is one."""
+def request_limits(scope: Scope) -> RequestLimits | None:
+    """The request limits that the outermost limit of a request has started, if there is one."""
     return scope.get(SCOPE_KEY)
 
 

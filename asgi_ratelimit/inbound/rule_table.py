@@ -1,9 +1,8 @@
-"""The middleware's own quota and its rules, read once at start-up, and looked up for each request."""
+"""The middleware's own quota and its rules: compiled at start-up, and matched with each request."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, count
@@ -11,25 +10,31 @@ from itertools import chain, count
 from starlette.types import Scope
 
 from ..decision import OnError
-from ..errors import ConfigurationError
-from ..keys.path_patterns import compiled, route_path
-from ..keys.request_keys import KeyFunction, bound
+from ..keys.base import KeyFunction, bind
+from ..keys.path_patterns import compile_path, route_path
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
-from ..quotas import Quota
-from .bills import Bill
-from .lines import Line
 from .penalties.penalty import Penalty, checked_penalty
-from .rules import CostFunction, QuotaFunction, Rule, as_cost, as_methods, as_on_error, asks_for_bytes
-from .terms import Terms
+from .plan import Plan
+from .rules import (
+    CompiledRule,
+    CostFunction,
+    QuotaFunction,
+    Rule,
+    as_cost,
+    as_methods,
+    as_on_error,
+    require_agreement,
+    takes_bytes,
+)
 
-LONGEST_REMEMBERED = 256
-"""Characters of a path whose rules are remembered; for longer ones they are looked up each time."""
+LONGEST_PATH = 256
+"""Characters of a path whose plan is cached; for longer ones the rules are matched each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What rules have in common unless they say otherwise: a line without a quota."""
+    """Values that a rule has unless it has its own."""
 
     name: str
     key: KeyFunction
@@ -41,14 +46,15 @@ class Defaults:
         as_cost(self.cost)
         as_on_error(self.on_error)
 
-    def line(self, quota: QuotaLike | QuotaFunction | None) -> Line:
-        """A line for this quota, or for none, and all the rest as said here."""
+    def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
+        """A rule that charges this quota for every request, with these values."""
+        checked_penalty(penalty, quota)
         quotas = () if quota is None else quota if callable(quota) else as_quotas(quota)
-        return Line(self.name, quotas, self.key, self.cost, on_error=self.on_error)
+        return CompiledRule(self.name, quotas, self.key, self.cost, on_error=self.on_error, penalty=penalty)
 
 
-class Rulebook:
-    """Which lines apply to a request: the own one's, those of the rules that match, or none.
+class RuleTable:
+    """All rules, the middleware's own quota included, and the plan of each request.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, naming the rule.
     """
@@ -60,88 +66,60 @@ class Rulebook:
         defaults: Defaults,
         penalty: Penalty | None = None,
     ) -> None:
-        checked_penalty(penalty, quota)
-        self._own = () if quota is None else (defaults.line(quota),)
-        for line in self._own:
-            line.penalty = penalty
-        self._own_terms = _terms(self._own)
-        self.rules: list[Compiled] = []
+        own = defaults.compiled(quota, penalty)
+        self._own = () if quota is None else (own,)
+        self.rules: list[CompiledRule] = []
         names = {defaults.name}
         for rule in rules:
-            name = _own_name(rule, defaults.name, names)
+            name = _name_of(rule, defaults.name, names)
             names.add(name)
             self.rules.append(_compiled(rule, replace(defaults, name=name)))
-        self.lines = (*self._own, *(rule.line for rule in self.rules if rule.line))
-        require_agreement(self.lines)
-        self._find = lru_cache(maxsize=4096)(self._look_up)
-        self._terms = lru_cache(maxsize=1024)(Terms)
+        self.charging = tuple([rule for rule in (*self._own, *self.rules) if not rule.is_exemption])
+        """The rules that charge anything, the own quota first."""
+        require_agreement(self.charging)
+        self._plan_of = lru_cache(maxsize=1024)(Plan)
+        self._cached = lru_cache(maxsize=4096)(self._matched)
+        self.constant_plan = self._plan_of(self._own) if self._own and not self.rules else None
+        """The plan of all requests but CORS preflights, where there is only the own quota."""
 
-    def terms(self, scope: Scope) -> Terms | None:
-        """What a request with this scope is charged to; ``None`` where it is exempt."""
+    def plan_for(self, scope: Scope) -> Plan | None:
+        """What a request with this scope is charged; ``None`` for nothing."""
         method: str = scope.get("method", "")
         if method == "OPTIONS" and _is_preflight(scope):
-            return self._for_preflight(route_path(scope))
+            return self._plan_for_preflight(route_path(scope))
         if not self.rules:
-            return self._own_terms
+            return self.constant_plan
         path = route_path(scope)
-        return self._find(path, method) if len(path) <= LONGEST_REMEMBERED else self._look_up(path, method)
-
-    def bill(self, scope: Scope) -> Bill | Terms | None:
-        """The bill of a request; its terms, where they have to ask functions for it; ``None`` where it is exempt."""
-        terms = self.terms(scope) if self.rules or scope.get("method") == "OPTIONS" else self._own_terms
-        return terms.bill(scope) if terms is not None and terms.is_plain else terms
+        return self._cached(path, method) if len(path) <= LONGEST_PATH else self._matched(path, method)
 
     def exempts(self, scope: Scope) -> bool:
-        """Whether it is a rule that lets a request with this scope off."""
+        """Whether a rule exempts a request with this scope."""
         path, method = route_path(scope), scope.get("method", "").upper()
-        ending = next((rule for rule in self.rules if rule.is_final and rule.matches(path, method)), None)
-        return ending is not None and ending.rule.quota is None
+        final = next((rule for rule in self.rules if rule.is_final and rule.matches(path, method)), None)
+        return final is not None and not final.quota
 
-    def _look_up(self, path: str, method: str) -> Terms | None:
+    def _matched(self, path: str, method: str) -> Plan | None:
         method = method.upper()
-        return self._agreed(self._own, [rule for rule in self.rules if rule.matches(path, method)])
+        return self._plan(self._own, [rule for rule in self.rules if rule.matches(path, method)])
 
-    def _for_preflight(self, path: str) -> Terms | None:
-        """The terms of a CORS preflight, which a browser sends by itself: only of rules that name OPTIONS."""
-        naming = [rule for rule in self.rules if rule.methods and rule.matches(path, "OPTIONS")]
-        return self._agreed((), naming)
+    def _plan_for_preflight(self, path: str) -> Plan | None:
+        """The plan of a CORS preflight, which a browser sends by itself: only of rules that name OPTIONS."""
+        return self._plan((), [rule for rule in self.rules if rule.methods and rule.matches(path, "OPTIONS")])
 
-    def _agreed(self, own: tuple[Line, ...], matching: list[Compiled]) -> Terms | None:
-        """One and the same object for one set of lines, so that what it has remembered is found again."""
-        ending = next((rule for rule in matching if rule.is_final), None)
-        if ending is not None:
-            own, matching = (), [rule for rule in matching if rule is ending or rule.is_shadow]
-        lines = (*own, *(rule.line for rule in matching if rule.line))
-        return self._terms(lines) if lines else None
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A rule, ready to be matched."""
-
-    rule: Rule
-    pattern: re.Pattern[str]
-    methods: frozenset[str] | None
-    is_final: bool
-    line: Line | None
-
-    @property
-    def is_shadow(self) -> bool:
-        return self.line is not None and self.line.shadow
-
-    def matches(self, path: str, method: str) -> bool:
-        return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
-
-
-def _terms(lines: tuple[Line, ...]) -> Terms | None:
-    return Terms(lines) if lines else None
+    def _plan(self, own: tuple[CompiledRule, ...], matching: Sequence[CompiledRule]) -> Plan | None:
+        """The plan of rules that match: one object for each set of them."""
+        final = next((rule for rule in matching if rule.is_final), None)
+        if final is not None:
+            own, matching = (), [rule for rule in matching if rule is final or rule.shadow]
+        charging = (*own, *[rule for rule in matching if not rule.is_exemption])
+        return self._plan_of(charging) if charging else None
 
 
 def _is_preflight(scope: Scope) -> bool:
     return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
-def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
+def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
     """The name that a rule was given, or else one of its methods and path that no other rule has by accident."""
     if rule.name is not None:
         return checked_name(rule.name)
@@ -149,40 +127,30 @@ def _own_name(rule: Rule, name: str, taken: Collection[str]) -> str:
     return next(each for each in chain([made], (f"{made} {n}" for n in count(2))) if each not in taken)
 
 
-def _compiled(rule: Rule, defaults: Defaults) -> Compiled:
+def _compiled(rule: Rule, defaults: Defaults) -> CompiledRule:
     try:
-        pattern, _ = compiled(rule.path)
-        is_final = (rule.only or rule.quota is None) and not rule.shadow
-        line, penalty = None, checked_penalty(rule.penalty, rule.quota)
-        if rule.quota is not None or rule.messages is not None:
-            line = _specified(rule, defaults).line(rule.quota)
-            line.messages = () if rule.messages is None else as_quotas(rule.messages)
-            line.shadow, line.penalty = rule.shadow, penalty
-            line.settle, line.counts = rule.settle, rule.settle is not None and asks_for_bytes(rule.settle)
-        return Compiled(rule, pattern, as_methods(rule.methods), is_final, line)
+        pattern, _ = compile_path(rule.path)
+        return replace(
+            _specified(rule, defaults).compiled(rule.quota, rule.penalty),
+            source=rule,
+            pattern=pattern,
+            methods=as_methods(rule.methods),
+            is_final=(rule.only or rule.quota is None) and not rule.shadow,
+            shadow=rule.shadow,
+            messages=() if rule.messages is None else as_quotas(rule.messages),
+            settle=rule.settle,
+            settles_by_bytes=rule.settle is not None and takes_bytes(rule.settle),
+        )
     except ValueError as error:
         error.add_note(f"in {rule!r}")
         raise
 
 
 def _specified(rule: Rule, defaults: Defaults) -> Defaults:
-    """The defaults, but for what the rule says itself."""
+    """The defaults, except where the rule has its own values."""
     return replace(
         defaults,
-        key=bound(rule.key or defaults.key, rule.path),
+        key=bind(rule.key or defaults.key, rule.path),
         cost=defaults.cost if rule.cost is None else rule.cost,
         on_error=rule.on_error or defaults.on_error,
     )
-
-
-def require_agreement(lines: Iterable[Line]) -> None:
-    """Lines of one name share buckets, so quotas of one name in them must be equal."""
-    known: dict[tuple[str, str], Quota] = {}
-    for line in lines:
-        for quota in () if callable(line.quota) else line.quota:
-            other = known.setdefault((line.name, quota.name), quota)
-            if other != quota:
-                raise ConfigurationError(
-                    f"two rules named {line.name!r} have different quotas named {quota.name!r}, {other!r} and "
-                    f'{quota!r}, and would share a bucket: give one another name, Rule(..., name="uploads")'
-                )

@@ -1,19 +1,25 @@
-"""Rules: which requests are charged to which quotas, under which key, as their users write them."""
+"""Rules: which requests are charged to which quotas, under which key; as users write them, and ready to be matched."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection
-from dataclasses import KW_ONLY, dataclass, fields
-from typing import TypeAlias
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 
+from ..buckets import as_key
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
-from ..keys.request_keys import KeyFunction
-from ..quota_text import QuotaLike
+from ..keys.base import KeyFunction, ScopeKey
+from ..quota_text import QuotaLike, as_quotas, parse_quotas
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .answers.responses import LimitUnavailable
 from .penalties.penalty import Penalty
 
 QuotaFunction: TypeAlias = Callable[[HTTPConnection], "QuotaLike | Awaitable[QuotaLike | None] | None"]
@@ -27,6 +33,13 @@ SettleFunction: TypeAlias = (
     | Callable[[int, Headers, int], "float | Awaitable[float | None] | None"]
 )
 """The actual cost in units by status and headers of the answer, and the bytes of its body; ``None``: as charged."""
+
+Results: TypeAlias = dict[int, Any]
+"""What functions have returned for one request, by their identity: each is called once."""
+
+_ANY_PATH = re.compile("")
+
+logger = logging.getLogger("asgi_ratelimit")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,11 +57,11 @@ class Rule:
     ``on_error`` also says what happens without the store; where the rules of a request differ, the strictest decides.
 
     The cost is charged before the app runs. ``settle(status, headers)``, sync or async, may then say what it really
-    came to: less is given back before the answer goes out, more is owed. With a third parameter it gets the number of
-    bytes that were sent, and is asked at the end of the answer, also where that breaks off. Where no answer begins,
-    because the client has gone, the charge stands.
+    came to: less is given back before the answer is sent, more is debited. With a third parameter it gets the number
+    of bytes that were sent, and is called at the end of the answer, also where that breaks off. Where no answer
+    starts, because the client has disconnected, the charge stands.
 
-    ``messages`` is a quota for what comes in over a WebSocket after its handshake, under the same key: reading pauses,
+    ``messages`` is a quota for the messages of a WebSocket after its handshake, under the same key: reading pauses,
     so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
     closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
 
@@ -73,27 +86,161 @@ class Rule:
     penalty: Penalty | None = None
 
     def __repr__(self) -> str:
-        said = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
-        more = [f"{each.name}={getattr(self, each.name)!r}" for each in said]
-        return f"Rule({', '.join([repr(self.path), repr(self.quota), *more])})"
+        given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
+        options = [f"{each.name}={getattr(self, each.name)!r}" for each in given]
+        return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
 
 
-def asks_for_bytes(settle: SettleFunction) -> bool:
-    """Whether a settle function wants the bytes of an answer; ``ConfigurationError`` for what is no such function."""
-    taken = _parameters(settle) if callable(settle) else 0
-    if 2 <= taken <= 3:
-        return taken == 3
+@dataclass(slots=True)
+class AppliedRule:
+    """What a rule charges one request: its quotas, if any, under a key, each at the same cost."""
+
+    rule: CompiledRule
+    key: str
+    quotas: tuple[Quota, ...] = ()
+    cost: float = 1
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CompiledRule:
+    """A rule, ready to be matched; a middleware's own quota and a dependency are rules that match every request."""
+
+    name: str
+    quota: tuple[Quota, ...] | QuotaFunction
+    key: KeyFunction
+    cost: float | CostFunction = 1
+    _: KW_ONLY
+    source: Rule | None = None
+    """What the user wrote, if it was a ``Rule``."""
+    pattern: re.Pattern[str] = _ANY_PATH
+    methods: frozenset[str] | None = None
+    is_final: bool = False
+    """Whether no other rule is enforced where this one matches."""
+    shadow: bool = False
+    on_error: OnError | None = None
+    penalty: Penalty | None = None
+    messages: tuple[Quota, ...] = ()
+    """Quotas for each message of a WebSocket."""
+    settle: SettleFunction | None = None
+    settles_by_bytes: bool = False
+    """Whether ``settle`` takes the number of bytes that were sent."""
+    has_failed: bool = field(init=False, default=False)
+    """Whether one of its functions has failed, which is logged once."""
+
+    def __repr__(self) -> str:
+        return f"CompiledRule({self.name!r}, {self.quota!r})" if self.source is None else repr(self.source)
+
+    @property
+    def path(self) -> str:
+        """The path that it matches, in Starlette's syntax."""
+        return "/{path:path}" if self.source is None else self.source.path
+
+    @property
+    def is_exemption(self) -> bool:
+        """Whether it charges nothing."""
+        return not self.quota and not self.messages
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether only its key depends on the request, and that is read off the scope."""
+        return isinstance(self.key, ScopeKey) and not callable(self.quota) and not callable(self.cost)
+
+    def matches(self, path: str, method: str) -> bool:
+        """Whether it applies to requests of this method for this path."""
+        return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
+
+    def apply(self, key: str | None) -> AppliedRule | None:
+        """What a constant rule charges under this key; ``None`` without one."""
+        assert not callable(self.quota)
+        assert not callable(self.cost)
+        return None if key is None else AppliedRule(self, key, self.quota, self.cost)
+
+    async def evaluate(self, connection: HTTPConnection, results: Results) -> AppliedRule | None:
+        """What the rule charges, after calling its functions; ``None`` without a key. Raises whatever they raise."""
+        key = await _call(self.key, connection, results)
+        if key is None:
+            return None
+        quota = await _call(self.quota, connection, results) if callable(self.quota) else self.quota
+        cost = await _call(self.cost, connection, results) if callable(self.cost) else self.cost
+        if quota is None or cost == 0:
+            return AppliedRule(self, as_key(key))
+        return AppliedRule(self, as_key(key), quotas_of(quota) if callable(self.quota) else quota, _units(cost))
+
+    def fail(self, error: Exception) -> None:
+        """Log once that a function of this rule has failed; raises ``LimitUnavailable`` where nobody may pass then."""
+        outcome = "refused" if self.on_error == "deny" else "let through without it"
+        self._log_once(f"requests are {outcome}", error)
+        if self.on_error == "deny":
+            raise LimitUnavailable from error
+
+    def fail_to_settle(self, error: Exception) -> None:
+        """Log once that the settle function of this rule has failed."""
+        self._log_once("requests stay charged as they were", error)
+
+    def _log_once(self, outcome: str, error: Exception) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            logger.error("a function of the rule %r failed, %s: %r", self.name, outcome, error, exc_info=error)
+
+
+async def _call(function: Any, connection: HTTPConnection, results: Results) -> Any:
+    identity = id(function)
+    if identity not in results:
+        result = function(connection)
+        results[identity] = await result if inspect.isawaitable(result) else result
+    return results[identity]
+
+
+def _units(cost: float) -> float:
+    """A cost as a plain number, whatever kind of number a function has returned."""
+    return checked_cost(cost) if type(cost) in (int, float) else float(checked_cost(cost))
+
+
+def quotas_of(quota: QuotaLike) -> tuple[Quota, ...]:
+    """``as_quotas``, fast for what a function returns again and again."""
+    if isinstance(quota, str):
+        return _parsed(quota)
+    return (quota,) if isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)) else as_quotas(quota)
+
+
+_parsed = lru_cache(maxsize=1024)(lambda text: as_quotas(parse_quotas(text)))
+
+
+def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """The quotas of rules, each with the name of its rule, without those that functions return."""
+    for rule in rules:
+        for quota in () if callable(rule.quota) else rule.quota:
+            yield rule.name, quota
+
+
+def require_agreement(rules: Iterable[CompiledRule]) -> None:
+    """Rules of one name share buckets, so quotas of one name in them must be equal."""
+    quotas: dict[tuple[str, str], Quota] = {}
+    for name, quota in constant_quotas(rules):
+        other = quotas.setdefault((name, quota.name), quota)
+        if other != quota:
+            raise ConfigurationError(
+                f"two rules named {name!r} have different quotas named {quota.name!r}, {other!r} and "
+                f'{quota!r}, and would share a bucket: give one another name, Rule(..., name="uploads")'
+            )
+
+
+def takes_bytes(settle: SettleFunction) -> bool:
+    """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for what is no such function."""
+    count = _count_of_parameters(settle) if callable(settle) else 0
+    if 2 <= count <= 3:
+        return count == 3
     raise ConfigurationError(
         f"settle is a function of the status and the headers, and of the bytes sent if it likes, not {settle!r}: "
         "settle=lambda status, headers: 0 if status < 400 else 1"
     )
 
 
-def _parameters(function: Callable[..., object]) -> int:
+def _count_of_parameters(function: Callable[..., object]) -> int:
     """How many arguments a function takes by position; those with a default do not count."""
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    known = inspect.signature(function).parameters.values()
-    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in known)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
 
 
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""What comes in over a WebSocket after its handshake: slowed down, and closed where that is not enough."""
+"""Messages of a WebSocket: slowed down, and the socket closed where that is not enough."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _REASON = "too many messages"
 
 
 class Throttled:
-    """An app around another one, to which messages of a WebSocket come no faster than a quota allows.
+    """An app around another one, which receives messages of a WebSocket no faster than a quota allows.
 
     Each message takes a slot before the app gets it. Until then nothing more is read, so that the server's buffers
     fill up and TCP slows the peer down. Where the slot is too far away, because other sockets of the same key have
-    taken those before it, the socket is closed: the app is told as if the peer had gone.
+    taken those before it, the socket is closed: to the app it looks as if the peer had disconnected.
     """
 
     def __init__(self, app: ASGIApp, store: Store, take: Take) -> None:

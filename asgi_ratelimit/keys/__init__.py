@@ -5,8 +5,10 @@ A key function takes the connection and returns a text, bytes, or ``None``, whic
 
 from .base import Key, KeyFunction
 from .client_ip import client_ip
-from .combined import combine, first_of
-from .request_keys import cookie, header, path_param, state, user
+from .combine import combine, first_of
+from .header import cookie, header
+from .path_param import path_param
+from .user import state, user
 
 __all__ = [
     "Key",

@@ -1,85 +1,160 @@
-"""Addresses: read from what peers and proxies write, and told apart as clients.
+"""Addresses as packed bytes: parsing them, grouping them by client, and the lists of them in forwarding headers.
 
-Everything in a forwarding header may have been written by the client itself, but for what trusted proxies appended at
-its right end. So chains are read from the right, and what stands to the left of a hop never changes how it is read.
+A client may have written everything in a forwarding header, except what trusted proxies append at its right end. So
+lists are read from the right, and nothing to the left of an address changes how that address is read.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import TypeAlias
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from socket import AF_INET, AF_INET6, inet_ntop
 
-Address: TypeAlias = IPv4Address | IPv6Address
-Network: TypeAlias = IPv4Network | IPv6Network
+MAX_FORWARDED = 32
+"""The number of forwarded addresses that are followed, at the most."""
 
-MAX_HOPS = 32
-"""How many forwarded hops are followed, at the most."""
-
-MAX_HOP = 100
-"""The longest text of an address, with brackets, zone and port: nothing longer is read, or kept."""
+MAX_TEXT = 100
+"""The longest text of an address that is parsed, with brackets, zone and port."""
 
 _MAX_ELEMENT = 1000
-_NAT64 = IPv6Network("64:ff9b::/96")
+
+_MAPPED = bytes(10) + b"\xff\xff"
+_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
+_TEREDO = bytes.fromhex("20010000")
+_SIX_TO_FOUR = bytes.fromhex("2002")
+_EMBEDDING = (_NAT64, _TEREDO, _SIX_TO_FOUR)
+_ALL_ZERO = bytes(12)
+
 _PAIR = re.compile(
     r"""[ \t]*+ (?: ([A-Za-z0-9!\#$%&'*+.^_`|~-]++) = (?: "([^"\\]*+)" | ([^\s",;=\\]*+) ) )?+ [ \t]*+ (?: ; | \Z )""",
     re.VERBOSE,
 )
-"""A pair of a ``Forwarded`` element: a name and a value, in quotes or not. No address needs an escape: none is read."""
+"""A pair of a ``Forwarded`` element: a name and a value, quoted or not. No address needs an escape, so none is read."""
 
 
-def parse_address(text: str) -> Address | None:
-    """The address in a text that may carry a port, brackets or a zone, IPv4-mapped ones as IPv4; ``None`` for none."""
-    if len(text) > MAX_HOP:
-        return None
+def strict(inet_pton: Callable[[int, str], bytes]) -> Callable[[int, str], bytes]:
+    """``inet_pton`` if it refuses leading zeros, as it should; otherwise a wrapper that refuses them.
+
+    An IPv4 address then has exactly one text, which can be its key.
+    """
     try:
-        address = ip_address(_bare(text))
-    except ValueError:
+        inet_pton(AF_INET, "010.0.0.1")
+    except OSError:
+        return inet_pton
+
+    def strict_inet_pton(family: int, text: str) -> bytes:
+        packed = inet_pton(family, text)
+        if family == AF_INET and inet_ntop(family, packed) != text:
+            raise OSError(f"leading zeros in {text!r}")
+        return packed
+
+    return strict_inet_pton
+
+
+pack = strict(socket.inet_pton)
+"""``pack(family, text)``: the packed address. Raises ``OSError`` or ``ValueError`` for anything else."""
+
+
+def parse_address(text: str) -> bytes | None:
+    """The packed address of a text that may have a port, brackets or a zone, IPv4-mapped as IPv4; else ``None``."""
+    if len(text) > MAX_TEXT:
         return None
-    if isinstance(address, IPv6Address):
-        return address.ipv4_mapped or address
-    return address
+    text = text.strip()
+    try:
+        return unmapped(pack(AF_INET6, text)) if ":" in text else pack(AF_INET, text)
+    except (OSError, ValueError):
+        return _parse_decorated(text)
 
 
-def parse_network(text: str) -> Network:
-    """The network that a text names, of IPv4-mapped addresses as that of IPv4; ``ValueError`` for none."""
+def _parse_decorated(text: str) -> bytes | None:
+    bare = _without_port(text).partition("%")[0]
+    try:
+        return unmapped(pack(AF_INET6 if ":" in bare else AF_INET, bare))
+    except (OSError, ValueError):
+        return None
+
+
+def _without_port(text: str) -> str:
+    """``[2001:db8::1]:80`` and ``192.0.2.1:80`` without their port and brackets."""
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0] if text.count(":") == 1 else text
+
+
+def unmapped(packed: bytes) -> bytes:
+    """An IPv4-mapped IPv6 address as IPv4; any other address as it is."""
+    return packed[12:] if packed.startswith(_MAPPED) else packed
+
+
+def client_key(packed: bytes, ipv6_prefix: int) -> str:
+    """The key of the client at an address: the IPv4 address, or the IPv6 network of ``ipv6_prefix`` bits.
+
+    An IPv6 address of a translator or tunnel (NAT64, RFC 6052; 6to4, RFC 3056; Teredo, RFC 4380) has the key of the
+    IPv4 host in it: one prefix would hold all hosts of the translator, and one host has 65,536 prefixes or more of a
+    tunnel.
+    """
+    if len(packed) == 4:
+        return inet_ntop(AF_INET, packed)
+    if packed.startswith(_EMBEDDING):
+        return inet_ntop(AF_INET, _embedded_ipv4(packed))
+    number = int.from_bytes(packed, "big") >> 128 - ipv6_prefix << 128 - ipv6_prefix
+    if ipv6_prefix > 96 and packed.startswith(_ALL_ZERO):  # inet_ntop writes "::192.0.2.1", and not everywhere
+        return str(IPv6Network((number, ipv6_prefix)))
+    return f"{inet_ntop(AF_INET6, number.to_bytes(16, 'big'))}/{ipv6_prefix}"
+
+
+def _embedded_ipv4(packed: bytes) -> bytes:
+    if packed.startswith(_SIX_TO_FOUR):
+        return packed[2:6]
+    if packed.startswith(_TEREDO):
+        return bytes([byte ^ 0xFF for byte in packed[12:]])
+    return packed[12:]
+
+
+class Networks:
+    """A set of networks; ``packed in networks`` says whether one of them has this packed address.
+
+    IPv4-mapped networks are IPv4. Raises ``ValueError`` for a text that is no network.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        networks = [_parse_network(text) for text in texts]
+        self.texts = [str(network) for network in networks]
+        masks = {4: list[tuple[int, int]](), 6: list[tuple[int, int]]()}
+        for network in networks:
+            masks[network.version].append((int(network.netmask), int(network.network_address)))
+        self._ipv4, self._ipv6 = tuple(masks[4]), tuple(masks[6])
+
+    def __contains__(self, packed: bytes) -> bool:
+        number = int.from_bytes(packed, "big")
+        for mask, network in self._ipv4 if len(packed) == 4 else self._ipv6:  # noqa: SIM110  # any() takes more calls
+            if number & mask == network:
+                return True
+        return False
+
+
+def _parse_network(text: str) -> IPv4Network | IPv6Network:
     network = ip_network(text)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
-    return network if mapped is None else ip_network((mapped, network.prefixlen - 96))
+    return network if mapped is None else IPv4Network((mapped, network.prefixlen - 96))
 
 
-def is_in(address: Address, networks: Iterable[Network]) -> bool:
-    """Whether one of the networks has this address."""
-    return any(address in network for network in networks)
+def listed_addresses(values: Sequence[bytes]) -> list[str]:
+    """The addresses in the values of ``X-Forwarded-For``, or any other header that lists them, from the right."""
+    segments = b",".join(values).rsplit(b",", MAX_FORWARDED)[-MAX_FORWARDED:] if values else []
+    return [segment.decode("latin-1") for segment in reversed(segments)]
 
 
-def client_of(address: Address, ipv6_prefix: int) -> str:
-    """Who is behind an address: IPv4 by itself, IPv6 by its network of ``ipv6_prefix`` bits.
+def forwarded_addresses(values: Sequence[bytes]) -> Iterator[str]:
+    """The ``for=`` nodes of ``Forwarded`` (RFC 7239) from the right; "" for an element without a readable one.
 
-    An IPv6 address of a translator or tunnel (NAT64, RFC 6052; 6to4, RFC 3056; Teredo, RFC 4380) is the IPv4 host in
-    it: one prefix would hold all hosts of the translator, and one host has 65,536 prefixes and more of a tunnel.
-    """
-    if isinstance(address, IPv4Address):
-        return str(address)
-    inner = _inner_ipv4(address)
-    return str(IPv6Network((int(address), ipv6_prefix), strict=False) if inner is None else inner)
-
-
-def listed_hops(lines: Sequence[bytes]) -> Iterator[str]:
-    """The hops of an ``X-Forwarded-For``, or any other header that lists addresses, from the right."""
-    return iter(_segments_from_the_right(lines))
-
-
-def forwarded_hops(lines: Sequence[bytes]) -> Iterator[str]:
-    """The ``for=`` nodes of ``Forwarded`` (RFC 7239) from the right, each "" where an element has none to be read.
-
-    A comma in quotes does not end an element. What is appended after a quote that somebody left open is read in
-    spite of it.
+    A comma in quotes does not end an element. A quote that is never closed does not hide what is appended after it.
     """
     element = ""
-    for segment in _segments_from_the_right(lines):
+    for segment in listed_addresses(values):
         element = f"{segment},{element}" if element else segment
         if len(element) > _MAX_ELEMENT:
             break
@@ -90,35 +165,14 @@ def forwarded_hops(lines: Sequence[bytes]) -> Iterator[str]:
         yield ""
 
 
-def _segments_from_the_right(lines: Sequence[bytes]) -> list[str]:
-    segments = b",".join(lines).rsplit(b",", MAX_HOPS)[-MAX_HOPS:] if lines else []
-    return [segment.decode("latin-1") for segment in reversed(segments)]
-
-
 def _node(element: str) -> str:
-    """The value of the one ``for=`` of an element; "" if it has none, several, or is no list of pairs."""
-    nodes, at = [], 0
-    while at < len(element):
-        pair = _PAIR.match(element, at)
+    """The value of the one ``for=`` of an element; "" if it has none or several, or is no list of pairs."""
+    nodes, position = [], 0
+    while position < len(element):
+        pair = _PAIR.match(element, position)
         if pair is None:
             return ""
         if pair[1] and pair[1].lower() == "for":
             nodes.append(pair[3] if pair[2] is None else pair[2])
-        at = pair.end()
+        position = pair.end()
     return nodes[0] if len(nodes) == 1 else ""
-
-
-def _bare(text: str) -> str:
-    """``[2001:db8::1]:80``, ``192.0.2.1:80`` and ``fe80::1%eth0`` without their port, brackets and zone."""
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    return text.partition("%")[0]
-
-
-def _inner_ipv4(address: IPv6Address) -> IPv4Address | None:
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFF_FFFF)
-    return address.teredo[1] if address.teredo else address.sixtofour

@@ -1,4 +1,4 @@
-"""What a key is: a function of the connection, and for the package's own kinds one of the bare ASGI scope."""
+"""What a key is: a function of the connection. The package's own keys read the bare ASGI scope."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from uuid import UUID
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import short_key
-from ..limiter import as_key
+from ..buckets import as_key, short_key
+from ..errors import ConfigurationError
 
 Key: TypeAlias = str | bytes | None
 KeyFunction: TypeAlias = Callable[[HTTPConnection], Key | Awaitable[Key]]
 
+UNREADABLE = "unreadable"
+"""The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""
+
 
 class ScopeKey(ABC):
-    """A key that is read off the ASGI scope, with no need of a connection object: all kinds of the package."""
+    """A key that is read from the ASGI scope, without a connection object: all kinds of the package."""
 
     def __call__(self, connection: HTTPConnection) -> str | None:
         return self.of(connection.scope)
@@ -29,7 +32,7 @@ class ScopeKey(ABC):
 
 
 class ScopeTest(ABC):
-    """A question about a connection that is answered off the ASGI scope."""
+    """A yes-or-no question about a connection that is answered from the ASGI scope."""
 
     def __call__(self, connection: HTTPConnection) -> bool:
         return self.of(connection.scope)
@@ -39,25 +42,39 @@ class ScopeTest(ABC):
         """The answer for the request with this scope."""
 
 
-class PathBound(ABC):
-    """A key that wants to know the path of the rule it is used in."""
+class PathKey(ABC):
+    """A key that depends on the path of the rule it is used in."""
 
     @abstractmethod
-    def bound(self, path: str) -> KeyFunction:
-        """This key for a rule with ``path``. Raises ``ConfigurationError`` where it could never work there."""
+    def bind(self, path: str) -> KeyFunction:
+        """This key for a rule with ``path``. Raises ``ConfigurationError`` if it can never work there."""
 
 
-def bound(key: KeyFunction, path: str) -> KeyFunction:
+def bind(key: KeyFunction, path: str) -> KeyFunction:
     """``key`` for a rule with ``path``: a ``path_param`` in it reads from that path."""
-    return key.bound(path) if isinstance(key, PathBound) else key
+    return key.bind(path) if isinstance(key, PathKey) else key
 
 
 def as_text(value: object, source: str) -> str | None:
-    """A value that an app has put somewhere as a key; ``TypeError`` for one without a text that stays the same."""
+    """A value of the app's as a key; ``TypeError`` for one whose text is not the same in every process."""
     if value is None:
         return None
     if isinstance(value, (str, bytes)):
-        return short_key(as_key(value))  # a long one is not kept in memory, here or there
+        return short_key(as_key(value))  # long values fill neither this process's memory nor the store's
     if isinstance(value, (int, UUID)) and not isinstance(value, bool):
         return str(value)
-    raise TypeError(f"{source} is {value!r}, where a key is a str, bytes, an int, a UUID or None: str(user.id)")
+    raise TypeError(f"{source} is {value!r}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
+
+
+def checked_name(name: str, example: str) -> str:
+    """The name of a cookie, parameter or attribute; ``ConfigurationError`` for an invalid one."""
+    if isinstance(name, str) and name:
+        return name
+    raise ConfigurationError(f"the name of a key is a text and not empty, not {name!r}: {example}")
+
+
+def header_name(name: str, example: str) -> bytes:
+    """The name of a header as it stands in a scope; ``ConfigurationError`` for an invalid one."""
+    if isinstance(name, str) and name.isascii() and name.strip() == name != "":
+        return name.lower().encode()
+    raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")

@@ -3,67 +3,57 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Iterable
+from socket import AF_INET, AF_INET6
 
 from starlette.types import Scope
 
 from ..errors import ConfigurationError
 from .addresses import (
-    MAX_HOP,
-    Address,
-    Network,
-    client_of,
-    forwarded_hops,
-    is_in,
-    listed_hops,
+    MAX_TEXT,
+    Networks,
+    client_key,
+    forwarded_addresses,
+    listed_addresses,
+    pack,
     parse_address,
-    parse_network,
+    unmapped,
 )
-from .base import ScopeKey, ScopeTest
+from .base import UNREADABLE, ScopeKey, ScopeTest, header_name
 
-MAX_SEEN = 16_384
-"""How many addresses are remembered with their keys, at the most."""
-
-UNREADABLE = "unreadable"
-"""The one key of all peers whose address is none: where a client can forge its address, it can vary it at will."""
+UNIX = "unix"
+"""Stands for the other end of a Unix socket among the trusted proxies."""
 
 _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 
-UNIX = "unix"
-"""What stands for a Unix socket's other end among the trusted proxies."""
+_NOT_PARSED = b""
+"""Stands for the address of a peer whose text is no address."""
 
-_LOOKS = 100
-"""How many requests from private addresses are looked at for a forwarding header that is not believed."""
+_PRIVATE = Networks(
+    ["10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7", "fe80::/10"]
+)
+_PRIVATE_FIRST_BYTES = bytes([10, 127, 169, 172, 192, 0x00, *range(0xFC, 0xFF)])
+_PRIVATE_CHECKS = 100
+"""How many requests from private addresses are checked for a forwarding header that is not trusted."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """One end of a connection: its address and key, and whether what it says of those before it is believed."""
-
-    key: str | None
-    trusted: bool
-    address: Address | None = None
-
-
 class client_ip(ScopeKey):  # noqa: N801  # a function to its users
-    """Key by the client's address: IPv4 by itself, IPv6 by its network of ``ipv6_prefix`` bits.
+    """Key by the client's address: the IPv4 address, or the IPv6 network of ``ipv6_prefix`` bits.
 
-    It is the peer's address, unless the peer is in ``trusted_proxies`` (addresses, networks, or ``"unix"`` for
-    whoever connects by a Unix socket): then ``forwarded_header`` is read from the right, past all trusted hops, and
-    the first other one is the client. What stands further to the left anybody could have written. A hop that is no
-    address ends the walk: the request then counts for the proxy that passed it on.
+    The client is the peer, unless the peer is in ``trusted_proxies``: addresses, networks, or ``"unix"`` for the other
+    end of a Unix socket. Then ``forwarded_header`` is read from the right, past all trusted proxies, and the first
+    other address is the client. Anybody could have written what is further to the left. Reading stops at a text that
+    is no address: the request then counts for the proxy that passed it on.
 
-    Exactly one header is believed, the one that your proxy writes: ``"x-forwarded-for"``, ``"forwarded"`` (RFC 7239),
+    Exactly one header is trusted, the one that your proxy writes: ``"x-forwarded-for"``, ``"forwarded"`` (RFC 7239),
     or one of a single address such as ``"x-real-ip"``. A proxy passes the others on as the client sent them.
 
-    IPv4-mapped IPv6 addresses are IPv4, and those of NAT64, 6to4 and Teredo are the IPv4 host in them. A request
-    without any address, as on a Unix socket, has no key, and a warning says so once.
-    Raises ``ConfigurationError`` for proxies, a prefix or a header that cannot be.
+    IPv4-mapped IPv6 addresses are IPv4, and those of NAT64, 6to4 and Teredo have the key of the IPv4 host in them. A
+    request without any address, as on a Unix socket, has no key, and one warning is logged.
+    Raises ``ConfigurationError`` for invalid proxies, an invalid prefix or an invalid header.
     """
 
     def __init__(
@@ -77,102 +67,95 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             raise ConfigurationError(
                 f"ipv6_prefix must be from 1 to 128, not {ipv6_prefix!r}: client_ip(ipv6_prefix=64)"
             )
-        named = _listed(trusted_proxies)
-        self._trusted = tuple(_networks([text for text in named if text != UNIX], _TRUSTED))
-        self._unix = Hop(None, UNIX in named)
+        texts = _listed(trusted_proxies)
+        self._trusted = _networks([text for text in texts if text != UNIX], _TRUSTED)
+        self._trusts_unix = UNIX in texts
         self._prefix = ipv6_prefix
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
-        self._hops = _reader(self._header)
-        self._seen: dict[str | None, Hop] = {}
+        self._addresses_in = forwarded_addresses if self._header == b"forwarded" else listed_addresses
         self._warned: set[str] = set()
-        self._looks = _LOOKS
+        self._private_checks_left = _PRIVATE_CHECKS
 
     def __repr__(self) -> str:
-        trusted = [*map(str, self._trusted), *([UNIX] if self._unix.trusted else [])]
+        trusted = [*(self._trusted.texts if self._trusted else []), *([UNIX] if self._trusts_unix else [])]
         return f"client_ip({trusted}, {self._prefix}, forwarded_header={self._header.decode()!r})"
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
-        client = scope.get("client")
-        hop = self._seen.get(client[0] if client else None)
-        return self._client(scope).key if hop is None or hop.trusted else hop.key
-
-    def is_direct(self, peer: str) -> bool:
-        """Whether a peer is known to be the client itself, whatever it sends."""
-        hop = self._seen.get(peer)
-        return hop is not None and not hop.trusted
+        peer = scope.get("client")
+        text: str = peer[0] if peer else ""
+        try:
+            packed = pack(AF_INET6 if ":" in text else AF_INET, text)
+        except (OSError, TypeError, ValueError):  # not an address, or one with a port or a zone
+            return self._key(self._client(scope))
+        if len(packed) == 16:
+            packed = unmapped(packed)
+        if self._trusted is not None and packed in self._trusted:
+            return self._key(self._forwarded(packed, scope))
+        if self._private_checks_left and packed[0] in _PRIVATE_FIRST_BYTES:
+            self._check_private(packed, text, scope)
+        return client_key(packed, self._prefix) if ":" in text else text  # an IPv4 address has only one text
 
     def within(self, *networks: str) -> ScopeTest:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.
 
-        Raises ``ConfigurationError`` for none, or for what is neither.
+        Raises ``ConfigurationError`` for no networks or for an invalid one.
         """
-        found = tuple(_networks(networks, _WITHIN))
-        if not found:
+        parsed = _networks(networks, _WITHIN)
+        if parsed is None:
             raise ConfigurationError(f"within needs at least one network: {_WITHIN}")
-        return _Within(self, found)
+        return _Within(self, parsed)
 
-    def address(self, scope: Scope) -> Address | None:
-        """The address of the client of this scope, if it has one."""
-        return self._client(scope).address
+    def address(self, scope: Scope) -> bytes | None:
+        """The packed address of the client of this scope, if it has one."""
+        return self._client(scope) or None
 
-    def _client(self, scope: Scope) -> Hop:
-        client = scope.get("client")
-        peer = client[0] if client else None
-        hop = self._seen.get(peer) or self._peer(peer, scope)
-        return self._forwarded(hop, scope) if hop.trusted else hop
-
-    def _peer(self, text: str | None, scope: Scope) -> Hop:
-        """The peer, met for the first time."""
+    def _client(self, scope: Scope) -> bytes | None:
+        """The packed address of the client, or ``_NOT_PARSED``; ``None`` where there is no address at all."""
+        peer = scope.get("client")
+        text = peer[0] if peer else None
         if not text:
-            if not self._unix.trusted:
-                self._warn_once(_NO_ADDRESS)
-            return self._unix
-        address = parse_address(text)
-        if address is None:
-            self._warn_once(_NOT_AN_ADDRESS, text[:MAX_HOP])
-            return Hop(UNREADABLE, False)
-        if address.is_private and self._is_unsure(address, text, scope):
-            return self._hop(address)
-        return self._remembered(text, address)
-
-    def _forwarded(self, hop: Hop, scope: Scope) -> Hop:
-        """The first hop from the right that is no trusted proxy, or the last one that can be read."""
-        lines = [value for name, value in scope["headers"] if name == self._header]
-        for text in self._hops(lines):
-            before = self._seen.get(text) or self._read(text)
-            if before is None:
-                break
-            hop = before
-            if not hop.trusted:
-                break
-        if hop.key is None:
+            if self._trusts_unix:
+                return self._forwarded(None, scope)
             self._warn_once(_NO_ADDRESS)
-        return hop
+            return None
+        packed = parse_address(text)
+        if packed is None:
+            self._warn_once(_NOT_AN_ADDRESS, text[:MAX_TEXT])
+            return _NOT_PARSED
+        if self._trusted is not None and packed in self._trusted:
+            return self._forwarded(packed, scope)
+        if self._private_checks_left and packed[0] in _PRIVATE_FIRST_BYTES:
+            self._check_private(packed, text, scope)
+        return packed
 
-    def _read(self, text: str) -> Hop | None:
-        """A forwarded hop, met for the first time; ``None`` for what is no address."""
-        address = parse_address(text)
-        return None if address is None else self._remembered(text, address)
+    def _forwarded(self, proxy: bytes | None, scope: Scope) -> bytes | None:
+        """The first address from the right that is no trusted proxy, or the last one that can be read."""
+        client = proxy
+        for text in self._addresses_in([value for name, value in scope["headers"] if name == self._header]):
+            packed = parse_address(text)
+            if packed is None:
+                break
+            client = packed
+            if self._trusted is None or packed not in self._trusted:
+                break
+        if client is None:
+            self._warn_once(_NO_ADDRESS)
+        return client
 
-    def _remembered(self, text: str, address: Address) -> Hop:
-        if len(self._seen) >= MAX_SEEN:
-            self._seen.clear()
-        hop = self._seen[text] = self._hop(address)
-        return hop
+    def _key(self, client: bytes | None) -> str | None:
+        if not client:
+            return None if client is None else UNREADABLE
+        return client_key(client, self._prefix)
 
-    def _hop(self, address: Address) -> Hop:
-        return Hop(client_of(address, self._prefix), is_in(address, self._trusted), address)
-
-    def _is_unsure(self, address: Address, text: str, scope: Scope) -> bool:
-        """Whether a private address may yet turn out to be a proxy's that should be trusted, and is not."""
-        if self._looks <= 0 or is_in(address, self._trusted):
-            return False
-        self._looks -= 1
+    def _check_private(self, packed: bytes, text: str, scope: Scope) -> None:
+        """Warn if a peer with a private address, so perhaps a proxy, sends the header and is not trusted."""
+        if packed not in _PRIVATE:
+            return
+        self._private_checks_left -= 1
         if any(name == self._header for name, _ in scope["headers"]):
-            self._looks = 0
+            self._private_checks_left = 0
             self._warn_once(_NOT_TRUSTED, text, self._header.decode(), text)
-        return True
 
     def _warn_once(self, message: str, *arguments: object) -> None:
         if message not in self._warned:
@@ -180,28 +163,20 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             logger.warning(message, *arguments)
 
 
-def header_name(name: str, example: str) -> bytes:
-    """The name of a header as it is found in a scope; ``ConfigurationError`` for what is none."""
-    if isinstance(name, str) and name.isascii() and name.strip() == name != "":
-        return name.lower().encode()
-    raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")
-
-
 class _Within(ScopeTest):
-    """Whether the client that a key sees is in some networks."""
+    """Whether the client, as a key sees it, is in some networks."""
 
-    def __init__(self, key: client_ip, networks: tuple[Network, ...]) -> None:
+    def __init__(self, key: client_ip, networks: Networks) -> None:
         self._key = key
         self._networks = networks
-        self._known = lru_cache(maxsize=MAX_SEEN)(partial(is_in, networks=networks))
 
     def __repr__(self) -> str:
-        return f"{self._key!r}.within({', '.join(repr(str(network)) for network in self._networks)})"
+        return f"{self._key!r}.within({', '.join(map(repr, self._networks.texts))})"
 
     def of(self, scope: Scope) -> bool:
         """Whether the client of this scope is there."""
-        address = self._key.address(scope)
-        return address is not None and self._known(address)
+        packed = self._key.address(scope)
+        return packed is not None and packed in self._networks
 
 
 def _listed(trusted_proxies: Iterable[str]) -> list[str]:
@@ -212,18 +187,16 @@ def _listed(trusted_proxies: Iterable[str]) -> list[str]:
     raise ConfigurationError(f"trusted_proxies are networks, not {trusted_proxies!r}: {_TRUSTED}")
 
 
-def _networks(texts: Iterable[str], example: str) -> Iterator[Network]:
+def _networks(texts: Iterable[str], example: str) -> Networks | None:
+    """The networks of these texts; ``None`` for no texts."""
+    texts = list(texts)
     for text in texts:
-        if not isinstance(text, str):  # a number would pass for an address, and so would bytes
+        if not isinstance(text, str):  # ipaddress would take a number or bytes for an address
             raise ConfigurationError(f"a network is written as text, not {text!r}: {example}")
-        try:
-            yield parse_network(text)
-        except ValueError as error:
-            raise ConfigurationError(f"{error}: {example}") from error
-
-
-def _reader(header: bytes) -> Callable[[Sequence[bytes]], Iterator[str]]:
-    return forwarded_hops if header == b"forwarded" else listed_hops
+    try:
+        return Networks(texts) if texts else None
+    except ValueError as error:
+        raise ConfigurationError(f"{error}: {example}") from error
 
 
 _NO_ADDRESS = (
@@ -232,10 +205,10 @@ _NO_ADDRESS = (
     "(docs/warnings.md#a-request-without-an-address)"
 )
 _NOT_AN_ADDRESS = (
-    "the server says that the client's address is %r, which is none: all such clients share one bucket. "
-    "Does the server believe forwarding headers of anybody? (docs/warnings.md#an-address-that-is-none)"
+    "the server reports %r as the client's address, which is not an IP address: all such clients share one bucket. "
+    "Does the server trust forwarding headers from anybody? (docs/warnings.md#an-address-that-is-not-valid)"
 )
 _NOT_TRUSTED = (
-    "a request from %r carries %s, which is not believed, so all clients behind that address share one bucket: "
+    "a request from %r carries %s, which is not trusted, so all clients behind that address share one bucket: "
     "client_ip(trusted_proxies=[%r]) if it is your proxy (docs/warnings.md#a-peer-that-is-not-trusted)"
 )

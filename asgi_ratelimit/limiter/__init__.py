@@ -1,6 +1,6 @@
-"""Limiters: quotas, a store, and the verbs that a program calls."""
+"""Limiters: quotas, a store, and the methods that a program calls."""
 
-from .charges import Cost, Key, as_key, checked_name
+from .charges import Cost, Key, checked_name
 from .limiter import Limiter, as_store
 from .reservations import Ticket
 from .spending import Spending, Spent
@@ -14,7 +14,6 @@ __all__ = [
     "Spent",
     "SyncLimiter",
     "Ticket",
-    "as_key",
     "as_store",
     "checked_name",
 ]

@@ -1,4 +1,4 @@
-"""Limiters: quotas, a store, and the verbs that a program calls."""
+"""Limiters: quotas, a store, and the methods that a program calls."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import replace
 from itertools import repeat
 from types import TracebackType
 
-from ..algorithms import waiting
+from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
 from ..decision import Charge, Decision, Take
 from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, open_store, settle
-from .charges import Cost, Key, charged, charges_of, checked_name, costs_of
+from .charges import Cost, Key, charged_units, charges_of, checked_name, settled_units
 from .reservations import Ticket, late_by, on_time
 from .spending import Spending
 
 
 class Limiter:
-    """Quotas under a name, in a store: limits calls, or paces them.
+    """Limits or paces calls by quotas, whose buckets are in a store under the limiter's name.
 
-    ``quota`` is a text, a quota, or several; ``store`` a store or its URL, and by default this process's memory.
-    Limiters of one name, quota and store share their buckets. ``hooks`` are told of every take that is decided.
+    ``quota`` is a text, a quota, or several of them. ``store`` is a store or its URL, by default this process's memory.
+    Limiters with the same name, quota and store share their buckets. ``hooks`` are called with every decision.
     Raises ``QuotaError`` and ``ConfigurationError``.
     """
 
@@ -44,105 +44,107 @@ class Limiter:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
 
     async def rate_limit(self, key: Key, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
-        """Take ``cost`` units of every quota now, or, if one of them has too little, nothing at all.
+        """Take ``cost`` units of every quota now, or nothing if one of them has too few.
 
-        ``cost`` may name the quotas, ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
-        ``best_effort`` as many whole units are ``granted`` as all quotas can give, at least 1.
+        ``cost`` may name the quotas, as in ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
+        ``best_effort``, as many whole units are ``granted`` as all quotas can give, at least 1.
         """
         return await self._take(Take(self.charges(key, cost), best_effort=best_effort))
 
     async def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
-        """Book the earliest slot at which ``cost`` units conform; it does not sleep, ``delay`` says how long to.
+        """Book the earliest slot at which ``cost`` units conform; the caller sleeps for ``delay`` seconds.
 
-        Where the slot is more than ``max_delay`` seconds away (``None``: never too far), nothing is booked and the
-        decision is not ``allowed``.
+        If the slot is more than ``max_delay`` seconds away (``None``: no limit), nothing is booked, and the decision is
+        not ``allowed``. On a Redis Cluster, only charges with equal keys can be booked ahead.
         """
         return await self._take(Take(self.charges(key, cost), math.inf if max_delay is None else max_delay))
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
-        """What ``rate_limit`` would answer now, and what is left; nothing is taken. May raise ``StoreError``."""
+        """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
         return await self.store.peek(Take(self.charges(key, cost)))
 
     async def refund(self, decision: Decision, cost: Cost | None = None) -> None:
-        """Give back ``cost`` units of each charge of a decision, or all of them, to where they were booked.
+        """Give back ``cost`` units of each charge of a decision, or all of them.
 
-        What has drained, or left its window, is full again by itself and cannot be given back. A decision is settled
-        once: a second refund, or settling after it, does nothing. Where the store is out, it is done when that is
-        back. Raises ``ValueError`` for more than was charged.
+        Units that have drained, or have left their window, are available again anyway and are not given back. A
+        decision is settled once: a second refund, or a settlement after it, does nothing. While the store is out, the
+        refund waits until it is back. Raises ``ValueError`` for more units than were charged.
         """
-        most = charged(decision)
-        given = most if cost is None else costs_of(decision, cost, [0.0] * len(most))
-        if any(units > had for units, had in zip(given, most)):
-            raise ValueError(f"a refund of {cost!r} is more than was charged, {most!r}")
-        await settle(self.store, decision, [had - units for units, had in zip(given, most)])
+        charged = charged_units(decision)
+        refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
+        if any(units > most for units, most in zip(refunded, charged)):
+            raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
+        await settle(self.store, decision, [most - units for units, most in zip(refunded, charged)])
 
     async def settle(self, decision: Decision, actual: Cost) -> None:
-        """Make a decision's charges come to ``actual`` units, known only afterwards.
+        """Correct the charges of a decision to ``actual`` units, the cost that is known only afterwards.
 
-        Less than charged is refunded. More is owed: it is charged although it does not fit, and is paid back before
-        anyone else goes. A decision is settled once; where the store is out, when that is back.
+        If that is less than was charged, the rest is refunded. If it is more, the rest is debited: it is charged even
+        if it does not fit, and later callers wait for it. A decision is settled once; while the store is out, the
+        settlement waits until it is back.
         """
-        await settle(self.store, decision, costs_of(decision, actual, charged(decision)))
+        await settle(self.store, decision, settled_units(decision, actual, charged_units(decision)))
 
     async def cancel(self, booked: Decision | Ticket) -> None:
-        """Give back a slot that was booked: the queue's end moves up, or the next caller that fits takes it."""
+        """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot."""
         if isinstance(booked, Ticket):
             await self.store.settle(booked.cancellation(self.quotas, self.name))
         else:
             await settle(self.store, booked, [0.0] * len(booked.states))
 
     async def waiting(self, key: Key) -> float:
-        """The units that are booked under a key, and whose time has not come yet.
+        """The units that are booked under a key for a time in the future.
 
-        Of several quotas, the one that makes the others wait tells; theirs are held until then as if all was booked.
+        With several quotas, this is the number of the quota that the others wait for: while it makes callers wait, the
+        other quotas look fully booked until then.
         """
-        looked = await self.peek(key)
-        if looked.take is None or looked.before is None:
+        peeked = await self.peek(key)
+        if peeked.take is None or peeked.before is None:
             return 0.0
-        times = looked.times_us or repeat(looked.now_us)
-        booked = zip(looked.take.charges, looked.before, times)
-        ahead = [waiting(charge.quota, state, now) for charge, state, now in booked]
+        times = peeked.times_us or repeat(peeked.now_us)
+        booked = zip(peeked.take.charges, peeked.before, times)
+        ahead = [booked_ahead(charge.quota, state, now) for charge, state, now in booked]
         return min([units for units in ahead if units > 0.0], default=0.0)
 
     async def reserve(self, key: Key, cost: Cost = 1) -> Ticket:
-        """Book the earliest slot at which ``cost`` units conform, for a job that is to run then, maybe elsewhere.
+        """Book the earliest slot at which ``cost`` units conform, for a job that runs then, here or elsewhere.
 
-        ``str(ticket)`` goes with the job, and ``redeem`` lets it run without competing again. May raise
-        ``PaceTimeout`` where there is no slot at all, or nobody to ask for one.
+        ``str(ticket)`` goes with the job, and ``redeem`` lets it run without competing again. Raises ``PaceTimeout`` if
+        there is no slot at all, or if the store is out and its ``on_error`` refuses.
         """
         return Ticket.of(await self.pace(key, cost))
 
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
-        """The decision of a ticket, whose ``delay`` is what is left until its slot.
+        """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
-        One that comes more than ``late_tolerance`` seconds after it, because workers were down, has missed it: it
-        books anew, behind all others, and the delay is that to its new slot. Raises ``ValueError`` for what is no
-        ticket of this limiter, and may raise ``StoreError``.
+        A ticket that comes more than ``late_tolerance`` seconds after its slot, because workers were down, has missed
+        it: it books a new slot behind all others, and ``delay`` is the time until that. Raises ``ValueError`` for
+        anything but a ticket of this limiter, and may raise ``StoreError``.
         """
         ticket = Ticket.parse(ticket) if isinstance(ticket, str) else ticket
         take = Take(ticket.charges(self.quotas, self.name), math.inf)
-        looked = await self.store.peek(take)
-        if late_by(ticket, looked) > late_tolerance:
+        peeked = await self.store.peek(take)
+        if late_by(ticket, peeked) > late_tolerance:
             return await self._take(take)
-        return on_time(ticket, looked)
+        return on_time(ticket, peeked)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None) -> Spending:
-        """Wait until ``costs`` conform, and settle what they really were: ``async with ... as spent``.
+        """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
 
-        All are taken at once, or none. ``spent.settle(tokens=1234)`` says what has been used so far; at the end of the
-        block, however it ends, the last that was said is settled, and what nothing was said of stays as estimated.
-        Raises ``PaceTimeout`` on entering where that would take longer than ``max_delay`` seconds.
+        All costs are taken at once. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last one that was
+        set is settled at the end of the block, however it ends; a cost that was never set stays as estimated.
+        Entering the block raises ``PaceTimeout`` if the wait would be longer than ``max_delay`` seconds.
         """
         take = Take(self.charges(key, costs), math.inf if max_delay is None else max_delay)
-        return Spending(self.store, take, self._tell)
+        return Spending(self.store, take, self._report)
 
     async def reset(self, key: Key) -> None:
-        """Forget all that ``key`` has used. May raise ``StoreError``."""
+        """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
         await self.store.reset(self.charges(key, 1))
 
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
-        """Take charges of any quotas and keys, all or nothing, waiting at most ``max_wait`` seconds (``math.inf``)."""
-        return await self._take(Take(tuple(self._own(charge) for charge in charges), max_wait))
+        """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead."""
+        return await self._take(Take(tuple(self._named(charge) for charge in charges), max_wait))
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -157,22 +159,22 @@ class Limiter:
         await self.aclose()
 
     async def _take(self, take: Take) -> Decision:
-        return self._tell((await self.store.take((take,)))[0])
+        return self._report((await self.store.take((take,)))[0])
 
-    def _tell(self, decision: Decision) -> Decision:
-        """A decision, once the hooks were told of it."""
+    def _report(self, decision: Decision) -> Decision:
+        """Call the hooks with a decision, and return it."""
         if self._hooks:
             self._hooks(self.name, decision)
         return decision
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
-        """What a request comes to: the charges that every verb with a key and a cost takes.
+        """The charges of a request with this key and cost.
 
-        A key or a cost may name the quotas, ``{"guild": guild, "all": ""}``; only those that a cost names are charged.
+        Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
         return charges_of(self.quotas, self.name, key, cost)
 
-    def _own(self, charge: Charge) -> Charge:
+    def _named(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)
 
 

@@ -1,4 +1,4 @@
-"""Costs that are known only afterwards: taken as an estimate, and settled when all is over, however it ends."""
+"""Costs that are known only afterwards: taken as an estimate, and settled at the end of a block, however it ends."""
 
 from __future__ import annotations
 
@@ -6,40 +6,39 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from ..decision import Decision, Take
-from ..errors import PaceTimeout
 from ..stores import Store, settle
-from ..waiting import Flow, Turns, run_async, run_sync
-from ..waiting.drivers import GiveBack
-from .charges import Cost, charged, costs_of
+from ..waiting import Flow, GiveBack, PaceTimeout, SlotWaiter, run_async, run_sync
+from .charges import Cost, charged_units, settled_units
 
 
 class Spent:
-    """What has been taken, by its ``decision``, and what it has come to so far."""
+    """What a block has taken, as its ``decision``, and its actual cost so far."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision
-        self.actual = charged(decision)
-        """The units of each charge that will be settled at the end."""
+        self.actual = charged_units(decision)
+        """The units of each charge that the end of the block settles."""
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
-        """Say what has been used so far of the quotas that are named, ``settle(tokens=1234)``, or of every one.
+        """Set the actual cost so far, of the quotas that are named, ``settle(tokens=1234)``, or of every quota.
 
-        Names that are no words of Python go in a mapping, ``settle({"per-minute": 5})``. What is said later counts.
-        Raises ``ValueError`` for a name or a number that cannot be.
+        Names that are no Python identifiers go in a mapping, ``settle({"per-minute": 5})``. A later call overrides an
+        earlier one. Raises ``ValueError`` for an unknown name or a number that is not valid.
         """
         if actual is not None and not isinstance(actual, Mapping):
-            self.actual = costs_of(self.decision, actual, self.actual)
-        self.actual = costs_of(self.decision, {**(actual if isinstance(actual, Mapping) else {}), **units}, self.actual)
+            self.actual = settled_units(self.decision, actual, self.actual)
+        named = {**(actual if isinstance(actual, Mapping) else {}), **units}
+        self.actual = settled_units(self.decision, named, self.actual)
 
 
 class Spending:
-    """What ``Limiter.spend`` makes: a context, with ``async`` or without, that waits when it is entered."""
+    """What ``Limiter.spend`` returns: a context manager, with and without ``async``, that waits when it is entered."""
 
-    def __init__(self, store: Store, take: Take, told: Callable[[Decision], Decision]) -> None:
+    def __init__(self, store: Store, take: Take, report: Callable[[Decision], Decision]) -> None:
         self._store = store
         self._take = take
-        self._told = told
-        self._spent: list[Spent] = []
+        self._report = report
+        self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
         return await run_async(self._wait())
@@ -59,14 +58,14 @@ class Spending:
 
     def _wait(self) -> Flow[Spent]:
         try:
-            decision = yield from Turns(self._store).wait(self._take)
+            decision = yield from SlotWaiter(self._store).wait(self._take)
         except PaceTimeout as error:
-            self._told(error.decision)
+            self._report(error.decision)
             raise
-        self._spent.append(Spent(self._told(decision)))
-        return self._spent[-1]
+        self._entered.append(Spent(self._report(decision)))
+        return self._entered[-1]
 
     def _settle(self) -> Flow[None]:
-        spent = self._spent.pop()
-        if spent.actual != charged(spent.decision):
+        spent = self._entered.pop()
+        if spent.actual != charged_units(spent.decision):
             yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))

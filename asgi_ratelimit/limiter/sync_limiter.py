@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class SyncLimiter:
-    """``Limiter`` for code without ``async``: the same verbs, which block their thread where the store is remote.
+    """``Limiter`` for code without ``async``: its methods block their thread if the store is remote.
 
-    All threads of a process share one event loop in the background, and with it the store's connections.
+    All threads of a process share one event loop in the background, and so the store's connections.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SyncLimiter:
         return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort))
 
     def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
-        """See ``Limiter.pace``: it does not sleep."""
+        """See ``Limiter.pace``: it books, and does not sleep."""
         return self._do(self._limiter.pace(key, cost, max_delay=max_delay))
 
     def peek(self, key: Key, cost: Cost = 1) -> Decision:
@@ -88,8 +88,8 @@ class SyncLimiter:
         """See ``Limiter.take``."""
         return self._do(self._limiter.take(charges, max_wait))
 
-    def aclose(self) -> None:
-        """See ``Limiter.aclose``."""
+    def close(self) -> None:
+        """Close the store."""
         self._do(self._limiter.aclose())
 
     def __enter__(self) -> SyncLimiter:
@@ -98,7 +98,7 @@ class SyncLimiter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.aclose()
+        self.close()
 
-    def _do(self, verb: Coroutine[Any, Any, T]) -> T:
-        return self._run(verb)
+    def _do(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._run(call)

@@ -1,4 +1,4 @@
-"""The way out: calls that wait for their turn instead of being refused."""
+"""Calls that go out: each waits for its slot instead of being refused."""
 
 from .decorator import pace
 from .transport import PacedTransport

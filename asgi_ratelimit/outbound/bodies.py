@@ -1,4 +1,4 @@
-"""Bodies of answers that tell when they are closed."""
+"""Bodies of answers that call a function when they are closed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from functools import cache
 from typing import Any
 
 
-def told_when_closed(stream: Any, closed: Callable[[], None]) -> Any:
-    """A body that is just like ``stream``, and calls ``closed`` once, when it is closed or forgotten.
+def with_close_callback(stream: Any, on_close: Callable[[], None]) -> Any:
+    """A body like ``stream`` that calls ``on_close`` once, when it is closed or garbage collected.
 
-    Clients insist that a body is of their own base classes, so it is of the same ones.
+    Clients require that a body is an instance of their own base classes, so it has the same ones as ``stream``.
     """
     bases = tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
-    return _kind_of(bases)(stream, closed)
+    return _body_class(bases)(stream, on_close)
 
 
 class _Body:
-    def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_close: Callable[[], None]) -> None:
         self._stream = stream
-        self._closed: Callable[[], None] | None = closed
+        self._on_close: Callable[[], None] | None = on_close
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._stream)
@@ -32,24 +32,24 @@ class _Body:
         try:
             self._stream.close()
         finally:
-            self._tell()
+            self._call_back()
 
     async def aclose(self) -> None:
         """Close the body."""
         try:
             await self._stream.aclose()
         finally:
-            self._tell()
+            self._call_back()
 
     def __del__(self) -> None:
-        self._tell()
+        self._call_back()
 
-    def _tell(self) -> None:
-        closed, self._closed = self._closed, None
-        if closed is not None:
-            closed()
+    def _call_back(self) -> None:
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
 
 
 @cache
-def _kind_of(bases: tuple[type, ...]) -> type:
+def _body_class(bases: tuple[type, ...]) -> type:
     return type("PacedBody", (_Body, *bases), {})

@@ -1,4 +1,4 @@
-"""``@pace``: a function whose calls wait for their turn."""
+"""``@pace``: a function whose calls wait for their slots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ConfigurationError
 from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
-from ..waiting import Turns
+from ..waiting import SlotWaiter
 from .call_arguments import depends_on_call, from_call
 from .wrappers import TakeOfCall, wrapper_for
 
@@ -21,11 +21,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KeyOfCall: TypeAlias = Key | Callable[..., Key] | Mapping[str, "str | bytes | Callable[..., str | bytes]"]
-"""A key, or a function that gets the arguments of the call that it names; or one of these for each quota, by name."""
+"""A key, or a function of the call's arguments that it names; or one of these for each quota, by name."""
 CostOfCall: TypeAlias = Cost | Callable[..., Cost] | Mapping[str, "float | Callable[..., float]"]
-"""A cost, or a function that gets the arguments of the call that it names; or one of these for each quota, by name."""
+"""A cost, or a function of the call's arguments that it names; or one of these for each quota, by name."""
 
-SPACED = 1.0
+EVEN_BURST = 1.0
 """The burst of a quota whose text names none: calls are spaced evenly."""
 
 
@@ -38,25 +38,24 @@ def pace(
     max_delay: float | None = None,
     name: str | None = None,
 ) -> Pace:
-    """Decorate a function, with or without ``async``, so that its calls go at ``quota``: each books, sleeps once, goes.
+    """Decorate a function, with or without ``async``, so that its calls keep to ``quota``: each books a slot and waits.
 
-    ``"10/s"`` spaces calls evenly; ``"10/s burst 5"`` lets five go at once from idle. Of several quotas all must
-    agree. ``key`` says whose budget is charged, for example ``key=lambda account: account.id`` with the argument
-    ``account`` of the call; without one, all calls share the key ``""``. ``cost`` is in units, and may be a function
-    in the same way. ``store`` is a store or its URL, by default this process's memory. The budget is that of a
-    ``Limiter`` of the same ``name``, quota and store; without a ``name``, it is the function's own, under its
-    qualified name.
+    ``"10/s"`` spaces calls evenly; ``"10/s burst 5"`` lets five go at once from idle. Several quotas apply together.
+    ``key`` says which bucket is charged, for example ``key=lambda account: account.id`` for the argument ``account`` of
+    the call; without one, all calls share the key ``""``. ``cost`` is in units, and may be a function in the same way.
+    ``store`` is a store or its URL, by default this process's memory. The buckets are those of a ``Limiter`` with the
+    same ``name``, quota and store; without a ``name``, each function has its own, under its qualified name.
 
-    A call raises ``PaceTimeout`` at once, and books nothing, where its slot is more than ``max_delay`` seconds away.
-    One that is cancelled while it waits gives its slot back, and those behind it move up. Raises ``QuotaError``, and
-    ``ConfigurationError`` for what cannot be paced.
+    A call raises ``PaceTimeout`` at once, and books nothing, if its slot is more than ``max_delay`` seconds away.
+    A call that is cancelled while it waits gives its slot back, and the calls behind it move up. Raises ``QuotaError``,
+    and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
-    limiter = Limiter(as_quotas(quota, default_burst=SPACED), store=store, name="pace" if name is None else name)
+    limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=store, name="pace" if name is None else name)
     return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
 
 
 class Pace:
-    """The decorator that ``pace`` makes; it may be put on several functions, which share a budget if it has a name."""
+    """The decorator that ``pace`` returns; several functions under it share their buckets if it has a name."""
 
     def __init__(
         self, limiter: Limiter, name: str | None, *, key: KeyOfCall, cost: CostOfCall, max_delay: float | None
@@ -66,12 +65,12 @@ class Pace:
         self._key = key
         self._cost = cost
         self._max_wait = math.inf if max_delay is None else max_delay
-        self._turns = Turns(limiter.store)
-        Take(limiter.charges("", 1), self._max_wait)  # a wrong delay is told at once
+        self._waiter = SlotWaiter(limiter.store)
+        Take(limiter.charges("", 1), self._max_wait)  # raises at once for a delay that is not valid
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         wrap = wrapper_for(function)
-        paced = wrap(function, self._turns, self._take_of(function))
+        paced = wrap(function, self._waiter, self._take_of(function))
         return cast("Callable[P, R]", functools.wraps(function)(paced))
 
     def _take_of(self, function: Callable[..., Any]) -> TakeOfCall:
@@ -79,8 +78,8 @@ class Pace:
         if self._name is None:
             limiter = Limiter(limiter.quotas, store=limiter.store, name=_name_of(function))
         if not depends_on_call(self._key) and not depends_on_call(self._cost):
-            always = Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)), self._max_wait)
-            return lambda args, kwargs: always
+            constant = Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)), self._max_wait)
+            return lambda args, kwargs: constant
         key = from_call(self._key, function, "key")
         cost = from_call(self._cost, function, "cost")
         return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
@@ -92,4 +91,4 @@ def _name_of(function: Callable[..., Any]) -> str:
         named = named.func
     if hasattr(named, "__qualname__"):
         return f"{named.__module__}.{named.__qualname__}"
-    raise ConfigurationError(f'{function!r} has no name to keep its budget under: pace(..., name="api")')
+    raise ConfigurationError(f'{function!r} has no name for its buckets: pace(..., name="api")')

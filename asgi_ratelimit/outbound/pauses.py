@@ -1,8 +1,8 @@
-"""Pauses: a key that a service has asked to wait is told so in the store, and all processes that share it wait.
+"""Pauses: a pause that a service asks for is written to the store, and all processes that share the store observe it.
 
-A pause is a bucket of its own, beside those of the quotas. Its level is what is left of the pause, in milliseconds, and
-drains at a thousand a second. To begin a pause is a best effort to fill it to that length, so of several that are asked
-for at once, by several processes, the longest holds; they do not add up.
+A pause is a bucket of its own, beside those of the quotas. Its level is the rest of the pause in milliseconds, and it
+drains at a thousand a second. A pause begins with a best-effort take that fills the bucket to the length of the pause.
+So if several processes begin one at the same time, the longest counts; they do not add up.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from ..decision import Charge, Decision, Take
 from ..errors import StoreError
 from ..quotas import SECOND_US, TokenBucket
 from ..stores import Store
-from ..waiting import Ask, Flow
+from ..waiting import CallStore, Flow
 
 NAME = "pause"
 
 
 class Pauses:
-    """The pauses of the keys of one limiter, by its ``name``."""
+    """The pauses of the keys of the limiter ``name``."""
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
         self._name = name
 
     def begin(self, key: str, seconds: float) -> Flow[None]:
-        """Have everybody wait for so long, if they do not wait for longer already."""
+        """Pause a key for this long, if it is not paused for longer already."""
         if seconds > 0.0:
             milliseconds = float(math.ceil(seconds * 1000.0))
             take = Take((self._charge(key, milliseconds),), best_effort=True)
             with contextlib.suppress(StoreError):
-                yield Ask(self._store, self._store.take((take,)))
+                yield CallStore(self._store, self._store.take((take,)))
 
     def left_us(self, key: str) -> Flow[float]:
-        """Microseconds that a key still has to wait; 0 where nobody knows."""
+        """Microseconds until the end of a key's pause; 0 if the store is out."""
         try:
-            looked: Decision = yield Ask(self._store, self._store.peek(Take((self._charge(key, 1.0),))))
+            peeked: Decision = yield CallStore(self._store, self._store.peek(Take((self._charge(key, 1.0),))))
         except StoreError:
             return 0.0
-        return looked.states[0].reset_after * SECOND_US
+        return peeked.states[0].reset_after * SECOND_US
 
     def _charge(self, key: str, milliseconds: float) -> Charge:
         return Charge(TokenBucket(1000.0, 1.0, milliseconds, name=NAME), key, milliseconds, self._name)

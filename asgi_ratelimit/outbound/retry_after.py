@@ -1,4 +1,4 @@
-"""What an answer says of when to come back.
+"""When to come back, by the headers of an answer.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -11,20 +11,20 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 THROTTLED = (429, 503)
-"""The statuses with which a service says that it wants to be asked later (RFC 6585, RFC 9110)."""
+"""The statuses of a service that wants its clients to come back later (RFC 6585, RFC 9110)."""
 
 LONGEST_PAUSE = 86_400.0
-"""Seconds that an answer may keep us waiting; what asks for more, or makes no sense, is not heard."""
+"""The longest pause, in seconds, that an answer can ask for; a longer one is ignored."""
 
 _MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
 
 
 def pause_of(status: int, headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that an answer asks everybody to wait, at the Unix time ``now``; ``None`` if it does not ask.
+    """Seconds for which an answer, received at the Unix time ``now``, asks to pause; ``None`` if it does not ask.
 
-    ``headers`` are found in lower case. Milliseconds, which some vendors send, are more exact and come first. A
-    ``Retry-After`` is a number of seconds, with decimals although RFC 9110 has none, or a date, which is reckoned from
-    that of the answer, because clocks differ.
+    The names of ``headers`` are in lower case. Milliseconds, which some vendors send, are more exact and come first.
+    ``Retry-After`` is a number of seconds, with decimals although RFC 9110 allows none, or a date. A date counts from
+    the date of the answer, because clocks differ.
     """
     if status not in THROTTLED:
         return None

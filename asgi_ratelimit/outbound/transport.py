@@ -1,4 +1,4 @@
-"""``PacedTransport``: requests of httpx and httpx2 that wait for their turn."""
+"""``PacedTransport``: requests of httpx and httpx2 that wait for their slots."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US
 from ..stores import Store
 from ..waiting import background_loop, run_async, run_sync
-from .bodies import told_when_closed
-from .decorator import SPACED
-from .sending import Sent, Terms, Way
+from .bodies import with_close_callback
+from .decorator import EVEN_BURST
+from .sending import PacedRequest, Sender, SentRequest
 
-if TYPE_CHECKING:  # clients are typed by these, and only need an object that has the methods
+if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
     import httpx2
 
@@ -34,27 +34,27 @@ CostOfRequest: TypeAlias = Cost | Callable[[Any], Cost]
 
 NAME = "outbound"
 OPTIONS = {"key", "cost", "max_delay"}
-"""What one request may say for itself: ``extensions={"pace": {"cost": 3}}``."""
+"""The options of one request: ``extensions={"pace": {"cost": 3}}``."""
 
 
 def host(request: Any) -> str:
-    """The host that a request goes to: the key of a ``PacedTransport``, unless it is told another."""
+    """The host that a request goes to: the default key of a ``PacedTransport``."""
     name: str = request.url.host
     return name
 
 
 class PacedTransport(_Transport):
-    """A transport for httpx and httpx2, in clients with and without ``async``, whose requests go at ``quota``.
+    """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
 
     It wraps any ``transport``. ``key`` and ``cost`` are values, or functions of the request; a request whose key is
-    ``None`` just goes. ``max_delay`` is in seconds, for all that a request waits for, and ``PaceTimeout`` is raised
-    where that is not enough. At most ``concurrency`` requests of a key are under way at a time; one is until its body
-    is closed. A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``, and a
-    request is sent up to ``retries`` times more, if its whole body is at hand. A redirect and a retry each cost as
-    much as a request.
+    ``None`` goes at once. ``max_delay`` is the longest that a request waits in all, in seconds; ``PaceTimeout`` is
+    raised if that is not enough. At most ``concurrency`` requests of a key are under way at a time, each until its body
+    is closed. A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``. A request is
+    sent again up to ``retries`` times, if its whole body is at hand. A redirect and a retry each cost as much as a
+    request.
 
-    One request may differ, ``extensions={"pace": {"cost": 3, "max_delay": 2.0, "key": "other"}}``, and an answer says
-    in ``extensions["pace"]`` for how many seconds it ``waited``, and how many ``attempts`` it took.
+    A request may have its own options, ``extensions={"pace": {"cost": 3, "max_delay": 2.0, "key": "other"}}``. An
+    answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
     Raises ``QuotaError`` and ``ConfigurationError``.
     """
 
@@ -71,41 +71,41 @@ class PacedTransport(_Transport):
         store: Store | str | None = None,
         name: str | None = None,
     ) -> None:
-        quotas = as_quotas(quota, default_burst=SPACED)
+        quotas = as_quotas(quota, default_burst=EVEN_BURST)
         self._transport = transport
         self._limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
         self._owns_store = store is None or isinstance(store, str)
         self._options: dict[str, Any] = {"key": key, "cost": cost, "max_delay": max_delay}
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
         _require_count("retries", retries, 0)
-        Take(self._limiter.charges(""), math.inf if max_delay is None else max_delay)  # a wrong delay is told at once
-        self._way = Way(transport, self._limiter, concurrency, retries)
+        Take(self._limiter.charges(""), math.inf if max_delay is None else max_delay)  # raises at once
+        self._sender = Sender(transport, self._limiter, concurrency, retries)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request when its turn has come."""
-        terms = self._terms(request)
-        if terms is None:
+        """Send a request at its slot."""
+        paced = self._paced(request)
+        if paced is None:
             return self._transport.handle_request(request)
-        return self._answer(run_sync(self._way.send(request, terms)), terms)
+        return self._response(run_sync(self._sender.send(paced)), paced)
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request when its turn has come."""
-        terms = self._terms(request)
-        if terms is None:
+        """Send a request at its slot."""
+        paced = self._paced(request)
+        if paced is None:
             return await self._transport.handle_async_request(request)
-        return self._answer(await run_async(self._way.send(request, terms)), terms)
+        return self._response(await run_async(self._sender.send(paced)), paced)
 
     def close(self) -> None:
-        """Close the transport inside, and the store, if it was opened here."""
+        """Close the wrapped transport, and the store if it was opened here."""
         self._transport.close()
         if self._owns_store and not self._limiter.store.in_process:
             background_loop.run(self._limiter.aclose())
 
     async def aclose(self) -> None:
-        """Close the transport inside, and the store, if it was opened here."""
+        """Close the wrapped transport, and the store if it was opened here."""
         await self._transport.aclose()
         if self._owns_store:
             await self._limiter.aclose()
@@ -134,8 +134,8 @@ class PacedTransport(_Transport):
     ) -> None:
         await self.aclose()
 
-    def _terms(self, request: Any) -> Terms | None:
-        """What a request takes, and how long it waits; ``None`` if it is not paced."""
+    def _paced(self, request: Any) -> PacedRequest | None:
+        """A request with its take and its deadline; ``None`` if it is not paced."""
         own = request.extensions.get("pace", {})
         if not isinstance(own, Mapping) or set(own) - OPTIONS:
             raise ValueError(f'"pace": {own!r} is not understood: extensions={{"pace": {{"cost": 3, "key": "other"}}}}')
@@ -145,15 +145,15 @@ class PacedTransport(_Transport):
             return None
         charges = self._limiter.charges(key, cost(request) if callable(cost) else cost)
         take = Take(charges, math.inf if max_delay is None else max_delay)
-        return Terms(take, self._way.turns.now_us() + take.max_wait * SECOND_US)
+        return PacedRequest(request, take, self._sender.waiter.now_us() + take.max_wait * SECOND_US)
 
-    def _answer(self, sent: Sent, terms: Terms) -> Any:
+    def _response(self, sent: SentRequest, paced: PacedRequest) -> Any:
         response = sent.response
         response.extensions = {**response.extensions, "pace": {"waited": sent.waited, "attempts": sent.attempts}}
-        if response.is_closed:  # with its body at hand, and nobody will close it once more
-            self._way.leave(terms)
-        elif self._way.has_gates:
-            response.stream = told_when_closed(response.stream, partial(self._way.leave, terms))
+        if response.is_closed:  # its body is at hand, and nobody will close it again
+            self._sender.finish(paced)
+        elif self._sender.limits_concurrency:
+            response.stream = with_close_callback(response.stream, partial(self._sender.finish, paced))
         return response
 
 

@@ -1,99 +1,69 @@
-"""What ``@pace`` puts around each kind of function, so that it stays of its kind."""
+"""What ``@pace`` puts around a function, with or without ``async``, and which functions it refuses."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from ..decision import Take
 from ..errors import ConfigurationError
-from ..waiting import Turns, run_async, run_sync
+from ..waiting import SlotWaiter, run_async, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
-"""From the positional and the named arguments of a call to its take."""
-Wrapper: TypeAlias = Callable[[Function, Turns, TakeOfCall], Function]
+"""From the positional and the keyword arguments of a call to its take."""
+Wrapper: TypeAlias = Callable[[Function, SlotWaiter, TakeOfCall], Function]
 
 
 def wrapper_for(function: object) -> Wrapper:
-    """The wrapper for the kind of function that it is; ``ConfigurationError`` for what cannot be paced as it is."""
+    """The wrapper for a function of this kind; ``ConfigurationError`` if ``@pace`` cannot go on it."""
     if isinstance(function, (staticmethod, classmethod, property)):
         raise ConfigurationError(f"put @pace below @{type(function).__name__}, not above it")
     if isinstance(function, type) or not callable(function):
         raise ConfigurationError(f"@pace goes on a function, not on {function!r}")
+    _require_no_generator(function)
     if _is(inspect.iscoroutinefunction, function):
         return _coroutine_function
-    if _is(inspect.isasyncgenfunction, function):
-        return _async_generator_function
-    if _is(inspect.isgeneratorfunction, function):
-        return _generator_function
-    _require_plain(function)
+    _require_no_hidden_coroutine(function)
     return _plain_function
 
 
 def _is(kind: Callable[[Any], bool], function: Function) -> bool:
-    """Whether a function is of a kind, or an object that is called like one."""
+    """Whether a function is of this kind, or an object whose ``__call__`` is."""
     return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004  # it is known to be callable
 
 
-def _require_plain(function: Function) -> None:
-    """What another decorator made of a generator or a coroutine is paced when it is built, not when it runs."""
-    inner = inspect.unwrap(function)
-    if inner is function:
-        return
-    for kind in (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction):
-        if kind(inner):
+def _require_no_generator(function: Function) -> None:
+    """A generator runs between its values, and outlives its call: one slot at its start would pace nothing else."""
+    for each in (function, inspect.unwrap(function)):
+        if _is(inspect.isgeneratorfunction, each) or _is(inspect.isasyncgenfunction, each):
             raise ConfigurationError(
-                f"{function!r} only makes what will run later, so its calls cannot wait: put @pace below the other "
-                "decorator (@contextmanager, @asynccontextmanager and the like), next to the def"
+                f"@pace does not go on a generator, and {function!r} is one, or wraps one: put @pace on the function "
+                "that it calls for each value, or book each value with Limiter.pace(key) and sleep for decision.delay"
             )
 
 
-def _coroutine_function(function: Function, turns: Turns, take_of: TakeOfCall) -> Function:
+def _require_no_hidden_coroutine(function: Function) -> None:
+    """Another decorator has hidden a coroutine function, so a wait here would block the event loop."""
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise ConfigurationError(
+            f"{function!r} returns a coroutine without being async itself: put @pace below the other decorator, "
+            "next to the def"
+        )
+
+
+def _coroutine_function(function: Function, waiter: SlotWaiter, take_of: TakeOfCall) -> Function:
     async def paced(*args: Any, **kwargs: Any) -> Any:
-        await run_async(turns.wait(take_of(args, kwargs)))
+        await run_async(waiter.wait(take_of(args, kwargs)))
         return await function(*args, **kwargs)
 
     return paced
 
 
-def _plain_function(function: Function, turns: Turns, take_of: TakeOfCall) -> Function:
+def _plain_function(function: Function, waiter: SlotWaiter, take_of: TakeOfCall) -> Function:
     def paced(*args: Any, **kwargs: Any) -> Any:
-        run_sync(turns.wait(take_of(args, kwargs)))
+        run_sync(waiter.wait(take_of(args, kwargs)))
         return function(*args, **kwargs)
-
-    return paced
-
-
-def _generator_function(function: Function, turns: Turns, take_of: TakeOfCall) -> Function:
-    """It waits when it is first asked for a value."""
-
-    def paced(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        run_sync(turns.wait(take_of(args, kwargs)))
-        return (yield from function(*args, **kwargs))
-
-    return paced
-
-
-def _async_generator_function(function: Function, turns: Turns, take_of: TakeOfCall) -> Function:
-    """It waits when it is first asked for a value."""
-
-    async def paced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        await run_async(turns.wait(take_of(args, kwargs)))
-        async with aclosing(function(*args, **kwargs)) as values:
-            step = values.asend(None)
-            while True:
-                try:
-                    value = await step
-                except StopAsyncIteration:
-                    return
-                try:
-                    step = values.asend((yield value))
-                except GeneratorExit:
-                    raise
-                except BaseException as error:  # noqa: BLE001  # it is for the inner one to handle
-                    step = values.athrow(error)
 
     return paced

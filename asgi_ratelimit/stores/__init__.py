@@ -1,11 +1,11 @@
-"""Where the states of buckets are kept: the protocol of a store, its kinds, and ``open_store``."""
+"""Stores keep the states of buckets and decide takes: the protocol, the two kinds, and ``open_store``."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..algorithms import settlement_of
+from ..algorithms import Grant, settlement_of
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
 from .memory import MemoryStore
@@ -13,25 +13,41 @@ from .memory import MemoryStore
 if TYPE_CHECKING:
     from .redis import RedisStore
 
-__all__ = ["MemoryStore", "RedisStore", "Store", "TakeSoon", "open_store", "settle", "take_soon_of"]
+__all__ = [
+    "MemoryStore",
+    "RedisStore",
+    "Store",
+    "Submit",
+    "SubmitCharge",
+    "charge_submitter",
+    "open_store",
+    "settle",
+    "submitter",
+]
 
+Submit: TypeAlias = Callable[[Take], Decision | Awaitable[Decision]]
+"""Submits one take: returns the decision, or an awaitable of it where the store has to wait."""
 
-TakeSoon: TypeAlias = Callable[[Sequence[Take]], list[Decision] | Awaitable[list[Decision]]]
-"""``take``: the decisions, or what is to be awaited for them."""
+SubmitCharge: TypeAlias = Callable[[Charge], Grant | Decision | Awaitable[Grant | Decision]]
+"""Submits a take of one charge, without a wait: returns the grant, or the decision that refuses it."""
 
 
 class Store(Protocol):
-    """Whatever keeps the states of buckets and decides takes over them, each all or nothing."""
+    """Keeps the states of buckets, and decides takes, each all or nothing.
+
+    A store may also have ``submit(take)``, which returns the decision of one take, or an awaitable of it, and
+    ``submit_charge(charge)``, which does so for a take of one charge, and returns a grant where that is allowed.
+    """
 
     in_process: bool
-    """Whether no verb ever waits, so that synchronous code may call it without an event loop."""
+    """Whether no method ever waits, so that synchronous code can call it without an event loop."""
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        """One decision for each take, in their order; what one take books the next one sees."""
+        """One decision for each take, in order; each take sees what the ones before it have booked."""
         ...
 
     async def peek(self, take: Take) -> Decision:
-        """What ``take`` would answer now; nothing is taken."""
+        """The decision that ``take`` would get now; nothing is taken."""
         ...
 
     async def settle(self, settlement: Settlement) -> None:
@@ -43,7 +59,7 @@ class Store(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of all connections; a store that is used again afterwards opens new ones."""
+        """Close all connections; a store that is used again afterwards opens new ones."""
         ...
 
 
@@ -56,11 +72,11 @@ SCHEMES = (
     "redis+sentinel",
     "rediss+sentinel",
 )
-"""The schemes of URLs that lead to a Redis."""
+"""The URL schemes of Redis."""
 
 
 def __getattr__(name: str) -> Any:
-    """``RedisStore`` is imported at first use: the memory store needs no redis."""
+    """Import ``RedisStore`` at first use, because the memory store does not need redis."""
     if name == "RedisStore":
         from .redis import RedisStore
 
@@ -69,36 +85,55 @@ def __getattr__(name: str) -> Any:
 
 
 def open_store(url: str, **options: Any) -> Store:
-    """The store that ``url`` names: ``memory://``, ``redis://``, ``unix://``, and for several hosts, parted by
-    commas, ``redis+cluster://`` and ``redis+sentinel://``; over TLS ``rediss://`` and so on.
+    """The store at ``url``: ``memory://``, ``redis://``, ``unix://``, ``redis+cluster://`` or ``redis+sentinel://``.
 
-    ``options`` go to ``MemoryStore`` or ``RedisStore``. Nothing is connected yet.
+    Cluster and Sentinel take several hosts, separated by commas; ``rediss`` in place of ``redis`` means TLS.
+    ``options`` go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
     Raises ``ConfigurationError`` for any other scheme.
     """
-    scheme, found, _ = url.partition("://")
-    if found and scheme == "memory":
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme == "memory":
         return MemoryStore(**options)
-    if found and scheme in SCHEMES:
+    if separator and scheme in SCHEMES:
         from .redis import RedisStore
 
         return RedisStore(url, **options)
     raise ConfigurationError(
-        f"no store is known by the URL {url!r}: "
+        f"{url!r} is not the URL of a store: "
         '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
         '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )
 
 
-def take_soon_of(store: Store) -> TakeSoon:
-    """How to take from a store with no coroutine that is not needed: a kind that is not ours may have but ``take``."""
-    take_soon: TakeSoon | None = getattr(store, "take_soon", None)
-    return store.take if take_soon is None else take_soon
+def submitter(store: Store) -> Submit:
+    """``store.submit``, or the same over ``store.take`` for a store that has no ``submit``."""
+    submit: Submit | None = _beside_take(store, "submit")
+    if submit is not None:
+        return submit
+
+    async def take_one(take: Take) -> Decision:
+        (decision,) = await store.take([take])
+        return decision
+
+    return take_one
+
+
+def charge_submitter(store: Store) -> SubmitCharge | None:
+    """``store.submit_charge``; ``None`` for a store that has none."""
+    submit_charge: SubmitCharge | None = _beside_take(store, "submit_charge")
+    return submit_charge
+
+
+def _beside_take(store: Store, name: str) -> Any:
+    """A method of a store, unless a derived class has a ``take`` of its own, which must not be bypassed."""
+    defining = next((kind for kind in type(store).__mro__ if "take" in vars(kind)), None)
+    return getattr(store, name, None) if defining is None or name in vars(defining) else None
 
 
 async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:
-    """Make a decision come to the ``actual`` cost of each of its charges, once: a second time does nothing.
+    """Correct a decision to the ``actual`` cost of each of its charges; a second time does nothing.
 
-    May raise ``StoreError``; then it may be tried again.
+    Raises ``StoreError`` if the store does not answer; then it can be called again.
     """
     if decision.settled:
         return

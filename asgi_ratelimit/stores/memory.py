@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
 from threading import Lock
 
-from ..algorithms import State, decide, decide_simple, foresee, reset_us, settle
-from ..clock import Clock, SystemClock, float_us_of
-from ..decision import Bucket, Charge, Decision, Settlement, Take
+from ..algorithms import ALGORITHMS, Grant, State, current, decide, foresee, pack, reset_us, settle, unpack
+from ..clock import Clock, SystemClock, ns_of
+from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
-from ..quotas import Quota
+from ..quotas import SECOND_US, TokenBucket
 
 LOOKS = 8
-"""How many buckets are looked at, at the most, to make room for a new one."""
+"""How many buckets are examined, at the most, to make room for a new one."""
 
-
-@dataclass(slots=True)
-class _Kept:
-    """What is kept of a bucket: the quota that it was last charged under, and the state that left it in.
-
-    ``mark`` is that of the store that keeps it, ``None`` once it does no more.
-    """
-
-    quota: Quota
-    state: State | None
-    mark: object
+# A stored value: the time at which the bucket is full again, and the packed state.
+_FULL_AT = struct.Struct("<d")
+_PLAIN = struct.Struct("<d5sdHd")
+_PLAIN_SIZE = _PLAIN.size
+_pack_plain, _unpack_plain = _PLAIN.pack, _PLAIN.unpack
+_UNUSED = _FULL_AT.pack(0.0)
 
 
 class MemoryStore:
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
-    At most ``max_keys`` buckets are kept. To make room for a new one, a bucket goes that is full again, for it holds
-    no information; where there is none, the one among a few that is about to be full soonest.
+    At most ``max_keys`` buckets are stored. To make room for a new one, a bucket goes that is full again, for it holds
+    no information; where there is none among a few, the one that will be full soonest.
     Raises ``ConfigurationError`` for a ``max_keys`` below 1.
     """
 
@@ -46,44 +40,69 @@ class MemoryStore:
             )
         self._max_keys = max_keys
         self._clock = clock or SystemClock()
-        self._now_us = float_us_of(self._clock)
+        self._now_ns = ns_of(self._clock)
         self._lock = Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release  # by name they take half the time
-        self._buckets: dict[Bucket, _Kept] = {}
-        self._mark = object()
-        # One entry for each bucket: a time at which it will not be full any earlier.
-        self._fullness: list[tuple[float, Bucket]] = []
+        self._acquire, self._release = self._lock.acquire, self._lock.release  # half the time of a with statement
+        # Only texts and bytes, so that the garbage collector has nothing to walk. The hand goes round the ring to find
+        # a bucket that can go.
+        self._values: dict[str, bytes] = {}
+        self._ring: list[str] = []
+        self._hand = 0
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
 
+    def __len__(self) -> int:
+        """How many buckets are stored."""
+        return len(self._values)
+
+    def __bool__(self) -> bool:
+        return True
+
     @property
     def clock(self) -> Clock:
-        """Whose time it goes by."""
+        """The clock that the store goes by."""
         return self._clock
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order. It never waits."""
-        return self.take_soon(takes)
+        return [self.submit(take) for take in takes]
 
-    def take_soon(self, takes: Sequence[Take]) -> list[Decision]:
-        """``take``, without a coroutine."""
-        charge = takes[0].only if len(takes) == 1 else None
-        if charge is None:
-            return [self._take(take) for take in takes]
-        take = takes[0]
+    def submit(self, take: Take) -> Decision:
+        """The decision of one take."""
+        with self._lock:
+            return self._decide(take, self._now_us())
+
+    def submit_charge(self, charge: Charge) -> Grant | Decision:
+        """The outcome of a take of one charge without a wait: a grant, or the decision that refuses it."""
+        quota, bucket, values = charge.quota, charge.bucket, self._values
         self._acquire()
         try:
-            now = self._now_us()
-            kept = charge.kept
-            if kept is None or kept.mark is not self._mark:
-                kept = charge.kept = self._buckets.get(charge.bucket)
-            if kept is None or kept.quota is not charge.quota:
-                return [self._take_first(take, charge, now)]
-            decision, state = decide_simple(take, charge, kept.state, now)
-            if state is not None:
-                kept.state = state
-            return [decision]
+            now = float(self._now_ns() // 1000)
+            value = values.get(bucket)
+            state: State | None = None
+            is_new = value is None
+            if value is not None:
+                if len(value) == _PLAIN_SIZE:
+                    _, kind, last, generation, level = _unpack_plain(value)
+                    if kind == quota.state_kind:
+                        state = (level, last, generation, (), ())
+                else:
+                    state = unpack(quota, value[_FULL_AT.size :])
+            if state is None or state[1] > now:
+                state = current(quota, state, now)
+            after, _, outlook = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
+            if after is None:
+                return self._decide(Take((charge,)), now)
+            if type(quota) is TokenBucket and not after[3] and not after[4]:
+                value = _pack_plain(now + outlook[2], quota.state_kind, after[1], after[2], after[0])
+            else:
+                value = _FULL_AT.pack(now + outlook[2]) + pack(quota, after)
+            if is_new:
+                self._insert(bucket, value, now)
+            else:
+                values[bucket] = value
+            return state, outlook, now
         finally:
             self._release()
 
@@ -97,85 +116,74 @@ class MemoryStore:
         """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
         with self._lock:
             now = self._now_us()
-            charges = [line.charge for line in settlement.lines]
+            charges = settlement.charges
             states = [self._state(charge) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now)):
                 if state is not None:
-                    self._put(charge, state, now)
+                    self._store(charge, state, now, reset_us(charge.quota, state, now))
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
             for charge in charges:
-                kept = self._buckets.get(charge.bucket)
-                if kept is not None:
-                    kept.state = None
+                if charge.bucket in self._values:
+                    self._values[charge.bucket] = _UNUSED
 
     async def aclose(self) -> None:
-        """Nothing to let go of; the buckets stay."""
+        """There is nothing to let go of; the buckets stay."""
 
     def adopt(self, charge: Charge, state: State) -> None:
-        """Go on from a state that another store left this charge's bucket in, unless more was used here since."""
+        """Continue from a state that another store left this bucket in, unless more was used here since."""
         with self._lock:
             now = self._now_us()
             own = self._state(charge)
             if own is None or reset_us(charge.quota, own, now) < reset_us(charge.quota, state, now):
-                self._put(charge, state, now)
+                self._store(charge, state, now, reset_us(charge.quota, state, now))
 
     def state_of(self, charge: Charge) -> State | None:
         """The state of this charge's bucket, ``None`` where it was never used."""
         with self._lock:
             return self._state(charge)
 
-    def _take(self, take: Take) -> Decision:
-        charges = take.charges
-        with self._lock:
-            now = self._now_us()
-            decision, written = decide(take, list(map(self._state, charges)), now)
-            for charge, state in zip(charges, written):
-                if state is not None:
-                    self._put(charge, state, now)
-            return decision
-
-    def _take_first(self, take: Take, charge: Charge, now: float) -> Decision:
-        """A take of one charge whose bucket is not kept, or was last charged under another quota."""
-        decision, state = decide_simple(take, charge, self._state(charge), now)
-        if state is not None:
-            self._put(charge, state, now)
+    def _decide(self, take: Take, now: float) -> Decision:
+        decision, written = decide(take, list(map(self._state, take.charges)), now)
+        for charge, state, outlook in zip(take.charges, written, decision.states):
+            if state is not None:
+                self._store(charge, state, now, outlook.reset_after * SECOND_US)
         return decision
 
+    def _now_us(self) -> float:
+        return float(self._now_ns() // 1000)
+
     def _state(self, charge: Charge) -> State | None:
-        """What is known of a bucket; under another kind of quota or period it counts as never used."""
-        kept, quota = self._buckets.get(charge.bucket), charge.quota
-        if kept is None:
-            return None
-        return kept.state if kept.quota is quota or kept.quota.cut == quota.cut else None
+        value = self._values.get(charge.bucket)
+        return None if value is None else unpack(charge.quota, value[_FULL_AT.size :])
 
-    def _put(self, charge: Charge, state: State, now: float) -> None:
-        bucket, quota = charge.bucket, charge.quota
-        kept = self._buckets.get(bucket)
-        if kept is not None:
-            kept.quota, kept.state = quota, state
-            return
-        self._look(now, 2)  # so that what is noted of those in use keeps up with them
-        if len(self._buckets) >= self._max_keys:
-            self._make_room(now)
-        heappush(self._fullness, (now + reset_us(quota, state, now), bucket))
-        self._buckets[bucket] = _Kept(quota, state, self._mark)
+    def _store(self, charge: Charge, state: State, now: float, full_in_us: float) -> None:
+        value = _FULL_AT.pack(now + full_in_us) + pack(charge.quota, state)
+        if charge.bucket in self._values:
+            self._values[charge.bucket] = value
+        else:
+            self._insert(charge.bucket, value, now)
 
-    def _make_room(self, now: float) -> None:
-        self._look(now, LOOKS)
-        self._buckets.pop(heappop(self._fullness)[1]).mark = None
+    def _insert(self, bucket: str, value: bytes, now: float) -> None:
+        if len(self._values) < self._max_keys:
+            self._ring.append(bucket)
+        else:
+            place = self._room(now)
+            del self._values[self._ring[place]]
+            self._ring[place] = bucket
+        self._values[bucket] = value
 
-    def _look(self, now: float, most: int) -> None:
-        """Bring the notes of the buckets that seem to be full soonest up to date, until the first one is true."""
-        for _ in range(min(most, len(self._fullness))):
-            noted, bucket = self._fullness[0]
-            full_at = self._full_at(bucket, now)
-            if full_at <= max(noted, now):
-                return
-            heapreplace(self._fullness, (full_at, bucket))
-
-    def _full_at(self, bucket: Bucket, now: float) -> float:
-        kept = self._buckets[bucket]
-        return now if kept.state is None else now + reset_us(kept.quota, kept.state, now)
+    def _room(self, now: float) -> int:
+        """The place in the ring of a bucket that is full, or will be soonest among a few."""
+        best, soonest = self._hand, float("inf")
+        for _ in range(min(LOOKS, len(self._ring))):
+            place = self._hand
+            self._hand = (place + 1) % len(self._ring)
+            (full_at,) = _FULL_AT.unpack_from(self._values[self._ring[place]])
+            if full_at <= now:
+                return place
+            if full_at < soonest:
+                best, soonest = place, full_at
+        return best

@@ -1,48 +1,77 @@
-"""Who has which buckets of a store: two limits of one name must not disagree on what a bucket holds."""
+"""Who uses which names on a store: two limits of one name must agree on what their buckets hold."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
-from typing import Any, TypeAlias
-from typing import Any as Store
-from weakref import WeakKeyDictionary, ref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+from weakref import ref
 
 from ..errors import ConfigurationError
 from ..quotas import Quota
+from . import Store
 
-Line: TypeAlias = Any
-
-_Claims: TypeAlias = dict[tuple[str, str], tuple["ref[object]", Quota]]
-
-_claims: WeakKeyDictionary[Store, _Claims] = WeakKeyDictionary()
-"""For each store, who has said what a quota of a name holds, as long as that is alive."""
+_Buckets: TypeAlias = tuple[int, str, str]
+"""The identity of a store, the name of a limit and that of a quota."""
 
 
-def claim(store: Store, owner: object, lines: Iterable[Line]) -> None:
-    """Say that ``owner`` has the buckets of these lines in a store.
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A quota that an owner uses; both the owner and, where possible, the store are held weakly."""
 
-    Raises ``ConfigurationError`` where somebody else has buckets of the same names for other quotas.
+    owner: ref[object]
+    store: Callable[[], object]
+    quota: Quota
+
+
+_uses: dict[_Buckets, list[_Use]] = {}
+
+
+def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -> None:
+    """Register ``owner``, for as long as it lives, as a user of these quotas, each under the name of its limit.
+
+    Raises ``ConfigurationError`` where a living owner uses another quota of the same name under the same limit's name.
     """
-    claims = _claims.setdefault(store, {})
-    for line in lines:
-        for quota in () if callable(line.quota) else line.quota:
-            if _conflicting(claims, line.name, quota):
-                gc.collect()  # an app that is gone may not have been noticed yet
-                _require_agreement(claims, line.name, quota)
-            claims[line.name, quota.name] = (ref(owner), quota)
+    for name, quota in quotas:
+        buckets = id(store), name, quota.name
+        if _other_quota(buckets, store, owner, quota) is not None:
+            gc.collect()  # Only before an error: an app in a reference cycle is not gone until the collector has run.
+            _require_agreement(name, quota, _other_quota(buckets, store, owner, quota))
+        others = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
+        _uses[buckets] = [*others, _Use(ref(owner, partial(_remove_dead, buckets)), _reference(store), quota)]
 
 
-def _conflicting(claims: _Claims, name: str, quota: Quota) -> Quota | None:
-    """What somebody else takes the buckets of this name for, if that is something else."""
-    holder, theirs = claims.get((name, quota.name), (None, quota))
-    return None if holder is None or holder() is None or theirs == quota else theirs
+def _other_quota(buckets: _Buckets, store: Store, owner: object, quota: Quota) -> Quota | None:
+    """What another living owner uses under these names, if that is another quota."""
+    for use in _uses.get(buckets, ()):
+        living = use.owner()
+        if living is not None and living is not owner and use.store() is store and use.quota != quota:
+            return use.quota
+    return None
 
 
-def _require_agreement(claims: _Claims, name: str, quota: Quota) -> None:
-    theirs = _conflicting(claims, name, quota)
-    if theirs is not None:
+def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
+    if other is not None:
         raise ConfigurationError(
-            f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {theirs!r} and "
+            f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {other!r} and "
             f'{quota!r}, which would share buckets: give one another name, name="uploads"'
         )
+
+
+def _reference(store: Store) -> Callable[[], object]:
+    """A weak reference to a store, or a strong one to a store of a class without weak references."""
+    try:
+        return ref(store)
+    except TypeError:
+        return lambda: store
+
+
+def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
+    """Remove the owners that are gone."""
+    living = [use for use in _uses.get(buckets, ()) if use.owner() is not None]
+    if living:
+        _uses[buckets] = living
+    else:
+        _uses.pop(buckets, None)

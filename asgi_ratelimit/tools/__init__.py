@@ -1,4 +1,4 @@
-"""What developers run, and servers do not: coverage, simulation, and the command line."""
+"""Tools for developers, which servers do not run: coverage, simulation, and the command line."""
 
 from .coverage import Covered, coverage
 from .simulate import simulate

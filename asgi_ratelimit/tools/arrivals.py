@@ -1,4 +1,4 @@
-"""When requests come: patterns in words, and log files.
+"""When requests arrive: patterns in words, and log files.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -15,12 +15,12 @@ from ..quotas import UNITS
 
 EXAMPLES = '"20/s", "20/s poisson", "50 every 10 s", and in a row "5/s for 10 s; 40/s for 2 s"'
 TIMES = "[10/Oct/2026:13:55:36 +0000], 2026-10-10T13:55:36Z or 1791640536"
-MOST = 1_000_000
-"""Arrivals in one pattern or log, at the most."""
+MAX_ARRIVALS = 1_000_000
+"""The most arrivals in one pattern or log."""
 
 _PHASE = re.compile(
     r"(?P<count>\d+(?:\.\d+)?) \s* (?: / \s* (?P<unit>[a-z]+) (?P<poisson>\s+poisson)?"
-    r"| every \s+ (?P<gap>\d+(?:\.\d+)?) \s* (?P<gap_unit>[a-z]+) )"
+    r"| every \s+ (?P<interval>\d+(?:\.\d+)?) \s* (?P<interval_unit>[a-z]+) )"
     r"(?: \s+ for \s+ (?P<length>\d+(?:\.\d+)?) \s* (?P<length_unit>[a-z]+) )?",
     re.VERBOSE,
 )
@@ -28,57 +28,57 @@ _PHASE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """``count`` arrivals in each ``gap`` seconds, for ``length`` seconds: evenly, by chance, or all at once."""
+    """``count`` arrivals in each ``interval`` seconds, for ``length`` seconds: evenly, at random, or all at once."""
 
     count: float
-    gap: float
+    interval: float
     length: float
     kind: str
 
-    def times(self, start: float, chance: random.Random) -> Iterator[float]:
+    def times(self, start: float, generator: random.Random) -> Iterator[float]:
         """The arrivals, in seconds, of a phase that begins at ``start``."""
         if self.kind == "poisson":
-            at = start
-            while (at := at + chance.expovariate(self.count / self.gap)) < start + self.length:
-                yield at
+            time = start
+            while (time := time + generator.expovariate(self.count / self.interval)) < start + self.length:
+                yield time
             return
         at_once = round(self.count) if self.kind == "burst" else 1
-        gap = self.gap if self.kind == "burst" else self.gap / self.count
+        step = self.interval if self.kind == "burst" else self.interval / self.count
         number = 0
-        while number * gap < self.length - 1e-9:
-            yield from [start + number * gap] * at_once
+        while number * step < self.length - 1e-9:
+            yield from [start + number * step] * at_once
             number += 1
 
 
 def arrivals(pattern: str, seconds: float, seed: int = 0) -> list[float]:
-    """The times, in seconds from 0, that a pattern such as ``"20/s poisson"`` stands for.
+    """The times, in seconds from 0, of a pattern such as ``"20/s poisson"``.
 
-    ``"20/s"`` is evenly spaced, ``"20/s poisson"`` by chance, which begins with ``seed``, and ``"50 every 10 s"`` comes
-    in bursts; phases in a row are joined with ``;``, each ``for`` some time, or for ``seconds``.
+    ``"20/s"`` is evenly spaced, ``"20/s poisson"`` is random with ``seed``, and ``"50 every 10 s"`` comes in bursts.
+    Several phases are joined with ``;``, each ``for`` some time, or for ``seconds``.
     Raises ``ValueError``, which quotes the pattern and shows right ones.
     """
-    chance, times, start = random.Random(seed), list[float](), 0.0
+    generator, times, start = random.Random(seed), list[float](), 0.0
     for text in pattern.split(";"):
         phase = _phase(text.strip(), pattern, seconds)
-        if phase.count / phase.gap * phase.length > MOST:
-            raise ValueError(f"{pattern!r} is more than {MOST:,} arrivals: fewer, or for a shorter time")
-        times.extend(phase.times(start, chance))
+        if phase.count / phase.interval * phase.length > MAX_ARRIVALS:
+            raise ValueError(f"{pattern!r} is more than {MAX_ARRIVALS:,} arrivals: use fewer, or a shorter time")
+        times.extend(phase.times(start, generator))
         start += phase.length
     return times
 
 
 def _phase(text: str, pattern: str, seconds: float) -> Phase:
     words = _PHASE.fullmatch(text.lower())
-    units = [] if words is None else [words[name] for name in ("unit", "gap_unit", "length_unit") if words[name]]
+    units = [] if words is None else [words[name] for name in ("unit", "interval_unit", "length_unit") if words[name]]
     if words is None or not all(unit in UNITS for unit in units) or float(words["count"]) < 1e-6:
-        raise ValueError(f"{text!r} in {pattern!r} is no pattern of arrivals: {EXAMPLES}")
+        raise ValueError(f"{text!r} in {pattern!r} is not a pattern of arrivals: {EXAMPLES}")
     length = float(words["length"]) * UNITS[words["length_unit"]] if words["length"] else seconds
     if words["unit"]:
         return Phase(float(words["count"]), UNITS[words["unit"]], length, "poisson" if words["poisson"] else "even")
-    gap = float(words["gap"]) * UNITS[words["gap_unit"]]
-    if gap <= 0:
+    interval = float(words["interval"]) * UNITS[words["interval_unit"]]
+    if interval <= 0:
         raise ValueError(f"{text!r} in {pattern!r} comes every 0 seconds: {EXAMPLES}")
-    return Phase(float(words["count"]), gap, length, "burst")
+    return Phase(float(words["count"]), interval, length, "burst")
 
 
 _COMMON = re.compile(r"\[(\d{2}/\w{3}/\d{4}:\d{2}:\d{2}:\d{2} [+-]\d{4})\]")
@@ -86,30 +86,28 @@ _ISO = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d+)?(?:Z|[+-]\
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?(?=\s|$)")
 
 
-def logged(lines: Iterable[str]) -> list[float]:
-    """The Unix times of the lines of a log, in order; lines without one are left out.
+def arrivals_in_log(lines: Iterable[str]) -> list[float]:
+    """The Unix times of the lines of a log, in order; lines without a time are ignored.
 
-    A time is that of the common log format in brackets, one of ISO 8601 (UTC, if it does not say), or a Unix time at
-    the beginning of the line. Raises ``ValueError`` where there is none at all.
+    A time is in the common log format in brackets, in ISO 8601 (UTC by default), or a Unix time at the start of the
+    line. Raises ``ValueError`` if no line has a time.
     """
-    times = [at for at in map(_time_of, lines) if at is not None]
+    times = [time for time in map(_time_of, lines) if time is not None]
     if not times:
-        raise ValueError(
-            "no line has a time that is known: [10/Oct/2026:13:55:36 +0000], 2026-10-10T13:55:36Z, 1791640536"
-        )
-    if len(times) > MOST:
-        raise ValueError(f"the log has more than {MOST:,} lines with a time: cut a piece out of it")
+        raise ValueError(f"no line has a time in a known format: {TIMES}")
+    if len(times) > MAX_ARRIVALS:
+        raise ValueError(f"the log has more than {MAX_ARRIVALS:,} lines with a time: use a part of it")
     return sorted(times)
 
 
 def _time_of(line: str) -> float | None:
     try:
-        if found := _COMMON.search(line):
-            return datetime.strptime(found[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
-        if found := _ISO.search(line):
-            at = datetime.fromisoformat(found[0].replace(",", "."))
-            return (at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp()
+        if match := _COMMON.search(line):
+            return datetime.strptime(match[1], "%d/%b/%Y:%H:%M:%S %z").timestamp()
+        if match := _ISO.search(line):
+            time = datetime.fromisoformat(match[0].replace(",", "."))
+            return (time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp()
     except ValueError:
         return None
-    found = _UNIX.match(line)
-    return float(found[0]) if found else None
+    match = _UNIX.match(line)
+    return float(match[0]) if match else None

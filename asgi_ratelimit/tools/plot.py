@@ -1,4 +1,4 @@
-"""Drawings of a simulation: as lines of text, or as a PNG by matplotlib."""
+"""Timelines of a simulation: as text, or as a PNG by matplotlib."""
 
 from __future__ import annotations
 
@@ -7,55 +7,53 @@ from pathlib import Path
 from typing import TypeAlias
 
 Series: TypeAlias = Mapping[str, Sequence[float | None]]
-"""Times in seconds, by what they are of; ``None`` for what never was."""
+"""Times in seconds by the name of their series; ``None`` stands for a refused request."""
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
-"""Characters of a line, each a part of the time."""
+"""Characters of a timeline, each one part of the time."""
 BINS = 200
 """Parts of the time in a PNG."""
 
 
-def drawn(series: Series, width: int = WIDTH) -> list[str]:
-    """One line for each series of times, its height showing how many lie in each part, and a line with the seconds."""
+def timeline(series: Series, width: int = WIDTH) -> list[str]:
+    """A row of bars for each series, whose height shows how many times are in each part, and a row with the seconds."""
     start, end = span(series)
-    tables = {name: counts(times, start, end, width) for name, times in series.items()}
-    most = max(max(table) for table in tables.values())
-    label = max(map(len, tables))
-    lines = [f"{name:<{label}}  {''.join(_bar(count, most) for count in table)}" for name, table in tables.items()]
+    histograms = {name: counts(times, start, end, width) for name, times in series.items()}
+    most = max(max(histogram) for histogram in histograms.values())
+    label = max(map(len, histograms))
+    rows = [f"{name:<{label}}  {''.join(_bar(count, most) for count in bins)}" for name, bins in histograms.items()]
     last = f"{end - start:.6g} s"
-    return [*lines, f"{'':<{label}}  0{last:>{width - 1}}"]
+    return [*rows, f"{'':<{label}}  0{last:>{width - 1}}"]
 
 
 def span(series: Series) -> tuple[float, float]:
     """The first and the last of all times, at least a second apart."""
-    times = [at for each in series.values() for at in each if at is not None]
+    times = [time for each in series.values() for time in each if time is not None]
     start, end = min(times), max(times)
     return start, max(end, start + 1.0)
 
 
 def counts(times: Sequence[float | None], start: float, end: float, bins: int) -> list[int]:
-    """How many of the times lie in each of so many equal parts from ``start`` to ``end``, both included."""
-    found = [0] * bins
-    for at in times:
-        if at is not None and start <= at <= end:
-            found[min(int((at - start) / (end - start) * bins), bins - 1)] += 1
-    return found
+    """How many of the times are in each of so many equal parts from ``start`` to ``end``, both included."""
+    histogram = [0] * bins
+    for time in times:
+        if time is not None and start <= time <= end:
+            histogram[min(int((time - start) / (end - start) * bins), bins - 1)] += 1
+    return histogram
 
 
 def _bar(count: int, most: int) -> str:
-    """A block for a count; anything above 0 is seen."""
+    """A block character for a count; every count above 0 is visible."""
     return BARS[max(round(count / most * (len(BARS) - 1)), int(count > 0))]
 
 
 def save_png(path: Path, series: Series) -> None:
-    """Draw the rates of the series, in requests a second. Raises ``ImportError`` where there is no matplotlib."""
+    """Draw the rates of the series, in requests a second. Raises ``ImportError`` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
-            'a PNG needs matplotlib: pip install "asgi-ratelimit-pacer[plot]", or leave --png out'
-        ) from error
+        raise ImportError('a PNG needs matplotlib: pip install "asgi-ratelimit-pacer[plot]", or omit --png') from error
     start, end = span(series)
     step = (end - start) / BINS
     figure = Figure(figsize=(9, 4), layout="constrained")

@@ -1,8 +1,20 @@
-"""How callers wait for their turn, with and without ``async``: alarms, steps, queues, and the flow over them."""
+"""Callers that wait, with and without ``async``: for a slot, for their own keys, for a place under a limit."""
 
-from .concurrency import Gates, pass_gate
-from .drivers import Ask, Flow, run_async, run_sync, sleep
-from .flow import Turns
-from .own_keys import refused, too_far
+from .concurrency import ConcurrencyLimit
+from .drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
+from .slot_waiter import SlotWaiter
+from .timeouts import PaceTimeout, as_refused, pace_timeout
 
-__all__ = ["Ask", "Flow", "Gates", "Turns", "pass_gate", "refused", "run_async", "run_sync", "sleep", "too_far"]
+__all__ = [
+    "CallStore",
+    "ConcurrencyLimit",
+    "Flow",
+    "GiveBack",
+    "PaceTimeout",
+    "SlotWaiter",
+    "as_refused",
+    "pace_timeout",
+    "run_async",
+    "run_sync",
+    "sleep",
+]

@@ -1,4 +1,4 @@
-"""One event loop in a background thread for each process, on which synchronous callers reach asynchronous stores."""
+"""One event loop in a background thread of each process, on which synchronous callers use asynchronous stores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Background:
-    """The loop, started at first use. Its thread is a daemon: it never keeps a process from ending."""
+    """The event loop, started at first use. Its thread is a daemon, so it never keeps a process from ending."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -29,17 +29,17 @@ class _Background:
 _background = _Background()
 
 
-def _start_anew() -> None:
-    """A forked child has the parent's loop, but not the thread that ran it."""
+def _replace_background() -> None:
+    """A forked child inherits the loop, but not the thread that runs it."""
     global _background
     _background = _Background()
 
 
-os.register_at_fork(after_in_child=_start_anew)
+os.register_at_fork(after_in_child=_replace_background)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that may wait, from a thread that may block."""
+    """Run a coroutine on the background loop, block this thread until it ends, and return its result."""
     future = asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
     try:
         return future.result()
@@ -49,10 +49,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def run_in_place(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits, with no event loop at all."""
+    """Run a coroutine that never waits, without an event loop, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]  # a StopIteration does not know its type
+        return done.value  # type: ignore[no-any-return]  # StopIteration is not generic
     coroutine.close()
-    raise RuntimeError("a store that says it is in_process has waited for something")
+    raise RuntimeError("the store declares in_process=True, but one of its methods waited")

@@ -1,4 +1,4 @@
-"""Gates: a few callers of each key are let in at a time, and the others wait in front, first come, first served."""
+"""A limit on how many callers of each key are active at a time: the others wait, first come, first served."""
 
 from __future__ import annotations
 
@@ -8,87 +8,86 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from ..clock import Clock, time_of
-from .drivers import Flow, NewAlarm, Sleep
+from .drivers import Flow, NewWakeUp, Sleep
 from .forks import reset_in_child
-from .wakeups import Alarm
+from .wakeups import WakeUp
 
 
 @dataclass(slots=True)
-class _Gate:
-    inside: int = 0
-    waiting: OrderedDict[Alarm, None] = field(default_factory=OrderedDict)
-    """By their alarms, in the order in which they came."""
+class _Callers:
+    """The callers of one key."""
+
+    active: int = 0
+    waiting: OrderedDict[WakeUp, None] = field(default_factory=OrderedDict)
+    """Their wake-ups, in the order in which they came."""
 
 
-class Gates:
-    """One gate for each key, with room for ``capacity`` callers. Thread-safe; its lock is never held for a wait."""
+class ConcurrencyLimit:
+    """At most ``limit`` callers of each key at a time. Thread-safe; its lock is never held during a wait."""
 
-    def __init__(self, capacity: int = 1) -> None:
-        self._capacity = capacity
+    def __init__(self, limit: int = 1) -> None:
+        self._limit = limit
         self.reset()
         reset_in_child(self)
 
     def reset(self) -> None:
-        """Forget everybody."""
-        self._lock = RLock()  # whoever is forgotten leaves when memory is tidied up, which may be in here
-        self._gates: dict[Hashable, _Gate] = {}
+        """Forget all callers."""
+        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
+        self._callers: dict[Hashable, _Callers] = {}
 
     def __len__(self) -> int:
-        return len(self._gates)
+        return len(self._callers)
 
-    def enter(self, key: Hashable, alarm: Alarm | None = None) -> bool:
-        """Go in if there is room; where there is none, wait in front, if an ``alarm`` is given to be told by."""
+    def enter(self, key: Hashable, wake_up: WakeUp | None = None) -> bool:
+        """Become active if the limit allows it. If it does not, and ``wake_up`` is given, wait in the queue."""
         with self._lock:
-            gate = self._gates.setdefault(key, _Gate())
-            if gate.inside < self._capacity:
-                gate.inside += 1
+            callers = self._callers.setdefault(key, _Callers())
+            if callers.active < self._limit:
+                callers.active += 1
                 return True
-            if alarm is not None:
-                gate.waiting[alarm] = None
+            if wake_up is not None:
+                callers.waiting[wake_up] = None
             return False
 
-    def is_waiting(self, key: Hashable, alarm: Alarm) -> bool:
-        """Whether the caller with this alarm has not been let in yet."""
+    def wait_and_enter(self, key: Hashable, clock: Clock | None, deadline_us: float) -> Flow[bool]:
+        """Wait until the limit allows one more caller, and become active; ``False`` if the deadline comes first."""
+        if self.enter(key):
+            return True
+        wake_up: WakeUp = yield NewWakeUp(clock)
+        wake_up.set(deadline_us)
+        if self.enter(key, wake_up):
+            return True
+        try:
+            while self._is_waiting(key, wake_up):
+                yield Sleep(wake_up)
+                if time_of(clock)() >= deadline_us and self._is_waiting(key, wake_up):
+                    self.leave(key, wake_up)
+                    return False
+        except BaseException:
+            self.leave(key, wake_up)
+            raise
+        return True
+
+    def _is_waiting(self, key: Hashable, wake_up: WakeUp) -> bool:
         with self._lock:
-            return alarm in self._gates[key].waiting
+            return wake_up in self._callers[key].waiting
 
     def ahead(self, key: Hashable) -> int:
-        """How many callers are inside or in front."""
+        """How many callers are active or waiting."""
         with self._lock:
-            gate = self._gates.get(key)
-            return gate.inside + len(gate.waiting) if gate else 0
+            callers = self._callers.get(key)
+            return callers.active + len(callers.waiting) if callers else 0
 
-    def leave(self, key: Hashable, alarm: Alarm | None = None) -> None:
-        """Make room for the next, or wait no longer."""
+    def leave(self, key: Hashable, wake_up: WakeUp | None = None) -> None:
+        """Stop being active, so that the next caller can go; or, if ``wake_up`` is still in the queue, stop waiting."""
         with self._lock:
-            gate = self._gates[key]
-            if alarm is not None and alarm in gate.waiting:
-                del gate.waiting[alarm]
-            elif gate.waiting:
-                following = next(iter(gate.waiting))
-                del gate.waiting[following]
+            callers = self._callers[key]
+            if wake_up is not None and wake_up in callers.waiting:
+                del callers.waiting[wake_up]
+            elif callers.waiting:
+                following, _ = callers.waiting.popitem(last=False)
                 following.set(0.0)
             else:
-                gate.inside -= 1
-            if not gate.inside:
-                del self._gates[key]
-
-
-def pass_gate(gates: Gates, key: Hashable, clock: Clock | None, deadline_us: float) -> Flow[bool]:
-    """Wait until there is room at a gate, and go in; ``False`` where the deadline has come before."""
-    if gates.enter(key):
-        return True
-    alarm: Alarm = yield NewAlarm(clock)
-    alarm.set(deadline_us)
-    if gates.enter(key, alarm):
-        return True
-    try:
-        while gates.is_waiting(key, alarm):
-            yield Sleep(alarm)
-            if time_of(clock)() >= deadline_us and gates.is_waiting(key, alarm):
-                gates.leave(key, alarm)
-                return False
-    except BaseException:
-        gates.leave(key, alarm)
-        raise
-    return True
+                callers.active -= 1
+            if not callers.active:
+                del self._callers[key]

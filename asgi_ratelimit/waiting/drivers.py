@@ -1,7 +1,7 @@
-"""One flow for code with and without ``async``: a generator says what to do, and one of two drivers does it.
+"""Code with and without ``async`` shares one generator, a flow: it yields steps, and one of two drivers runs them.
 
-A flow yields steps. What a step comes to is sent back to it, what it raises is thrown into it, cancellation too; so a
-flow cleans up in plain ``except`` and ``finally``, by further steps.
+The result of a step is sent back into the flow, and an exception, cancellation included, is thrown into it. So a flow
+cleans up in plain ``except`` and ``finally`` blocks, by further steps.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..clock import Clock, time_of
 from ..errors import StoreError
 from ..stores import Store
 from . import background_loop
-from .wakeups import LoopAlarm, ThreadAlarm
+from .wakeups import LoopWakeUp, ThreadWakeUp
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ logger = logging.getLogger("asgi_ratelimit")
 
 
 class Step(Protocol):
-    """Something to be done, in either of two ways."""
+    """One action of a flow, which can be run in a task or in a thread."""
 
     async def in_task(self) -> Any:
-        """Do it without blocking the event loop."""
+        """Run it without blocking the event loop."""
         ...
 
     def in_thread(self) -> Any:
-        """Do it in this thread, with no event loop."""
+        """Run it in this thread, without an event loop."""
         ...
 
 
@@ -41,7 +41,7 @@ Flow: TypeAlias = Generator[Step, Any, T]
 
 
 async def run_async(flow: Flow[T]) -> T:
-    """Carry out a flow in a task, and return what it returns."""
+    """Run a flow in a task, and return its result."""
     resume: Callable[[Any], Step] = flow.send
     result: Any = None
     while True:
@@ -51,12 +51,12 @@ async def run_async(flow: Flow[T]) -> T:
             return cast("T", done.value)
         try:
             resume, result = flow.send, await step.in_task()
-        except BaseException as error:  # noqa: BLE001  # the flow decides what becomes of it
+        except BaseException as error:  # noqa: BLE001  # the flow handles it
             resume, result = flow.throw, error
 
 
 def run_sync(flow: Flow[T]) -> T:
-    """Carry out a flow in this thread, and return what it returns."""
+    """Run a flow in this thread, and return its result."""
     resume: Callable[[Any], Step] = flow.send
     result: Any = None
     while True:
@@ -66,120 +66,120 @@ def run_sync(flow: Flow[T]) -> T:
             return cast("T", done.value)
         try:
             resume, result = flow.send, step.in_thread()
-        except BaseException as error:  # noqa: BLE001  # the flow decides what becomes of it
+        except BaseException as error:  # noqa: BLE001  # the flow handles it
             resume, result = flow.throw, error
 
 
 @dataclass(slots=True)
-class Ask:
-    """Ask a store something; comes to its answer."""
+class CallStore:
+    """Call a method of a store; the result is what the method returns."""
 
     store: Store
-    verb: Coroutine[Any, Any, Any]
+    call: Coroutine[Any, Any, Any]
 
     async def in_task(self) -> Any:
-        return await self.verb
+        return await self.call
 
     def in_thread(self) -> Any:
-        return background_loop.run_in_place(self.verb) if self.store.in_process else background_loop.run(self.verb)
+        return background_loop.run_in_place(self.call) if self.store.in_process else background_loop.run(self.call)
 
 
 @dataclass(slots=True)
-class Book(Ask):
-    """Ask a store for slots; a caller that is cancelled before the answer is there has them given back by ``undo``."""
+class BookSlot(CallStore):
+    """Book a slot in a store. If the caller is cancelled before the answer arrives, ``undo`` gives the slot back."""
 
     undo: Callable[[Any], Coroutine[Any, Any, None]]
 
     async def in_task(self) -> Any:
         if self.store.in_process:
-            return await self.verb
-        booking = _kept(self.verb)
+            return await self.call
+        booking = _start(self.call)
         try:
             return await asyncio.shield(booking)
         except asyncio.CancelledError:
-            _kept(self._undone(booking))
+            _start(self._undo_when_booked(booking))
             raise
 
     def in_thread(self) -> Any:
-        return background_loop.run_in_place(self.verb) if self.store.in_process else background_loop.run(self.in_task())
+        return background_loop.run_in_place(self.call) if self.store.in_process else background_loop.run(self.in_task())
 
-    async def _undone(self, booking: asyncio.Task[Any]) -> None:
+    async def _undo_when_booked(self, booking: asyncio.Task[Any]) -> None:
         with contextlib.suppress(StoreError):
             await self.undo(await booking)
 
 
 @dataclass(slots=True)
-class GiveBack(Ask):
-    """Tell a store to take something back, and see that through, even if the caller is cancelled once more.
+class GiveBack(CallStore):
+    """Give something back to a store, and finish that even if the caller is cancelled again.
 
-    What cannot be given back because the store is out is lost, which costs time, but breaks no promise.
+    While the store is out, nothing can be given back: that makes later callers wait longer, but breaks no promise.
     """
 
     async def in_task(self) -> None:
         if self.store.in_process:
-            await self.verb
+            await self.call
         else:
-            await asyncio.shield(_kept(self._tried()))
+            await asyncio.shield(_start(self._try()))
 
     def in_thread(self) -> None:
-        Ask(self.store, self._tried()).in_thread()
+        CallStore(self.store, self._try()).in_thread()
 
-    async def _tried(self) -> None:
+    async def _try(self) -> None:
         with contextlib.suppress(StoreError):
-            await self.verb
+            await self.call
 
 
-_under_way: set[asyncio.Task[Any]] = set()
-"""An event loop keeps no hold of its tasks."""
+_tasks: set[asyncio.Task[Any]] = set()
+"""An event loop holds only weak references to its tasks."""
 
 
-def _kept(verb: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    task = asyncio.get_running_loop().create_task(verb)
-    _under_way.add(task)
-    task.add_done_callback(_under_way.discard)
+def _start(call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    task = asyncio.get_running_loop().create_task(call)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
     return task
 
 
 @dataclass(slots=True)
-class NewAlarm:
-    """Comes to an alarm of the kind that this driver can sleep on."""
+class NewWakeUp:
+    """Make a wake-up of the kind that this driver can sleep on."""
 
     clock: Clock | None
 
-    async def in_task(self) -> LoopAlarm:
-        return LoopAlarm(self.clock)
+    async def in_task(self) -> LoopWakeUp:
+        return LoopWakeUp(self.clock)
 
-    def in_thread(self) -> ThreadAlarm:
-        return ThreadAlarm(self.clock)
+    def in_thread(self) -> ThreadWakeUp:
+        return ThreadWakeUp(self.clock)
 
 
 @dataclass(slots=True)
 class Sleep:
-    """Sleep until an alarm goes off."""
+    """Sleep until the time of a wake-up."""
 
-    alarm: Any
+    wake_up: Any
 
     async def in_task(self) -> None:
-        await self.alarm.sleep()
+        await self.wake_up.sleep()
 
     def in_thread(self) -> None:
-        with contextlib.suppress(RuntimeError):  # as a rule there is none
+        with contextlib.suppress(RuntimeError):  # usually, no loop runs in this thread
             asyncio.get_running_loop()
-            _warn_of_the_loop()
-        self.alarm.block()
+            warn_of_blocked_loop()
+        self.wake_up.block()
 
 
 @cache
-def _warn_of_the_loop() -> None:
-    """Say once that an event loop stands still, because code without ``async`` waits on its thread."""
+def warn_of_blocked_loop() -> None:
+    """Log, once for each process, that a call without ``async`` blocks an event loop while it waits."""
     logger.warning(
-        "code without async waits for its turn on the thread of an event loop, which stands still meanwhile: "
-        "make it async, or call it by asyncio.to_thread (docs/warnings.md#an-event-loop-that-stands-still)"
+        "a paced function without async blocks the event loop that it was called on while it waits for its slot: "
+        "make it async, or call it with asyncio.to_thread (docs/warnings.md#a-blocked-event-loop)"
     )
 
 
 def sleep(clock: Clock | None, wait_us: float) -> Flow[None]:
-    """Sleep for some microseconds."""
-    alarm = yield NewAlarm(clock)
-    alarm.set(time_of(clock)() + wait_us)
-    yield Sleep(alarm)
+    """Sleep for ``wait_us`` microseconds."""
+    wake_up = yield NewWakeUp(clock)
+    wake_up.set(time_of(clock)() + wait_us)
+    yield Sleep(wake_up)

@@ -1,4 +1,4 @@
-"""What has to be forgotten in a forked child, which has none of the tasks and threads that waited in its parent."""
+"""What a forked child has to forget: the tasks and threads that wait in its parent do not exist in it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from weakref import WeakSet
 
 
 class Resettable(Protocol):
-    """Whatever can be put back to how it was when it was made."""
+    """An object that can return to its initial state."""
 
     def reset(self) -> None:
-        """Forget everybody, and have locks that nobody holds."""
+        """Forget all callers, and replace all locks."""
         ...
 
 
-_things: WeakSet[Resettable] = WeakSet()
+_registered: WeakSet[Resettable] = WeakSet()
 
 
-def reset_in_child(thing: Resettable) -> None:
-    """Have ``thing`` reset in every child that is forked from now on."""
-    _things.add(thing)
+def reset_in_child(resettable: Resettable) -> None:
+    """Call ``resettable.reset()`` in every child process that is forked from now on."""
+    _registered.add(resettable)
 
 
 def _reset() -> None:
-    for thing in list(_things):
-        thing.reset()
+    for resettable in list(_registered):
+        resettable.reset()
 
 
 os.register_at_fork(after_in_child=_reset)

@@ -1,13 +1,13 @@
-"""Queues: the callers of this process who wait for slots of the same price, and the slots that were booked for them.
+"""Queues of the callers of this process that wait for slots of the same charges, and of the slots booked for them.
 
-A caller does not wait for a slot of its own: there is a row of callers and a row of slots, one for each, and the first
-caller goes at the first slot. So when a caller gives up, all behind it move up, and the slot to give back is the
-newest, which moves the end of the queue in the store back: nothing has to be handed from one to the next.
+A caller does not own the slot that it has booked: a queue has a row of waiters and a row of slots, one for each, and
+the first waiter goes at the first slot. So when a caller gives up, all callers behind it move up, and the slot to give
+back is the newest one, which moves the end of the queue in the store back. No slot has to be passed on.
 
-(Two other shapes were thought through. If each caller owned its slot, giving up would cost one step for each caller
-behind it. If the store moved callers up, they would have to ask it, over and over, where they are now.)
+(Two alternatives are worse. If each caller owned its slot, giving up would take one step for each caller behind it. If
+the store moved callers up, they would have to poll it for their new times.)
 
-Each slot is used once, or given back, or missed. So the calls are a part of what was booked, and keep its promise.
+Each slot is used once, given back, or missed. So the calls are a part of what was booked, and stay within its quota.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from threading import RLock
 
 from ..decision import Decision
 from .forks import reset_in_child
-from .wakeups import Alarm
+from .wakeups import WakeUp
 
 
 @dataclass(slots=True)
 class Slot:
-    """A booked slot: when it is, by the local clock, and the decision that booked it."""
+    """A booked slot: its time in microseconds of the local clock, and the decision that booked it."""
 
     at_us: float
     decision: Decision
@@ -39,95 +39,95 @@ def _time(slot: Slot) -> float:
 
 @dataclass(slots=True)
 class _Queue:
-    callers: OrderedDict[Alarm, None] = field(default_factory=OrderedDict)
-    """By their alarms, in the order in which they came."""
+    waiters: OrderedDict[WakeUp, None] = field(default_factory=OrderedDict)
+    """Their wake-ups, in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
 
-    def wake_first(self) -> None:
-        """The first caller must not sleep past the first slot; the others are seen to when they are first."""
-        if self.callers and self.slots:
-            first = next(iter(self.callers))
+    def wake_first_in_time(self) -> None:
+        """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first."""
+        if self.waiters and self.slots:
+            first = next(iter(self.waiters))
             if self.slots[0].at_us < first.at_us:
                 first.set(self.slots[0].at_us)
 
-    def spare(self) -> Slot | None:
-        """The newest slot, taken out of the queue, if there are more slots than callers."""
-        return self.slots.pop() if len(self.slots) > len(self.callers) else None
+    def remove_surplus(self) -> Slot | None:
+        """Remove and return the newest slot, if there are more slots than waiters."""
+        return self.slots.pop() if len(self.slots) > len(self.waiters) else None
 
 
-class Queues:
-    """All queues over one store. Its lock is held for a few instructions, never for a wait. Thread-safe."""
+class SlotQueues:
+    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait."""
 
     def __init__(self) -> None:
         self.reset()
         reset_in_child(self)
 
     def reset(self) -> None:
-        """Forget everybody."""
-        self._lock = RLock()  # a task that is thrown away leaves when memory is tidied up, which may be in here
+        """Forget all waiters and slots."""
+        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
         self._queues: dict[Hashable, _Queue] = {}
 
     def __bool__(self) -> bool:
-        """Whether anybody waits at all."""
+        """Whether any caller waits."""
         return bool(self._queues)
 
     def has(self, key: Hashable) -> bool:
-        """Whether anybody waits in the queue of ``key``."""
+        """Whether any caller waits in the queue of ``key``."""
         return key in self._queues
 
-    def join(self, key: Hashable, alarm: Alarm, slot: Slot) -> float:
-        """Wait as the last in a queue, with a slot more in it; the time of the slot that is the caller's for now."""
+    def join(self, key: Hashable, wake_up: WakeUp, slot: Slot) -> float:
+        """Wait at the end of a queue, and add a slot to it; returns the time of its last slot, for the caller."""
         with self._lock:
             queue = self._queues.setdefault(key, _Queue())
-            queue.callers[alarm] = None
+            queue.waiters[wake_up] = None
             insort(queue.slots, slot, key=_time)
-            last = queue.slots[-1].at_us
-            alarm.set(last)
-            queue.wake_first()
-            return last
+            last_us = queue.slots[-1].at_us
+            wake_up.set(last_us)
+            queue.wake_first_in_time()
+            return last_us
 
     def add(self, key: Hashable, slot: Slot) -> Slot | None:
-        """One slot more, in place of one that was missed; the slot that is now one too many, if there is one."""
+        """Add a slot in place of a missed one; returns the surplus slot, if there is one now."""
         with self._lock:
             queue = self._queues[key]
             insort(queue.slots, slot, key=_time)
-            queue.wake_first()
-            return queue.spare()
+            queue.wake_first_in_time()
+            return queue.remove_surplus()
 
-    def due(self, key: Hashable, alarm: Alarm, now_us: float) -> Slot | None:
-        """The latest slot that has come, no longer in the queue, if one has for each caller in front, too.
+    def take_slot(self, key: Hashable, wake_up: WakeUp, now_us: float) -> Slot | None:
+        """Remove and return a slot whose time has come, if enough have come for this waiter and all in front of it.
 
-        The latest, because of several that have come, after a stall, the earlier ones are the first to be too old.
-        ``None``, and the alarm set anew, where it is not this caller's turn.
+        If several have come, after a stall, it is the newest one: the older ones expire first.
+        Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue.
         """
         with self._lock:
             queue = self._queues[key]
-            passed = bisect_right(queue.slots, now_us, key=_time)
-            if any(caller is alarm for caller in islice(queue.callers, passed)):
-                return queue.slots.pop(passed - 1)
-            alarm.set(math.inf)
-            queue.wake_first()
+            ready = bisect_right(queue.slots, now_us, key=_time)
+            if any(waiter is wake_up for waiter in islice(queue.waiters, ready)):
+                return queue.slots.pop(ready - 1)
+            wake_up.set(math.inf)
+            queue.wake_first_in_time()
             return None
 
-    def exchange(self, key: Hashable, slot: Slot) -> Slot:
-        """The slot to give back in place of ``slot``, whose caller has gone: the newest one of the queue."""
+    def swap_for_newest(self, key: Hashable, slot: Slot) -> Slot:
+        """Add the slot of a caller that is gone, and remove the newest one, which is to be given back instead."""
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
                 return slot
             insort(queue.slots, slot, key=_time)
-            queue.wake_first()
+            queue.wake_first_in_time()
             return queue.slots.pop()
 
-    def leave(self, key: Hashable, alarm: Alarm) -> Slot | None:
-        """Wait no longer; the slot that is now one too many, if there is one."""
+    def leave(self, key: Hashable, wake_up: WakeUp) -> Slot | None:
+        """Stop waiting; returns the surplus slot, if there is one now."""
         with self._lock:
             queue = self._queues[key]
-            del queue.callers[alarm]
-            spare = queue.spare()
-            if queue.callers:
-                queue.wake_first()
+            del queue.waiters[wake_up]
+            surplus = queue.remove_surplus()
+            if queue.waiters:
+                queue.wake_first_in_time()
             else:
                 del self._queues[key]
-            return spare
+            return surplus

@@ -1,4 +1,4 @@
-"""Rooms: where all callers of one store in this process wait, whoever made them wait."""
+"""The registry of waiters: all callers of one store in this process wait in the same queues."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from threading import Lock
 from weakref import WeakKeyDictionary
 
 from ..stores import Store
-from .concurrency import Gates
+from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
-from .queues import Queues
+from .queues import SlotQueues
 
 
 @dataclass(slots=True)
-class Room:
-    """The queues for slots of one store, and the gates in front of its callers' own keys."""
+class Waiters:
+    """The callers that wait over one store: for booked slots, and in front of their own keys."""
 
-    queues: Queues = field(default_factory=Queues)
-    gates: Gates = field(default_factory=Gates)
+    slots: SlotQueues = field(default_factory=SlotQueues)
+    own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
 
 
-class _Rooms:
-    """The rooms of all stores that are in use."""
+class _Registry:
+    """The waiters of every store in use."""
 
     def __init__(self) -> None:
-        self._rooms: WeakKeyDictionary[Store, Room] = WeakKeyDictionary()
+        self._waiters: WeakKeyDictionary[Store, Waiters] = WeakKeyDictionary()
         self.reset()
         reset_in_child(self)
 
     def reset(self) -> None:
         self._lock = Lock()
 
-    def of(self, store: Store) -> Room:
+    def waiters_of(self, store: Store) -> Waiters:
         with self._lock:
-            room = self._rooms.get(store)
-            if room is None:
-                room = self._rooms[store] = Room()
-            return room
+            waiters = self._waiters.get(store)
+            if waiters is None:
+                waiters = self._waiters[store] = Waiters()
+            return waiters
 
 
-_rooms = _Rooms()
+_registry = _Registry()
 
 
-def room_of(store: Store) -> Room:
-    """The room of a store, the same for all who share that object."""
-    return _rooms.of(store)
+def waiters_of(store: Store) -> Waiters:
+    """The waiters of a store, the same for everyone who uses that object."""
+    return _registry.waiters_of(store)

@@ -1,6 +1,6 @@
-"""Alarms: what a waiting caller sleeps on. Each is set for a time, and anybody may set it for another, from anywhere.
+"""Wake-ups: what a waiting caller sleeps on. Each is set to a time, and any thread may set it to another one.
 
-A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held meanwhile.
+A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ from typing import Protocol
 from ..clock import Clock, time_of, wait_for
 
 
-class Alarm(Protocol):
-    """Whatever can be set for a time, in microseconds of the clock that it was made with; at first, for never."""
+class WakeUp(Protocol):
+    """A time at which a caller wakes, in microseconds of the clock that the wake-up was made with; at first, never."""
 
     at_us: float
 
     def set(self, at_us: float) -> None:
-        """Go off at ``at_us`` and not at the time before; thread-safe."""
+        """Wake the caller at ``at_us``, and no longer at the time set before. Thread-safe."""
         ...
 
 
-class LoopAlarm:
-    """For a task of an event loop."""
+class LoopWakeUp:
+    """The wake-up of a task in an event loop."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self._now = time_of(clock)
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        self._woken: asyncio.Future[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
 
     def set(self, at_us: float) -> None:
-        """Go off at ``at_us``."""
+        """Wake the task at ``at_us``."""
         self.at_us = at_us
         if get_ident() == self._thread:
-            self._wake()
+            self._notify()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-                self._loop.call_soon_threadsafe(self._wake)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+                self._loop.call_soon_threadsafe(self._notify)
 
     async def sleep(self) -> None:
-        """Until it goes off."""
+        """Sleep until the time that is set."""
         while (left_us := self.at_us - self._now()) > 0:
-            self._woken = self._loop.create_future()
-            timer = None if left_us == math.inf else self._loop.call_later(left_us / 1e6, self._wake)
+            self._changed = self._loop.create_future()
+            timer = None if left_us == math.inf else self._loop.call_later(left_us / 1e6, self._notify)
             try:
-                await self._woken
+                await self._changed
             finally:
                 if timer is not None:
                     timer.cancel()
 
-    def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+    def _notify(self) -> None:
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
 
 
-class ThreadAlarm:
-    """For a thread."""
+class ThreadWakeUp:
+    """The wake-up of a thread."""
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self._clock = clock
         self._now = time_of(clock)
-        self._woken = Event()
+        self._changed = Event()
 
     def set(self, at_us: float) -> None:
-        """Go off at ``at_us``."""
+        """Wake the thread at ``at_us``."""
         self.at_us = at_us
-        self._woken.set()
+        self._changed.set()
 
     def block(self) -> None:
-        """Until it goes off."""
+        """Block this thread until the time that is set."""
         while (left_us := self.at_us - self._now()) > 0:
-            wait_for(self._woken, left_us / 1e6, self._clock)
-            self._woken.clear()
+            wait_for(self._changed, left_us / 1e6, self._clock)
+            self._changed.clear()

@@ -1,1 +1,1 @@
-"""The measurements, one module each; ``run`` gives their table."""
+"""The measurements, one module each; ``run`` returns their tables."""

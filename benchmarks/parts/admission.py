@@ -1,4 +1,4 @@
-"""Ten times the quota from one client: how many get through, beside what the quota allows."""
+"""Ten times the quota from one client: how many requests are let through, and how many the quota allows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from ..plan import Plan
-from ..results import Column, Part, Row, unexpected
-from ..runner import Failed, Runner
+from ..processes.runner import Failed, Runner
+from ..reporting.results import Column, Part, Row, unexpected
 from ..subject import Quota
 
 QUOTA = Quota(20, "second")
 EACH, EVERY = 10, 0.05
 """Requests at once, and the seconds between: ten times the quota."""
 TOGETHER = 6
-"""Subjects at the same time: they wait more than they work."""
+"""Subjects that run at the same time: they mostly sleep."""
 
 COLUMNS = {
     "admitted": Column("let through"),
@@ -67,5 +67,5 @@ def _finish(runner: Runner, row: Row, plan: Plan) -> None:
 
 
 def most_in_a_second(times: Sequence[float]) -> int:
-    """The most in any interval of one second, which is open at its end, of sorted times."""
+    """The most of these sorted times within any second; the end of the second is not part of it."""
     return max((bisect_left(times, time + 1.0) - place for place, time in enumerate(times)), default=0)

@@ -1,4 +1,4 @@
-"""A flood on a client that has nothing left: how many refusals a second, and what Redis hears of them."""
+"""A flood from a client whose quota is used up: refusals a second, and how many of them reach Redis."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..plan import Plan
-from ..results import Column, Part, Round, Row, mid, over, paired, unexpected
-from ..runner import Failed, Runner
+from ..processes.runner import Failed, Runner
+from ..reporting.results import Column, Part, Round, Row, mid, over, paired, unexpected
 from ..subject import Quota
 
 QUOTA = Quota(3, "hour")
@@ -42,31 +42,31 @@ def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
 
 
 def _use_up(runner: Runner, row: Row) -> float:
-    """Take what there is, one at a time; then, the requests a second at full speed."""
+    """Use up the quota, one request at a time; then return the requests a second at full speed."""
     try:
         runner.use(QUOTA)
-        statuses = runner.ask("burst", requests=USE_UP, at_once=1, clients=1)["statuses"]
+        statuses = runner.call("burst", requests=USE_UP, at_once=1, clients=1)["statuses"]
     except Failed as failure:
         row.error = str(failure)
         return 0
     _count(row, statuses)
-    answer = _ask(runner, row, USE_UP)
+    answer = _burst(runner, row, USE_UP)
     return USE_UP / answer["wall"] if answer else 0
 
 
 def _round(runner: Runner, row: Row, requests: int, rounds: list[Round]) -> None:
-    answer = _ask(runner, row, max(USE_UP, requests))
+    answer = _burst(runner, row, max(USE_UP, requests))
     if answer:
         rounds.append({"rate": answer["requests"] / answer["wall"]})
 
 
 def _attack(runner: Runner, row: Row, seconds: float) -> None:
-    """For some seconds without a pause: what its Redis hears of it."""
+    """Send requests for some seconds without a pause, and count what reaches Redis."""
     if row.error or not runner.redis:
         return
     before = runner.redis.work()
     requests = int(row.figures["rate"] * seconds)
-    answer = _ask(runner, row, requests, warm=0)
+    answer = _burst(runner, row, requests, warm=0)
     if answer:
         work = runner.redis.work_since(before)
         row.figures["attack"] = requests
@@ -74,12 +74,12 @@ def _attack(runner: Runner, row: Row, seconds: float) -> None:
         row.figures["trips"] = work.trips / requests
 
 
-def _ask(runner: Runner, row: Row, requests: int, warm: int = AT_ONCE) -> dict[str, Any] | None:
-    """The answer; ``None`` for an error, now or before."""
+def _burst(runner: Runner, row: Row, requests: int, warm: int = AT_ONCE) -> dict[str, Any] | None:
+    """The answer; ``None`` after an error, in this call or an earlier one."""
     if row.error:
         return None
     try:
-        answer = runner.ask("burst", requests=requests, at_once=AT_ONCE, clients=1, warm=warm)
+        answer = runner.call("burst", requests=requests, at_once=AT_ONCE, clients=1, warm=warm)
     except Failed as failure:
         row.error = str(failure)
         return None
@@ -88,7 +88,7 @@ def _ask(runner: Runner, row: Row, requests: int, warm: int = AT_ONCE) -> dict[s
 
 
 def _count(row: Row, statuses: dict[str, int]) -> None:
-    """What was let through, now and before."""
+    """Add up the requests that were let through."""
     row.error = row.error or unexpected(statuses, ("200", "429"))
     if row.subject.where != "none":
         row.figures["admitted"] = row.figures.get("admitted", 0) + statuses.get("200", 0)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ..plan import Plan
-from ..redis_stats import Work
-from ..results import NAN, Column, Part, Round, Row, best, mid, over, paired, unexpected
-from ..runner import Failed, Runner
+from ..processes.redis_stats import Work
+from ..processes.runner import Failed, Runner
+from ..reporting.results import NAN, Column, Part, Round, Row, best, mid, over, paired, unexpected
 from ..subject import OPEN
 
 AT_ONCE = (1, 64, 256, 1000)
@@ -20,7 +20,7 @@ WARM = 64
 """Requests before it."""
 
 BARE_US = 7.0
-"""CPU of the bare app on the machine that the numbers to reach were set on."""
+"""CPU of the bare app on the machine on which the goals were set."""
 
 CPU = {
     **{f"cpu_{n}": Column(f"CPU µs more, {n:,} at once", 1, "less") for n in AT_ONCE},
@@ -48,7 +48,7 @@ REDIS = {
 
 @dataclass(slots=True)
 class Subject:
-    """The rounds of one subject, by how many were at once; none where there was an error."""
+    """The rounds of one subject, by requests at once; none after an error."""
 
     runner: Runner
     rounds: dict[int, list[Round]] = field(default_factory=lambda: defaultdict(list))
@@ -77,19 +77,19 @@ def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
 
 
 def _prepare(subject: Subject, plan: Plan) -> None:
-    """An app that has seen all clients once."""
+    """Build an app and send one request from each client."""
     try:
         subject.runner.use(OPEN)
-        subject.runner.ask("burst", requests=plan.clients, at_once=1, clients=plan.clients)
+        subject.runner.call("burst", requests=plan.clients, at_once=1, clients=plan.clients)
     except Failed as failure:
         subject.errors = dict.fromkeys(AT_ONCE, str(failure))
 
 
 def _interleave(subjects: list[Subject], at_once: int, plan: Plan) -> None:
-    """One round of each subject in turn, and again, each time from another one on."""
+    """Repeat one round of each subject; each repetition starts with another subject."""
     for subject in subjects:
         _probe(subject, at_once, plan)
-    rounds = plan.rounds if at_once <= 64 else plan.rounds // 2  # a crowd takes longer, and has no goal of its own
+    rounds = plan.rounds if at_once <= 64 else plan.rounds // 2  # many at once take longer, and have no goal
     for number in range(rounds):
         start = number * len(subjects) // rounds
         for subject in subjects[start:] + subjects[:start]:
@@ -97,9 +97,9 @@ def _interleave(subjects: list[Subject], at_once: int, plan: Plan) -> None:
 
 
 def _probe(subject: Subject, at_once: int, plan: Plan) -> None:
-    """Find the number of requests for a round."""
+    """Measure how many requests fit into a round."""
     requests = max(LEAST, at_once)
-    answer = _ask(subject, requests, at_once, plan)
+    answer = _burst(subject, requests, at_once, plan)
     if answer:
         fits = int(requests * plan.round_seconds / answer["wall"])
         subject.requests = max(LEAST, at_once, fits)
@@ -108,15 +108,15 @@ def _probe(subject: Subject, at_once: int, plan: Plan) -> None:
 def _round(subject: Subject, at_once: int, plan: Plan) -> None:
     redis = subject.runner.redis
     before = redis.work() if redis else None
-    answer = _ask(subject, subject.requests, at_once, plan)
+    answer = _burst(subject, subject.requests, at_once, plan)
     if not answer:
         return
     requests = answer["requests"]
-    found = {"cpu": answer["cpu"] / requests * 1e6, "wall": answer["wall"] / requests * 1e6}
-    found |= {name: answer[name] for name in ("median_us", "p99_us")}
+    figures = {"cpu": answer["cpu"] / requests * 1e6, "wall": answer["wall"] / requests * 1e6}
+    figures |= {name: answer[name] for name in ("median_us", "p99_us")}
     if redis and before:
-        found |= _redis_work(redis.work_since(before), requests + WARM)
-    subject.rounds[at_once].append(found)
+        figures |= _redis_work(redis.work_since(before), requests + WARM)
+    subject.rounds[at_once].append(figures)
 
 
 def _redis_work(work: Work, requests: int) -> Round:
@@ -128,12 +128,12 @@ def _redis_work(work: Work, requests: int) -> Round:
     }
 
 
-def _ask(subject: Subject, requests: int, at_once: int, plan: Plan) -> dict[str, Any] | None:
-    """The answer; ``None`` for an error, now or before."""
+def _burst(subject: Subject, requests: int, at_once: int, plan: Plan) -> dict[str, Any] | None:
+    """The answer; ``None`` after an error, in this call or an earlier one."""
     if at_once in subject.errors:
         return None
     try:
-        answer = subject.runner.ask("burst", requests=requests, at_once=at_once, clients=plan.clients, warm=WARM)
+        answer = subject.runner.call("burst", requests=requests, at_once=at_once, clients=plan.clients, warm=WARM)
         error = unexpected(answer["statuses"], ("200",))
     except Failed as failure:
         answer, error = {}, str(failure)
@@ -150,8 +150,8 @@ def _rows(subjects: Subjects, figures: Callable[[Subject, Subjects], dict[str, f
 
 
 def _cpu(subject: Subject, subjects: Subjects) -> dict[str, float]:
-    found = subject.runner.subject
-    base, ours = subjects[found.base], subjects.get(found.ours)
+    identity = subject.runner.subject
+    base, ours = subjects[identity.base], subjects.get(identity.ours)
     if subject is base:
         return {f"cpu_{n}": subject.best(n, "cpu") for n in AT_ONCE}
     more = {f"cpu_{n}": subject.best(n, "cpu") - base.best(n, "cpu") for n in AT_ONCE}
@@ -166,11 +166,11 @@ def _cpu(subject: Subject, subjects: Subjects) -> dict[str, float]:
 def _times(subject: Subject, subjects: Subjects) -> dict[str, float]:
     figures = {"median_us": subject.best(1, "median_us"), "p99_us": mid(each["p99_us"] for each in subject.rounds[1])}
     figures |= {f"mean_{n}": n * subject.best(n, "wall") / 1e3 for n in AT_ONCE[1:]}  # by Little's law
-    found, plain = subject.runner.subject, subjects.get("plain redis")
-    base = subjects[found.base].rounds[64]
+    identity, plain = subject.runner.subject, subjects.get("plain redis")
+    base = subjects[identity.base].rounds[64]
     figures["throughput_bare"] = paired(base, subject.rounds[64], "wall", over)
     figures["rate_1000"] = 1e6 / subject.best(1000, "wall")
-    if found.where == "redis" and plain:
+    if identity.where == "redis" and plain:
         figures["latency_plain"] = paired(subject.rounds[1], plain.rounds[1], "median_us", over)
         figures["throughput_plain"] = paired(plain.rounds[64], subject.rounds[64], "wall", over)
     return figures
@@ -186,7 +186,7 @@ def _redis(subject: Subject, subjects: Subjects) -> dict[str, float]:
 
 
 def _error(errors: dict[int, str]) -> str:
-    """One for all that failed alike."""
+    """One message if all failed alike."""
     if len(errors) == len(AT_ONCE) and len(set(errors.values())) == 1:
         return errors[1]
     return "; ".join(f"{n:,} at once: {error}" for n, error in errors.items())

@@ -1,12 +1,12 @@
-"""What Redis keeps for each client that is being counted, by MEMORY USAGE."""
+"""The memory of Redis for each client, by MEMORY USAGE."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..plan import Plan
-from ..results import NAN, Column, Part, Row, unexpected
-from ..runner import Failed, Runner
+from ..processes.runner import Failed, Runner
+from ..reporting.results import NAN, Column, Part, Row, unexpected
 from ..subject import Quota
 
 QUOTA = Quota(10_000, "hour")
@@ -33,7 +33,7 @@ def _row(runner: Runner) -> Row:
 
 
 def _bytes(runner: Runner, row: Row, requests: int) -> float:
-    """After some more requests, of all clients in turn."""
-    answer = runner.ask("burst", requests=requests, at_once=1, clients=CLIENTS)
+    """Bytes for each client after more requests, from one client after another."""
+    answer = runner.call("burst", requests=requests, at_once=1, clients=CLIENTS)
     row.error = row.error or unexpected(answer["statuses"], ("200",))
     return runner.redis.bytes() / CLIENTS if runner.redis else NAN

@@ -1,7 +1,7 @@
-"""A Redis that freezes for two seconds under load: what becomes of the requests, and of the event loop.
+"""A Redis that freezes for two seconds under load, and its effect on requests and on the event loop.
 
-``python -m benchmarks.parts.outage PEER URL`` is the process that asks, whose app this part looks at. Ours has its
-default settings here, a deadline of a quarter of a second and a local limiter in place of Redis.
+``python -m benchmarks.parts.outage PEER URL`` runs the app and sends the requests. Ours has its default settings here:
+a deadline of a quarter of a second, and a limiter in the process when Redis does not answer.
 """
 
 from __future__ import annotations
@@ -19,30 +19,29 @@ import uvloop
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message
 
-from asgi_ratelimit import RateLimitMiddleware, RedisStore
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
 
-from ..apps import starlette_app
-from ..asker import receive, scope_of
-from ..lifespan import lifespan
+from ..apps.starlette_app import starlette_app
 from ..plan import Plan
-from ..redis_stats import RedisStats
-from ..results import Column, Part, Row, unexpected
-from ..runner import Runner
+from ..processes.direct_client import address_of, receive, scope_of
+from ..processes.lifespan import lifespan
+from ..processes.redis_stats import RedisStats
+from ..processes.runner import Runner
+from ..reporting.results import Column, Part, Row, unexpected
 from ..subject import OPEN, PEERS
 
 EACH, EVERY = 2, 0.01
-"""Requests at once, and the seconds between, whatever becomes of them."""
+"""Requests at once, and the seconds between; they do not wait for earlier ones."""
 CLIENTS = 50
 BEFORE, FROZEN, BACK, AFTER = 1.0, 2.0, 1.0, 1.0
-"""Seconds: until it freezes, while it is frozen, until it should be well again, and while that is looked at."""
+"""Seconds before Redis freezes, while it is frozen, until all should work again, and of measuring after that."""
 ALIKE = ("ours_no_headers", "ours_fastapi")
-"""What would do as ours does."""
+"""Left out, because they behave like ours."""
 WARM = 0.5
-"""Seconds after which the gaps of the event loop count: at first there is much to be imported."""
+"""Seconds after which the gaps of the event loop count; before, modules are imported."""
 SETTLED = 30.0
-"""Seconds that the last requests are waited for."""
+"""Seconds to wait for the last requests."""
 
 COLUMNS = {
     "requests": Column("requests"),
@@ -55,8 +54,8 @@ COLUMNS = {
 
 
 def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
-    asked = [runner for runner in runners if runner.subject.where == "redis" and runner.subject.peer.name not in ALIKE]
-    rows = [_row(runner) for runner in asked]
+    chosen = [runner for runner in runners if runner.subject.where == "redis" and runner.subject.peer.name not in ALIKE]
+    rows = [_row(runner) for runner in chosen]
     return [Part("outage", "Redis freezes for two seconds, at 200 requests a second", COLUMNS, rows)]
 
 
@@ -66,22 +65,22 @@ def _row(runner: Runner) -> Row:
         command = (sys.executable, "-m", "benchmarks.parts.outage", runner.subject.peer.name, server.url)
         with subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as asking:
-            assert asking.stdout
-            asking.stdout.readline()  # it has begun
+        ) as sender:
+            assert sender.stdout
+            sender.stdout.readline()  # it has started
             row.figures["scripts"] = _freeze(server)
-            said = asking.stdout.readline()
-    if not said:
-        row.error = "it ended without a word"
+            output = sender.stdout.readline()
+    if not output:
+        row.error = "the process ended without a message"
         return row
-    answer = json.loads(said)
+    answer = json.loads(output)
     row.error = unexpected(answer.pop("statuses"), ("200",))
     row.figures |= answer
     return row
 
 
 def _freeze(server: RedisServer) -> int:
-    """Freeze it for a while; how often a script was called in the second after it should have been well again."""
+    """Freeze it for a while; return the calls of scripts in the second after all should work again."""
     stats = RedisStats(server)
     time.sleep(BEFORE)
     server.pause()
@@ -94,7 +93,7 @@ def _freeze(server: RedisServer) -> int:
 
 
 class Load:
-    """Requests that come whatever becomes of those before them."""
+    """Requests at a constant rate, which do not wait for earlier ones."""
 
     def __init__(self, app: ASGIApp, state: dict[str, Any]) -> None:
         self._app = app
@@ -103,12 +102,12 @@ class Load:
         self._times: list[tuple[float, float]] = []
 
     async def measure(self) -> dict[str, Any]:
-        """What came of it, in milliseconds."""
+        """Send the requests; return the figures of the row, times in milliseconds."""
         start = last = time.perf_counter()
         gap, under_way = 0.0, set()
         while last - start < BEFORE + FROZEN + BACK + AFTER:
             for number in range(EACH):
-                task = asyncio.create_task(self._ask(len(self._times) + number, last - start))
+                task = asyncio.create_task(self._send(len(self._times) + number, last - start))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
             await asyncio.sleep(EVERY)
@@ -126,7 +125,7 @@ class Load:
             "statuses": {**self._statuses, **({"no answer": len(under_way)} if under_way else {})},
         }
 
-    async def _ask(self, number: int, began: float) -> None:
+    async def _send(self, number: int, began: float) -> None:
         status, start = "no answer", time.perf_counter()
 
         async def send(message: Message) -> None:
@@ -135,7 +134,7 @@ class Load:
                 status = str(message["status"])
 
         try:
-            await self._app({**scope_of(number % CLIENTS), "state": self._state.copy()}, receive, send)
+            await self._app(scope_of(address_of(number % CLIENTS), self._state), receive, send)
         except Exception as error:  # noqa: BLE001  # whatever a peer raises is a result
             status = f"{type(error).__name__}: {error}"[:120]
         self._statuses[status] += 1
@@ -144,15 +143,17 @@ class Load:
 
 def _app(peer: str, url: str) -> ASGIApp:
     if peer == "ours":
+        from asgi_ratelimit import RateLimitMiddleware, RedisStore  # where other peers run, it need not import
+
         return starlette_app(Middleware(RateLimitMiddleware, str(OPEN), store=RedisStore(url)))
     return PEERS[peer].build("redis", url, OPEN)
 
 
 async def main(peer: str, url: str) -> None:
-    """Ask the app of a peer; say when that begins, and what has come of it."""
+    """Send requests to the app of a peer; print a line at the start, and the figures at the end."""
     app = _app(peer, url)
     async with lifespan(app) as state:
-        print("asking", flush=True)
+        print("started", flush=True)
         print(json.dumps(await Load(app, state).measure()), flush=True)
 
 

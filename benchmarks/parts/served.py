@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from ..clients import rate
 from ..plan import Plan
-from ..results import Column, Part, Round, Row, best, mid, over, paired, spread
-from ..runner import Failed, Runner
+from ..processes.runner import Failed, Runner
+from ..processes.throughput import rate
+from ..reporting.results import Column, Part, Round, Row, best, mid, over, paired, spread
 from ..subject import OPEN
 
 COLUMNS = {
@@ -39,7 +39,7 @@ def run(runners: Sequence[Runner], plan: Plan) -> list[Part]:
 
 
 def _listen(runner: Runner, row: Row) -> int:
-    """The port, after some requests; 0 for one that does not work."""
+    """Start the server and warm it up; return its port, or 0 after an error."""
     try:
         port = runner.listen(OPEN)
     except Failed as failure:
@@ -51,9 +51,9 @@ def _listen(runner: Runner, row: Row) -> int:
 
 def _round(runner: Runner, port: int, seconds: float, row: Row, rounds: list[Round]) -> None:
     try:
-        before = runner.ask("cpu")["cpu"]
+        before = runner.call("cpu")["cpu"]
         answers = rate(port, seconds)
-        used = runner.ask("cpu")["cpu"] - before
+        used = runner.call("cpu")["cpu"] - before
     except Failed as failure:
         row.error = str(failure)
         return

@@ -1,1 +1,1 @@
-"""One module for each limiter: how an app is put behind it, as its own documentation has it."""
+"""One module for each limiter; each sets it up as its own documentation does."""

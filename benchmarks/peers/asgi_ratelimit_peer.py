@@ -9,7 +9,7 @@ from redis.asyncio import StrictRedis
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Scope
 
-from ..apps import starlette_app
+from ..apps.starlette_app import starlette_app
 from ..subject import Quota, Where
 
 

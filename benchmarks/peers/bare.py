@@ -1,10 +1,10 @@
-"""No limiter: the app as it is, which is what the others add to."""
+"""No limiter: the bare app in Starlette."""
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from ..apps import starlette_app
+from ..apps.starlette_app import starlette_app
 from ..subject import Quota, Where
 
 

@@ -1,10 +1,10 @@
-"""No limiter, on FastAPI: the base of those that are made for it alone."""
+"""No limiter: the bare app in FastAPI, for limiters that work with FastAPI only."""
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from ..fastapi_apps import fastapi_app
+from ..apps.fastapi_app import fastapi_app
 from ..subject import Quota, Where
 
 

@@ -11,7 +11,7 @@ from pyrate_limiter import Duration, Limiter, Rate, RedisBucket
 from redis.asyncio import Redis
 from starlette.types import ASGIApp
 
-from ..fastapi_apps import fastapi_app
+from ..apps.fastapi_app import fastapi_app
 from ..subject import Quota, Where
 
 

@@ -7,7 +7,7 @@ import os
 from redis_fastapi import FastAPIRedis
 from starlette.types import ASGIApp
 
-from ..fastapi_apps import fastapi_app
+from ..apps.fastapi_app import fastapi_app
 from ..subject import Quota, Where
 
 

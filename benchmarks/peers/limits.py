@@ -1,4 +1,4 @@
-"""limits: its asynchronous fixed window, the cheapest, in a middleware of a few lines, as it brings none along."""
+"""limits: its asynchronous fixed window, the cheapest strategy, in a short middleware, because it has none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from limits.aio.strategies import FixedWindowRateLimiter
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..apps import refuse, starlette_app
+from ..apps.starlette_app import refuse, starlette_app
 from ..subject import Quota, Where
 
 

@@ -7,11 +7,11 @@ from starlette.types import ASGIApp
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore
 
-from ..apps import starlette_app
+from ..apps.starlette_app import starlette_app
 from ..subject import Quota, Where
 
 PATIENT = 5.0
-"""Seconds that a take may last, and 503 after it: a fall-back to memory would be measured unseen."""
+"""Seconds for a take; after them the answer is 503, because a fall-back to memory would falsify the figures."""
 
 
 def store_at(where: Where, url: str) -> MemoryStore | RedisStore:

@@ -1,4 +1,4 @@
-"""This project's middleware on FastAPI: what the peers that are made for that are compared with."""
+"""This project's middleware on FastAPI, for comparison with peers that work with FastAPI only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 
 from asgi_ratelimit import RateLimitMiddleware
 
-from ..fastapi_apps import fastapi_app
+from ..apps.fastapi_app import fastapi_app
 from ..subject import Quota, Where
 from .ours import store_at
 

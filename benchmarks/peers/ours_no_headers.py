@@ -1,4 +1,4 @@
-"""This project's middleware without its headers, as most peers have none."""
+"""This project's middleware without headers, because most peers send none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.types import ASGIApp
 
 from asgi_ratelimit import RateLimitMiddleware
 
-from ..apps import starlette_app
+from ..apps.starlette_app import starlette_app
 from ..subject import Quota, Where
 from .ours import store_at
 

@@ -1,4 +1,4 @@
-"""The yardstick: one EVALSHA through redis-py for each request, and nothing else."""
+"""The yardstick for Redis: one EVALSHA through redis-py for each request, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..apps import refuse, starlette_app
+from ..apps.starlette_app import refuse, starlette_app
 from ..subject import Quota, Where
 
 SCRIPT = """

@@ -1,4 +1,4 @@
-"""pyrate-limiter: token buckets of constant size, one for each client, in a middleware of a few lines."""
+"""pyrate-limiter: token buckets of constant size, one for each client, in a short middleware."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from redis.asyncio import Redis
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..apps import refuse, starlette_app
+from ..apps.starlette_app import refuse, starlette_app
 from ..subject import Quota, Where
 
 
 class Buckets(BucketFactory):  # type: ignore[misc]  # it is not typed
-    """A bucket for each name, never forgotten: what its documentation has for limits by key."""
+    """A bucket for each name, never removed, as its documentation does for limits by key."""
 
     def __init__(self, rates: list[Rate], redis: Redis | None) -> None:
         self.rates = rates

@@ -8,7 +8,7 @@ from slowapi.util import get_remote_address
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 
-from ..apps import starlette_app
+from ..apps.starlette_app import starlette_app
 from ..subject import Quota, Where
 
 

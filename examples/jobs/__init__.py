@@ -1,1 +1,1 @@
-"""Jobs that carry tickets, in job queues that know when to run them."""
+"""Jobs that carry tickets, in job queues that can schedule them."""

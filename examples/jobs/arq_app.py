@@ -1,6 +1,6 @@
-"""arq: ``arq examples.jobs.arq_app.WorkerSettings``, and from anywhere ``await send_later(pool, "guild 5", "hello")``.
+"""arq: run ``arq examples.jobs.arq_app.WorkerSettings``, and call ``await send_later(pool, "guild 5", "hello")``.
 
-It cannot be installed beside this package yet: arq 0.28 asks for a redis-py below 6, and this package for 8 or newer.
+arq cannot be installed beside this package yet: arq 0.28 requires redis-py below 6, and this package requires 8.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ guilds = Limiter(QUOTA, store=REDIS, name="guilds")
 
 
 async def send_later(pool: ArqRedis, guild: str, text: str) -> None:
-    """Book a slot of the guild, and have the job run at its time."""
+    """Book a slot of the guild, and schedule the job for it."""
     await put_back(pool, guild, text, await guilds.reserve(guild))
 
 
 async def put_back(pool: ArqRedis, guild: str, text: str, ticket: Ticket) -> None:
-    """Have the job run when its slot comes; workers look every half second, so they are told to be early."""
+    """Schedule the job slightly before its slot, because workers look for jobs only every half second."""
     early = datetime.fromtimestamp(ticket.ready_at - LEAD, UTC)
     await pool.enqueue_job("send", guild, text, str(ticket), _defer_until=early)
 
 
 async def send(context: dict[str, Any], guild: str, text: str, ticket: str) -> None:
-    """The job: it runs at its slot, and goes back to the queue if it came too late for that."""
+    """The job: it runs at its slot, and is scheduled again if it has missed that."""
     decision = await guilds.redeem(ticket)
     if decision.delay > LEAD:
         await put_back(context["redis"], guild, text, Ticket.of(decision))
@@ -40,7 +40,7 @@ async def send(context: dict[str, Any], guild: str, text: str, ticket: str) -> N
 
 
 class WorkerSettings:
-    """What arq's worker reads."""
+    """The settings of arq's worker."""
 
     functions: ClassVar = [send]
     redis_settings = RedisSettings.from_dsn(REDIS)

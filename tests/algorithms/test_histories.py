@@ -9,10 +9,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 
-from asgi_ratelimit.buckets import redis_key
+from asgi_ratelimit.algorithms import unpack
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores.redis.script import unpack_state
 from tests.support.histories import (
     Advance,
     Answer,
@@ -54,8 +53,8 @@ class Equality(Promise):
 
     async def ended(self, history: History) -> None:
         get = history.stores.client.get
-        for bucket, (quota, state) in history.kept.items():
-            assert unpack_state(quota, get(redis_key(b"rl", *bucket))) == state
+        for bucket, (quota, state) in history.states.items():
+            assert unpack(quota, get(f"rl:{bucket}")) == state
 
 
 @given(plan=plans(back=True))
@@ -142,8 +141,8 @@ def left_in_the_future(decision: Decision, writes: Writes) -> set[Bucket]:
     """The buckets of a take whose states were last changed more than a period from now."""
     assert decision.take
     charged = {charge.bucket for charge in decision.take.charges}
-    kept = [(bucket, *writes.kept[bucket]) for bucket in charged & writes.kept.keys()]
-    return {bucket for bucket, quota, state in kept if state and state[1] > decision.now_us + quota.period_us}
+    states = [(bucket, *writes.states[bucket]) for bucket in charged]
+    return {bucket for bucket, quota, state in states if state and state[1] > decision.now_us + quota.period_us}
 
 
 @given(plan=plans())

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.algorithms.token_bucket import (
-    book,
     drain_time,
     drained,
     fresh,
-    healed,
-    left,
+    most_at_once,
     outlook,
+    rebased,
     reset_us,
-    take_at_once,
-    wait,
+    take,
 )
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.strategies import costs, token_buckets
@@ -32,7 +33,17 @@ SLOW = TokenBucket(10, burst=11, burst_allowance_factor=0.5, name="slow")  # a b
 
 
 def state(level: float, last: float = NOW) -> State:
-    return (level, last, 0.0, (), ())
+    return (level, last, 0, (), ())
+
+
+def wait(quota: TokenBucket, before: State, now: float, cost: float) -> float:
+    """The wait of a caller who waits however long it takes."""
+    return take(quota, before, now, cost, math.inf)[1]
+
+
+def book(quota: TokenBucket, before: State, now: float, cost: float, wait_us: float) -> State | None:
+    """The state after a take at ``now + wait_us`` or later."""
+    return take(quota, before, now, cost, math.inf, wait_us)[0]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +65,7 @@ def state(level: float, last: float = NOW) -> State:
     ],
 )
 def test_a_level_drains(quota: TokenBucket, level: float, elapsed: float, rest: float) -> None:
-    """What is within the burst allowance drains slowly, what is above it at the full rate, and never backwards."""
+    """Below the burst floor it drains slowly, above it at the full rate, and a clock set back drains nothing."""
     assert drained(quota, level, elapsed) == rest
 
 
@@ -98,7 +109,7 @@ def test_the_time_to_drain_is_rounded_up(quota: TokenBucket, level: float, targe
     ],
 )
 def test_the_wait_for_a_cost(quota: TokenBucket, used: tuple[float, float], cost: float, wait_us: float) -> None:
-    """Until there is room for it; above the burst, until the bucket is empty."""
+    """Until the cost fits; above the burst, until the bucket is empty."""
     assert wait(quota, state(*used), NOW, cost) == wait_us
 
 
@@ -108,9 +119,9 @@ def test_the_wait_for_a_cost(quota: TokenBucket, used: tuple[float, float], cost
         (EVEN, (0, NOW), 1, 0, (UNIT, NOW)),
         (EVEN, (UNIT, NOW), 1, 100_000, (2 * UNIT, NOW)),
         (FULL, (5 * UNIT, NOW - 100_000), 1, 0, (5 * UNIT, NOW)),
-        (FULL, (5 * UNIT, NOW), 1, 200_000, (6 * UNIT, NOW)),  # 4 left at the slot, 1 is taken, 2 drain until then
+        (FULL, (5 * UNIT, NOW), 1, 200_000, (6 * UNIT, NOW)),  # 3 are left at the slot, 1 is taken, 2 drain until then
         (FULL, (5 * UNIT, NOW + 5_000), 1, 0, (6 * UNIT, NOW + 5_000)),
-        (SLOW, (9 * UNIT, NOW), 1, 200_000, (11 * UNIT, NOW)),  # 8 left, 1 taken, 2 at the full rate
+        (SLOW, (9 * UNIT, NOW), 1, 200_000, (11 * UNIT, NOW)),  # 8 are left, 1 is taken, 2 drain at the full rate
         (EVEN, (0, NOW), 50, 0, (50 * UNIT, NOW)),
     ],
 )
@@ -121,15 +132,35 @@ def test_booking_a_cost(
     assert book(quota, state(*used), NOW, cost, wait_us) == state(*booked)
 
 
+@pytest.mark.parametrize(
+    ("used", "max_wait_us", "wait_us"),
+    [(UNIT, 0.0, 100_000), (UNIT, 99_999.0, 100_000), (3 * UNIT, 100_000.0, 300_000)],
+)
+def test_a_slot_too_far_away_is_not_taken(used: float, max_wait_us: float, wait_us: float) -> None:
+    """The wait says how far, there is no state to write, and the outlook is that of the bucket as it is."""
+    assert take(EVEN, state(used), NOW, 1, max_wait_us) == (None, wait_us, outlook(EVEN, state(used), NOW))
+
+
+def test_a_cost_above_the_burst_never_conforms_without_a_wait() -> None:
+    """A caller who waits for a microsecond may have it, from an empty bucket."""
+    assert take(EVEN, state(0), NOW, 2, 0.0)[:2] == (None, math.inf)
+    assert take(EVEN, state(0), NOW, 2, 1.0)[:2] == (state(2 * UNIT), 0.0)
+
+
+def test_a_wait_over_a_century_is_never() -> None:
+    """Beyond 142 years, microseconds are no longer exact."""
+    assert take(EVEN, state(2.0**52 * 10 + 2 * UNIT), NOW, 1, math.inf)[:2] == (None, math.inf)
+
+
 def test_a_bucket_that_was_never_used_is_empty() -> None:
     """It is as if it had been changed just now."""
     assert fresh(NOW)[:2] == (0.0, NOW)
     assert wait(FULL, fresh(NOW), NOW, 11) == reset_us(FULL, fresh(NOW), NOW) == 0.0
 
 
-def test_a_state_from_the_future_is_brought_back() -> None:
+def test_a_state_from_the_future_is_rebased() -> None:
     """Its level stays, and drains from now on."""
-    assert healed(FULL, state(3 * UNIT, NOW + DAY), NOW)[:2] == (3 * UNIT, NOW)
+    assert rebased(FULL, state(3 * UNIT, NOW + DAY), NOW)[:2] == (3 * UNIT, NOW)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +180,8 @@ def test_a_state_from_the_future_is_brought_back() -> None:
 )
 def test_the_outlook(quota: TokenBucket, used: tuple[float, float], units: int, more_us: float, reset: float) -> None:
     """Whole units left, the time until there is one more, and the time until the bucket is as good as new."""
-    assert left(quota, state(*used), NOW) == units
+    assert outlook(quota, state(*used), NOW) == (units, more_us, reset)
+    assert most_at_once(quota, state(*used), NOW) == units
     assert units + 1 > quota.burst or wait(quota, state(*used), NOW, units + 1) == more_us
     assert reset_us(quota, state(*used), NOW) == reset
 
@@ -164,61 +196,69 @@ def test_a_small_step_back_gives_no_units() -> None:
 def bookings(draw: st.DrawFn) -> tuple[TokenBucket, float, int, float]:
     """A bucket, the level that it was left at, the microseconds since then, and a cost."""
     quota = draw(token_buckets("quota"))
-    level = draw(st.sampled_from([0.0, quota.cap, quota.period_us, 2 * quota.period_us]) | st.floats(0.0, quota.cap))
+    level = draw(
+        st.sampled_from([0.0, quota.burst_level, quota.period_us, 2 * quota.period_us])
+        | st.floats(0.0, quota.burst_level)
+    )
     unit = round(quota.period_us / quota.limit)
-    elapsed = draw(st.sampled_from([0, 1, unit, 2 * unit]) | st.integers(0, round(2 * quota.cap / quota.limit)))
+    elapsed = draw(st.sampled_from([0, 1, unit, 2 * unit]) | st.integers(0, round(2 * quota.burst_level / quota.limit)))
     return quota, level, elapsed, draw(costs(1.5 * quota.burst))
 
 
 FORTY_NINTH = TokenBucket(1 / 49, burst=10)  # in 49 s not quite all of a unit drains, as doubles have it
 
 
-@given(bookings())
-@example((FORTY_NINTH, UNIT, 49_000_000, 10.0))
-@example((FORTY_NINTH, UNIT, 49_000_000, 9.0))
-@example((TokenBucket(1.0, burst=2.00001, burst_allowance_factor=0.5), 2.0 * UNIT, 0, 1e-6))
-@settings(max_examples=500)
-def test_what_is_taken_at_once_is_what_is_taken_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
-    """The short way, where it can be gone, tells and leaves the same as the long one, to the bit."""
-    quota, level, elapsed, cost = case
-    before = state(level, NOW - elapsed)
-    short = take_at_once(quota, before, NOW, cost)
-    if short is not None and short[0] is not None:
-        assert wait(quota, before, NOW, cost) == 0.0
-        booked = book(quota, before, NOW, cost, 0.0)
-        assert (short[0], short[1:]) == (booked, outlook(quota, booked, NOW))
+EXAMPLES = [
+    (FORTY_NINTH, UNIT, 49_000_000, 10.0),
+    (FORTY_NINTH, UNIT, 49_000_000, 9.0),
+    (TokenBucket(1 / 49, burst=1), UNIT, 49_000_000, 1.0),
+    (TokenBucket(1 / 49, burst=1), UNIT, 48_999_999, 1.0),
+    (EVEN, UNIT, 7, 1.0),
+    (FULL, FULL.burst_level, 7, 2.0),
+    (TokenBucket(1.0, burst=2.00001, burst_allowance_factor=0.5), 2.0 * UNIT, 0, 1e-6),
+]
 
 
-@pytest.mark.parametrize("quota", [EVEN, FULL, TokenBucket(100, 60), TokenBucket(1000, 3600, 50)], ids=repr)
-@pytest.mark.parametrize("elapsed", [0, 1, 99_999, 100_000, 7 * SECOND])
-def test_plain_numbers_go_the_short_way(quota: TokenBucket, elapsed: float) -> None:
-    """It is there for speed, so that it must be open to what nearly all requests are."""
-    for level in (0.0, quota.cap - quota.period_us, quota.cap):
-        assert take_at_once(quota, state(level, NOW - elapsed), NOW, 1)
+def with_examples(test: Any) -> Any:
+    for case in EXAMPLES:
+        test = example(case)(test)
+    return test
 
 
 @given(bookings())
-@example((TokenBucket(1 / 49, burst=1), UNIT, 49_000_000, 1.0))
-@example((TokenBucket(1 / 49, burst=1), UNIT, 48_999_999, 1.0))
-@example((EVEN, UNIT, 7, 1.0))
-@example((FULL, FULL.cap, 7, 2.0))
+@with_examples
 @settings(max_examples=500)
-def test_what_is_refused_at_once_is_what_is_refused_step_by_step(case: tuple[TokenBucket, float, int, float]) -> None:
-    """Its wait is that for the one unit that an empty bucket has next."""
+def test_a_take_in_numbers(case: tuple[TokenBucket, float, int, float]) -> None:
+    """Its wait is the least at which the level has drained to what the cost leaves room for, and not one less."""
     quota, level, elapsed, cost = case
-    before = state(level, NOW - elapsed)
-    short = take_at_once(quota, before, NOW, cost)
-    if short is not None and short[0] is None:
-        _, units, wait_us, reset = short
-        assert wait_us == wait(quota, before, NOW, cost) > 0.0
-        assert outlook(quota, before, NOW) == (units, wait_us, reset)
+    before, target = state(level, NOW - elapsed), max(quota.burst_level - cost * quota.period_us, 0.0)
+    after, wait_us, outlook_after = take(quota, before, NOW, cost, math.inf)
+    assert drained(quota, level, elapsed + wait_us) <= target
+    assert wait_us == 0.0 or drained(quota, level, elapsed + wait_us - 1) > target
+    at_slot = drained(quota, level, elapsed + wait_us) + cost * quota.period_us
+    assert after == state(at_slot + wait_us * quota.limit if wait_us else at_slot)
+    assert outlook_after == outlook(quota, after, NOW)
+
+
+@given(bookings())
+@with_examples
+@settings(max_examples=500)
+def test_a_gap_that_fits_nothing_changes_nothing(case: tuple[TokenBucket, float, int, float]) -> None:
+    """A bucket with a gap too small for any cost gives the same verdict, wait and level as one without."""
+    quota, level, elapsed, cost = case
+    core, last, generation, _, ids = state(level, NOW - elapsed)
+    with_gap = (core, last, generation, ((level, 1e-9),), ids)
+    for max_wait_us in (0.0, math.inf):
+        plain, other = (take(quota, before, NOW, cost, max_wait_us) for before in (state(level, last), with_gap))
+        assert other[1:] == plain[1:]
+        assert (other[0] and other[0][:3]) == (plain[0] and plain[0][:3])
 
 
 @given(bookings())
 @example((FORTY_NINTH, UNIT, 49_000_000, 1.0))
 @settings(max_examples=500)
 def test_the_outlook_is_exact(case: tuple[TokenBucket, float, int, float]) -> None:
-    """What is left conforms now; one unit more does when it is said to, and not a microsecond sooner."""
+    """The units that remain conform now; one unit more conforms at its time, and not a microsecond sooner."""
     quota, level, elapsed, _ = case
     before = state(level, NOW - elapsed)
     units, more_us, _ = outlook(quota, before, NOW)

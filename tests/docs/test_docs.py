@@ -1,17 +1,22 @@
-"""What the pages in docs/ show is what happens: each Python block runs by itself, and prints what it says."""
+"""The pages in docs/ are true: each Python block runs by itself, and prints what its comments say."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.support.server import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SAID = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+EXPECTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+
+FILE = re.compile(r"`((?:asgi_ratelimit|tests|docs|examples|scripts|benchmarks)/[\w./-]+)`")
+"""A path in the text of a page."""
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PROGRAMS = {
     f"{page.stem}-{number}": program
     for page in PAGES
@@ -20,30 +25,35 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_a_program_runs_and_prints_what_it_says(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A comment after ``print(...)`` is the line that it prints."""
+def test_a_program_runs_and_prints_what_its_comments_say(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A comment after ``print(...)`` is its output."""
     exec(compile(program, "docs", "exec"), {"__name__": "__main__"})
-    assert capsys.readouterr().out.splitlines() == SAID.findall(program)
+    assert capsys.readouterr().out.splitlines() == EXPECTED.findall(program)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_links_lead_somewhere(page: object) -> None:
-    """A page, or a heading of one, that is linked is there."""
-    text = page.read_text("utf-8")  # type: ignore[attr-defined]
-    for target, _, heading in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", text):
-        linked = page.parent / target if target else page  # type: ignore[attr-defined]
+@pytest.mark.parametrize("page", TEXTS, ids=[page.stem for page in TEXTS])
+def test_links_are_valid(page: Path) -> None:
+    """Each linked page or heading exists."""
+    for target, _, heading in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", page.read_text("utf-8")):
+        linked = page.parent / target if target else page
         assert linked.exists(), target
         assert not heading or heading in anchors(linked.read_text("utf-8")), heading
 
 
+@pytest.mark.parametrize("page", TEXTS, ids=[page.stem for page in TEXTS])
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    """A path that a page mentions is one of this repository."""
+    assert [path for path in FILE.findall(page.read_text("utf-8")) if not (ROOT / path).exists()] == []
+
+
 def anchors(text: str) -> set[str]:
-    """What the headings of a page are linked by."""
+    """The anchors of the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-def test_links_in_the_package_lead_somewhere() -> None:
-    """A message that names a page, and a heading of it, names one that is there."""
+def test_links_in_the_package_are_valid() -> None:
+    """Each page and heading that a log or error message names exists."""
     sources = [path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py")]
     links = {link for source in sources for link in re.findall(r"(docs/[\w-]+\.md)#([\w-]+)", source)}
     assert len(links) >= 4

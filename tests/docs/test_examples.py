@@ -1,4 +1,4 @@
-"""The examples do what they say, alike with Starlette and FastAPI; the demo sees what it should."""
+"""The examples behave as described, on Starlette and on FastAPI, and the demo sees every expected fact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ hosts = count(1)
 
 @pytest.fixture(params=[starlette_app.app, fastapi_app.app], ids=["starlette", "fastapi"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of one of the apps, with an address that no other test uses."""
+    """A client of each app, with an address that no other test uses."""
     transport = httpx.ASGITransport(request.param, client=(f"192.0.2.{next(hosts)}", 50000))
     async with httpx.AsyncClient(transport=transport, base_url="http://example") as client:
         yield client
@@ -38,7 +38,7 @@ async def test_the_rule_for_one_route(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_exempt_route(client: httpx.AsyncClient) -> None:
-    """No number of requests is too large, and no answer speaks of limits."""
+    """Every request passes, and no answer has rate-limit headers."""
     answers = [await client.get("/health") for _ in range(20)]
     assert {answer.status_code for answer in answers} == {200}
     assert not any("ratelimit" in answer.headers for answer in answers)
@@ -53,7 +53,7 @@ async def test_the_part_of_the_app_with_a_limit_for_each_api_key(client: httpx.A
 
 @pytest.mark.parametrize("options", [[], ["--redis"]], ids=["memory", "redis"])
 def test_the_demo_sees_what_it_should(options: list[str]) -> None:
-    """It shows passing and refused requests, and ends well."""
+    """It shows admitted and refused requests, and succeeds."""
     command = (sys.executable, "-m", "examples.demo", *options)
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -63,7 +63,7 @@ def test_the_demo_sees_what_it_should(options: list[str]) -> None:
 
 
 def test_the_demo_fails_if_something_was_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its exit code says so, and its last line what it was."""
+    """Its exit code reports the failure, and its last line says what was not seen."""
     timeline = demo.Timeline()
     timeline.check("a refusal", holds=False)
     assert demo.verdict(timeline) == 1

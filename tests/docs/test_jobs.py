@@ -1,4 +1,4 @@
-"""The examples of job queues, with their real workers on a real Redis: each job runs once, and none before its slot."""
+"""The examples of job queues, with real workers on a real Redis: each job runs once, and none before its slot."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ QUEUES = {
         ],
     ),
 }
-"""What puts jobs into a queue, and the processes that run them."""
+"""The program that sends jobs to a queue, and the commands of the processes that run them."""
 
 
 @pytest.mark.parametrize(("sends", "workers"), QUEUES.values(), ids=QUEUES)
 def test_jobs_run_at_their_slots(redis_url: str, tmp_path: Path, sends: str, workers: Sequence[str]) -> None:
-    """Four jobs of each of two guilds, one in each two seconds: the last ones are not for a worker to sleep for."""
+    """Two guilds have four jobs each, at one per two seconds: for the last ones, no worker sleeps."""
     environment = {**os.environ, "REDIS_URL": redis_url, "QUOTA": "1 per 2 seconds fixed"}
     log = tmp_path / "log"
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def test_jobs_run_at_their_slots(redis_url: str, tmp_path: Path, sends: str, wor
 
 @contextmanager
 def running(command: str, environment: dict[str, str], log: Path) -> Iterator[None]:
-    """A process of one of the tools beside this Python, which writes to ``log``."""
+    """Run a command-line tool of this environment, with its output in ``log``."""
     tool, *arguments = command.split()
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -93,7 +93,7 @@ def running(command: str, environment: dict[str, str], log: Path) -> Iterator[No
 
 
 def wait_for_calls(log: Path) -> list[tuple[str, str, str, str]]:
-    """What the jobs have said, once all have."""
+    """The calls of all jobs, once all have run."""
     deadline = time.monotonic() + WITHIN
     while len(calls := CALLED.findall(log.read_text(errors="replace"))) < JOBS:
         assert time.monotonic() < deadline, log.read_text(errors="replace")[-5000:]

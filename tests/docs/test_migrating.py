@@ -1,4 +1,4 @@
-"""The page on other limiters: every line of its tables is built, and does what it should."""
+"""The page on other limiters: every row of its tables is built, and limits as it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 
 import asgi_ratelimit
-from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, Rule, Store, open_store, parse_quotas
+from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, Rule, Store, keys, open_store, parse_quotas
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ok
 from tests.support.server import ROOT
@@ -47,20 +47,20 @@ def answer(connection: HTTPConnection, decision: Any) -> PlainTextResponse:
 OPENED: list[Store] = []
 
 
-def on_a_clock_that_stands_still(*arguments: Any, store: str = "memory://", **options: Any) -> RateLimitMiddleware:
-    """The middleware, so that no window ends in the middle of a test, and with a store that is closed after it."""
+def middleware_on_a_stepped_clock(*arguments: Any, store: str = "memory://", **options: Any) -> RateLimitMiddleware:
+    """The middleware on a stepped clock, so that no window ends during a test; the test closes its store."""
     OPENED.append(open_store(store, clock=SteppedClock()))
     return RateLimitMiddleware(*arguments, store=OPENED[-1], **options)
 
 
-NAMES: dict[str, Any] = {name: getattr(asgi_ratelimit, name) for name in asgi_ratelimit.__all__}
+NAMES: dict[str, Any] = {name: getattr(module, name) for module in (keys, asgi_ratelimit) for name in module.__all__}
 NAMES |= {"app": ok, "f": f, "tier": tier, "cost": cost, "answer": answer, "note": lambda event: None}
-NAMES |= {"Depends": Depends, "RateLimitMiddleware": on_a_clock_that_stands_still}
+NAMES |= {"Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
 
 
 @pytest.mark.parametrize("row", STRINGS, ids=[row[0][:60] for row in STRINGS])
-def test_a_string_means_what_it_meant(row: list[str]) -> None:
-    """As many units in as many seconds, in a window of the kind that was counted in."""
+def test_a_string_has_the_same_meaning(row: list[str]) -> None:
+    """The quota has the same units, the same seconds and the same kind of window."""
     theirs, here, units, seconds = row
     quota = parse_quotas(here.strip("`"))[0]
     assert (quota.limit, quota.period) == (int(units), int(seconds))
@@ -69,12 +69,12 @@ def test_a_string_means_what_it_meant(row: list[str]) -> None:
 
 
 def built(code: str) -> Any:
-    """What a cell of a table comes to."""
+    """The value of the code in a cell of a table."""
     return eval(code, dict(NAMES))
 
 
 def passes(code: str) -> int | None:
-    """How many requests of one client should pass at once, by the first window; ``None``: all of them."""
+    """The number of requests of one client that should pass at once; ``None`` for all of them."""
     if ("None" in code and "lambda" not in code) or "settle" in code:
         return None
     quota = re.search(r'"(\d+) ?(?:/|per)[^"]*"', code)
@@ -85,7 +85,7 @@ def passes(code: str) -> int | None:
 
 
 def app_for(thing: Any) -> tuple[Any, str]:
-    """An app with a limit, and a path that it is for."""
+    """An app with a limit, and a path that it limits."""
     store = MemoryStore(clock=SteppedClock())
     if isinstance(thing, Rule):
         path = thing.path.replace("{rest:path}", "").replace("{id}", "7")
@@ -101,8 +101,8 @@ def app_for(thing: Any) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("code", LIMITS)
-async def test_a_limit_lets_as_many_pass_as_it_says(code: str, redis_url: str) -> None:
-    """Built as it is written, it refuses the request after that, and none before."""
+async def test_a_limit_admits_as_many_as_it_says(code: str, redis_url: str) -> None:
+    """Built as written, it admits that many requests, and refuses the next."""
     app, path = app_for(built(code.replace("redis://localhost", redis_url)))
     transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
     headers = {"x-user": "ann", "cookie": "session=1"}
@@ -115,17 +115,17 @@ async def test_a_limit_lets_as_many_pass_as_it_says(code: str, redis_url: str) -
 
 
 @pytest.mark.parametrize("code", [code for code in dict.fromkeys(CODE) if code not in LIMITS])
-async def test_all_else_can_be_written_so(code: str, redis_url: str) -> None:
-    """Keys, stores and limiters are built as they are written, and what is to be awaited can be."""
+async def test_everything_else_is_valid(code: str, redis_url: str) -> None:
+    """Keys, stores and limiters are built as written, and coroutines can be awaited."""
     thing = built(code.replace("redis://localhost", redis_url))
     if inspect.isawaitable(thing):
         await thing
     assert thing is not True
 
 
-def test_no_line_is_left_out() -> None:
-    """Every line of the tables has been found, but for the headings."""
-    lines = [line for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]
+def test_no_row_is_left_out() -> None:
+    """Every row of the tables is tested, except the headings."""
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and "---" not in line]
     headings = sum(line.startswith("| ---") for line in PAGE.splitlines())
     assert headings == 5
-    assert len(STRINGS) + len(CODE) == len(lines) - headings
+    assert len(STRINGS) + len(CODE) == len(rows) - headings

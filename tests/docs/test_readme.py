@@ -1,4 +1,4 @@
-"""What the README shows is what happens, in this checkout and from the wheel."""
+"""The README is true, in this checkout and for the wheel."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PROGRAMS = [text for language, text in BLOCKS if language == "python"]
 APP = PROGRAMS[0]
 (REFUSAL,) = (text for language, text in BLOCKS if language == "http")
 
-ASK_SIX_TIMES = """
+SEND_SIX_REQUESTS = """
 import asyncio
 import asgi_ratelimit
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": ("192.0.2.1", 50000)}
 
-async def ask(sent):
+async def request(sent):
     async def send(message):
         sent.append(message)
     await app(dict(SCOPE), None, send)
@@ -32,7 +32,7 @@ async def ask(sent):
 async def main():
     sent = []
     for _ in range(6):
-        await ask(sent)
+        await request(sent)
     print(*[message["status"] for message in sent if message["type"] == "http.response.start"])
 
 asyncio.run(main())
@@ -42,19 +42,19 @@ print(asgi_ratelimit.__file__)
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built as it would be for a release."""
+    """The wheel, built as for a release."""
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(ROOT))
     return next(folder.glob("*.whl"))
 
 
 def test_the_app_has_ten_lines() -> None:
-    """It stays as short as it was meant to be."""
+    """The first example stays short."""
     assert len([line for line in APP.splitlines() if line]) <= 10
 
 
 def test_the_app_limits_on_a_real_server(tmp_path: Path) -> None:
-    """Five requests in a minute pass, and the sixth gets the answer that is shown."""
+    """Five requests in a minute pass, and the sixth gets the answer in the README."""
     (tmp_path / "app.py").write_text(APP, "utf-8")
     with Uvicorn("app:app", app_dir=tmp_path) as server, httpx.Client(trust_env=False) as client:
         answers = [client.get(server.url) for _ in range(6)]
@@ -64,38 +64,38 @@ def test_the_app_limits_on_a_real_server(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(1, len(PROGRAMS) + 1))
 def test_every_program_runs(program: str) -> None:
-    """Each block of Python is complete, and does not even warn."""
+    """Each block of Python is complete, and raises no warning."""
     run(sys.executable, "-W", "error", "-c", program)
 
 
 def test_the_wheel_is_complete(wheel: Path) -> None:
-    """The script and the mark of types are in it, and nothing that is not of the package."""
+    """It holds the script, the marker for types, and only files of the package."""
     names = set(ZipFile(wheel).namelist())
     package = ROOT / "asgi_ratelimit"
-    files = [*package.rglob("*.py"), package / "stores" / "rate_limit.lua", package / "py.typed"]
+    files = [*package.rglob("*.py"), package / "stores" / "redis" / "rate_limit.lua", package / "py.typed"]
     assert {name for name in names if ".dist-info/" not in name} == {str(file.relative_to(ROOT)) for file in files}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 
 
-def test_the_wheel_is_all_one_needs(wheel: Path, tmp_path: Path) -> None:
-    """In an empty environment, with only what the wheel itself asks for, the app does the same."""
+def test_the_wheel_needs_nothing_else(wheel: Path, tmp_path: Path) -> None:
+    """In an empty environment, with only the dependencies of the wheel, the app behaves the same."""
     run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / "bin" / "python")
     run(python, "-m", "pip", "install", "--quiet", str(wheel))
-    statuses, where = run(python, "-I", "-W", "error", "-c", APP + ASK_SIX_TIMES).splitlines()
+    statuses, where = run(python, "-I", "-W", "error", "-c", APP + SEND_SIX_REQUESTS).splitlines()
     assert statuses == "200 200 200 200 200 429"
     assert Path(where).is_relative_to(tmp_path)
 
 
 def run(*command: str) -> str:
-    """What a command prints; it must succeed."""
+    """Run a command, which must succeed, and return its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def shown(answer: httpx.Response) -> str:
-    """An answer as the README writes it: the start line, the headers in question, the body."""
+    """An answer in the format of the README: the start line, the same headers, the body."""
     names = re.findall(r"^([\w-]+): ", REFUSAL, re.MULTILINE)
     headers = [f"{name}: {answer.headers.get(name)}" for name in names]
     start = f"{answer.http_version} {answer.status_code} {answer.reason_phrase}"
@@ -103,5 +103,5 @@ def shown(answer: httpx.Response) -> str:
 
 
 def without_seconds(text: str) -> str:
-    """A text without the times that depend on how long the requests took."""
+    """A text without the times that depend on the duration of the requests."""
     return re.sub(r"(t=|retry-after: )\d+", r"\1...", text)

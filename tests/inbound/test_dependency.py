@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import (
+    Charge,
     ConfigurationError,
     Decision,
     MemoryStore,
@@ -25,11 +27,13 @@ from asgi_ratelimit import (
     RateLimitMiddleware,
     RedisStore,
     Rule,
+    Take,
+    TokenBucket,
     limited_responses,
 )
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, websocket
+from tests.support.asgi import CLIENT, Peer, ask, http, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +86,7 @@ async def test_a_route_is_limited() -> None:
 
 async def test_a_router_shares_one_limit() -> None:
     """One instance is one limit, for all routes of the router, and in none outside of it."""
-    router = APIRouter(dependencies=[limit("2/minute")])
+    router = APIRouter(dependencies=[limit("2/minute", name="router")])
     router.get("/a")(hello)
     router.get("/b/{number}")(hello)
     app = FastAPI()
@@ -93,7 +97,7 @@ async def test_a_router_shares_one_limit() -> None:
 
 
 async def test_nested_routers_are_limited() -> None:
-    """However deep the routes are, and at every level of them."""
+    """At every level of nesting."""
     leaf, branch = APIRouter(), APIRouter(dependencies=[limit("3/minute", name="branch")])
     leaf.get("/leaf", dependencies=[limit("2/minute", name="leaf")])(hello)
     branch.include_router(leaf, prefix="/branch")
@@ -108,7 +112,7 @@ async def test_nested_routers_are_limited() -> None:
 
 async def test_an_app_is_limited() -> None:
     """All of its routes share the limit of the app."""
-    app = FastAPI(dependencies=[limit("2/minute")])
+    app = FastAPI(dependencies=[limit("2/minute", name="app")])
     app.get("/a")(hello)
     app.get("/b")(hello)
     assert await statuses(app, http("/a"), http("/b"), http("/a")) == [200, 200, 429]
@@ -122,42 +126,34 @@ async def test_a_mounted_app_is_limited() -> None:
 
 
 async def test_two_instances_are_two_limits() -> None:
-    """Even if they were written in one line with equal quotas, on one store."""
+    """Even with equal quotas, on one store, each on its own route."""
     store = a_store()
     one, other = (RateLimit("1/minute", store=store) for _ in range(2))
     app = a_route(Depends(one))
     app.get("/other", dependencies=[Depends(other)])(hello)
-    assert await statuses(app, http(), http("/other"), http()) == [200, 200, 429]
+    app.post("/other", dependencies=[Depends(RateLimit("1/minute", store=store))])(hello)
+    assert await statuses(app, http(), http("/other"), http(), http("/other", method="POST")) == [200, 200, 429, 200]
 
 
 async def test_one_instance_on_two_routes_is_shared() -> None:
     """The same object is the same limit."""
-    shared = limit("2/minute")
+    shared = limit("2/minute", name="shared")
     app = a_route(shared)
     app.get("/other", dependencies=[shared])(hello)
     assert await statuses(app, http(), http("/other"), http()) == [200, 200, 429]
 
 
 async def test_limits_of_one_name_are_shared() -> None:
-    """As on another server, where the name is all that is the same."""
+    """Two instances of one name share a bucket."""
     store = a_store()
     app = a_route(Depends(RateLimit("2/minute", name="both", store=store)))
     app.get("/other", dependencies=[Depends(RateLimit("2/minute", name="both", store=store))])(hello)
     assert await statuses(app, http(), http("/other"), http()) == [200, 200, 429]
 
 
-def test_a_limit_without_a_name_is_known_by_where_it_is_written() -> None:
-    """So that all workers agree on it; several from one line are numbered."""
-    one = RateLimit("1/minute")
-    several = [RateLimit("1/minute") for _ in range(2)]
-    line = int(repr(one).rpartition(":")[2].rstrip("')"))
-    assert f"name='{__name__}:{line}'" in repr(one)
-    assert [repr(each).rpartition(":")[2] for each in several] == [f"{line + 1}')", f"{line + 1} 2')"]
-
-
 async def test_without_any_store_all_are_in_this_process() -> None:
     """A limit is the same one on every route, whatever other limits come before it there, and names are shared."""
-    first, second = Depends(RateLimit("9/minute")), Depends(RateLimit("2/minute"))
+    first, second = Depends(RateLimit("9/minute")), Depends(RateLimit("2/minute", name="second"))
     app = a_route(first, second)
     app.get("/second", dependencies=[second])(hello)
     assert await statuses(app, http(), http("/second"), http("/second")) == [200, 200, 429]
@@ -167,18 +163,18 @@ async def test_without_any_store_all_are_in_this_process() -> None:
 
 
 async def test_one_instance_may_be_in_two_apps() -> None:
-    """In each it has the store and the key of the middleware there, even if it has been elsewhere before."""
+    """In each app it has the store and the key of the middleware there, in any order of requests."""
     shared = Depends(RateLimit("1/minute", name="in two apps"))
     alone, one, other = a_route(shared), within(a_route(shared)), within(a_route(shared), key=header("x-client"))
     clients = [[(b"x-client", name)] for name in (b"ann", b"bob")]
     expected = {"alone": [200, 429], "one": [200, 429], "again alone": [429, 429], "other": [200, 200]}
     apps = {"alone": alone, "one": one, "again alone": alone, "other": other}
-    found = {name: await statuses(app, *[http(headers=each) for each in clients]) for name, app in apps.items()}
-    assert found == expected
+    actual = {name: await statuses(app, *[http(headers=each) for each in clients]) for name, app in apps.items()}
+    assert actual == expected
 
 
-async def test_the_decision_may_be_asked_for() -> None:
-    """An endpoint that wants to know gets it as the value of the dependency."""
+async def test_the_decision_is_the_value_of_the_dependency() -> None:
+    """An endpoint gets it as a parameter."""
 
     def endpoint(decision: Annotated[Decision, limit()]) -> int:
         return decision.remaining
@@ -195,9 +191,152 @@ async def test_it_may_be_overridden_in_tests() -> None:
 
 
 async def test_it_shows_nothing_in_the_signature_of_the_route() -> None:
-    """OpenAPI knows of no parameter that a client could send."""
+    """OpenAPI lists no parameter for it."""
     parameters = a_route(limit()).openapi()["paths"]["/"]["get"].get("parameters")
     assert parameters is None
+
+
+# Names
+
+
+def names_of(events: list[Any]) -> list[str]:
+    """The names under which each decision was charged."""
+    return [charge.name for event in events for charge in event.decision.take.charges]
+
+
+async def names(app: FastAPI, *scopes: Any) -> list[str]:
+    """The names under which an app's limits charge these requests."""
+    events: list[Any] = []
+    within(app, hooks=[events.append])
+    assert await statuses(app, *scopes) == [200] * len(scopes)
+    return names_of(events)
+
+
+async def test_a_limit_without_a_name_is_named_after_its_route() -> None:
+    """By its methods and its whole path, with the names of its parameters and not their values."""
+    leaf = APIRouter()
+    leaf.get("/{number}", dependencies=[Depends(RateLimit("9/minute"))])(lambda number: number)
+    leaf.api_route("/both", methods=["PUT", "POST"], dependencies=[Depends(RateLimit("9/minute"))])(hello)
+    branch = APIRouter(prefix="/branch")
+    branch.include_router(leaf, prefix="/leaf")
+    app = FastAPI()
+    app.include_router(branch, prefix="/v1")
+    app.mount("/inner", a_route(Depends(RateLimit("9/minute"))))
+    scopes = [
+        http("/v1/branch/leaf/1"),
+        http("/v1/branch/leaf/2"),
+        http("/v1/branch/leaf/both", method="PUT"),
+        http("/inner/"),
+    ]
+    assert await names(app, *scopes) == [
+        *["GET /v1/branch/leaf/{number}"] * 2,
+        "POST PUT /v1/branch/leaf/both",
+        "GET /inner/",
+    ]
+
+
+async def test_several_without_a_name_on_one_route_are_numbered() -> None:
+    """Those that stand together as well; one with a name keeps it."""
+    together = RateLimit.together(RateLimit("9/minute"), RateLimit("8/hour", name="own"), RateLimit("7/day"))
+    app = a_route(Depends(RateLimit("9/minute")), Depends(RateLimit("6/s", name="first")), Depends(together))
+    assert await names(app, http()) == ["GET /", "first", "GET / 2", "own", "GET / 3"]
+
+
+async def test_a_websocket_route_gives_its_path_as_a_name() -> None:
+    """It has no methods."""
+    app = a_socket(Depends(RateLimit("9/minute")))
+    events: list[Any] = []
+    within(app, hooks=[events.append])
+    peer = Peer([{"type": "websocket.connect"}])
+    await app(websocket(), peer.receive, peer.send)
+    assert names_of(events) == ["/"]
+
+
+SEVERAL = (
+    r"RateLimit\(.*\) stands on several routes, such as 'GET /a' and 'GET /b', and needs a name: "
+    r'RateLimit\("5/minute", name="login"\)'
+)
+
+
+def routers_limit(limiting: Any) -> FastAPI:
+    app = FastAPI(dependencies=[limiting])
+    app.get("/a")(hello)
+    app.get("/b")(hello)
+    return app
+
+
+def route_limit(limiting: Any) -> FastAPI:
+    app = FastAPI()
+    app.get("/a", dependencies=[limiting])(hello)
+    app.get("/b", dependencies=[limiting])(hello)
+    return app
+
+
+def included_twice(limiting: Any) -> FastAPI:
+    app, router = FastAPI(), APIRouter(dependencies=[limiting])
+    router.get("/")(hello)
+    app.include_router(router, prefix="/a")
+    app.include_router(router, prefix="/b")
+    return app
+
+
+@pytest.mark.parametrize("build", [routers_limit, route_limit])
+@pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
+async def test_one_that_stands_on_several_routes_needs_a_name(build: Any, wrap: Any) -> None:
+    """The first request raises, on any of the routes."""
+    for path in ("/a", "/b"):
+        with pytest.raises(ConfigurationError, match=SEVERAL):
+            await ask(wrap(build(limit())), http(path))
+    assert await statuses(wrap(build(limit(name="both"))), http("/a"), http("/b")) == [200, 200]
+
+
+async def test_a_router_that_is_included_twice_needs_a_name() -> None:
+    """Each of its routes is there twice."""
+    for path in ("/a/", "/b/"):
+        with pytest.raises(ConfigurationError, match="'GET /a/' and 'GET /b/'"):
+            await ask(included_twice(limit()), http(path))
+
+
+async def test_a_route_that_is_added_later_counts() -> None:
+    """The first request on it raises."""
+    limiting = limit()
+    app = FastAPI()
+    app.get("/a", dependencies=[limiting])(hello)
+    assert await statuses(app, http("/a")) == [200]
+    app.get("/b", dependencies=[limiting])(hello)
+    with pytest.raises(ConfigurationError, match=SEVERAL):
+        await ask(app, http("/b"))
+
+
+async def test_a_missing_name_fails_the_start_up_within_the_middleware() -> None:
+    """The server gets the reason."""
+    refused = Peer([{"type": "lifespan.startup"}])
+    await within(route_limit(limit()))({"type": "lifespan"}, refused.receive, refused.send)
+    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
+    assert re.match(SEVERAL, refused.sent[0]["message"])
+
+
+async def test_one_on_no_route_needs_a_name() -> None:
+    """It may be called by hand, then."""
+    connection, response = Request(http()), PlainTextResponse()
+    with pytest.raises(ConfigurationError, match='on no route needs a name: RateLimit\\("5/minute", name="login"\\)'):
+        await RateLimit("1/minute")(connection, response)
+    decision = await RateLimit("1/minute", name="by hand", store=a_store())(connection, response)
+    assert decision is not None
+    assert decision.allowed
+
+
+async def test_apps_of_the_same_routes_agree_on_names() -> None:
+    """As on another server, or after a deployment."""
+    store = a_store()
+    apps = [a_route(Depends(RateLimit("2/minute", store=store))) for _ in range(2)]
+    assert [await statuses(app, http()) for app in [*apps, *apps]] == [[200], [200], [429], [429]]
+
+
+def test_the_name_shows_only_where_it_was_given() -> None:
+    """The name of a route is not part of the object."""
+    assert "name=" not in repr(RateLimit(lambda connection: "1/s"))
+    assert repr(RateLimit("1/s", name="api")).endswith(", name='api')")
 
 
 # Key, cost, functions
@@ -220,7 +359,7 @@ async def test_key_and_cost_are_as_in_rules() -> None:
 @pytest.mark.parametrize(("on_error", "status"), [(None, 200), ("allow", 200), ("deny", 503)])
 @pytest.mark.parametrize("wrap", [lambda app: app, within], ids=["alone", "within"])
 async def test_a_function_that_fails_loses_no_request(wrap: Any, on_error: Any, status: int) -> None:
-    """It passes, or is told to come back."""
+    """It passes, or is answered with 503."""
 
     def broken(connection: Any) -> str:
         raise LookupError
@@ -236,7 +375,7 @@ async def test_a_function_that_fails_loses_no_request(wrap: Any, on_error: Any, 
     ("arguments", "error"),
     [(("ten",), QuotaError), ((None,), QuotaError), (("1/s", 0), ValueError), (("1/s", 1, ""), ConfigurationError)],
 )
-def test_what_cannot_be_is_told_when_it_is_written(arguments: Any, error: type[Exception]) -> None:
+def test_wrong_arguments_raise_at_once(arguments: Any, error: type[Exception]) -> None:
     """At import, not at the first request."""
     options = dict(zip(("quota", "cost", "name"), arguments))
     with pytest.raises(error):
@@ -264,8 +403,8 @@ async def test_a_refusal_is_that_of_the_middleware(wrap: Any) -> None:
 
 
 async def test_every_answer_has_headers_within_the_middleware() -> None:
-    """Responses of the endpoint's own, and its errors; a middleware without a quota is there for just that."""
-    app = within(FastAPI(dependencies=[Depends(RateLimit("10/minute"))]))
+    """Responses that the endpoint returns, and its errors; the middleware needs no quota for that."""
+    app = within(FastAPI(dependencies=[Depends(RateLimit("10/minute", name="app"))]))
 
     @app.get("/own")
     def own() -> PlainTextResponse:
@@ -285,7 +424,7 @@ async def test_every_answer_has_headers_within_the_middleware() -> None:
 
 
 async def test_the_middleware_gives_key_store_dialect_and_answer() -> None:
-    """A dependency without any of its own has those of the middleware, by whose quota the request is limited too."""
+    """A dependency without its own has those of the middleware, whose quota applies as well."""
     app = a_route(Depends(RateLimit("2/minute", name="route")))
     within(app, "10/minute", key=header("x-client"), headers="both", on_limited=lambda *_: JSONResponse("slow", 429))
     ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
@@ -295,8 +434,8 @@ async def test_the_middleware_gives_key_store_dialect_and_answer() -> None:
     assert (await ask(app, ann)).body == b'"slow"'
 
 
-async def test_who_is_never_limited_is_not_limited_by_dependencies() -> None:
-    """The middleware's list of them is for the whole app."""
+async def test_exempt_clients_are_not_limited_by_dependencies() -> None:
+    """The ``allow`` list of the middleware is for the whole app."""
     app = a_route(Depends(RateLimit("1/minute")))
     within(app, allow=lambda connection: "x-office" in connection.headers)
     office = http(headers=[(b"x-office", b"1")])
@@ -305,18 +444,18 @@ async def test_who_is_never_limited_is_not_limited_by_dependencies() -> None:
 
 
 async def test_a_rule_that_exempts_a_path_does_not_exempt_its_dependencies() -> None:
-    """It is about the middleware's limits; whoever writes one next to the route wants that one."""
+    """Such a rule is about the limits of the middleware only."""
     app = within(a_route(Depends(RateLimit("1/minute"))), "10/minute", rules=[Rule("/", None)])
     assert await statuses(app, http(), http()) == [200, 429]
 
 
 async def test_an_own_store_stays_its_own() -> None:
-    """The middleware's is for those that name none."""
+    """The store of the middleware is for dependencies without one."""
     mine = a_store()
     app = within(a_route(Depends(RateLimit("1/minute", store=mine, name="a"))), "10/minute")
     await ask(app)
-    (bucket,) = mine._buckets
-    assert bucket[0] == "a"
+    state = (await mine.peek(Take((Charge(TokenBucket(1, 60, name="per-minute"), CLIENT[0], 1, "a"),)))).states[0]
+    assert not state.allowed
 
 
 async def test_a_handler_of_the_app_is_used() -> None:
@@ -366,7 +505,7 @@ async def test_several_are_all_or_nothing(wrap: Any) -> None:
 
 
 async def test_what_the_middleware_took_is_given_back_too() -> None:
-    """It was known before the endpoint ran."""
+    """It was taken before the endpoint ran."""
     app = within(a_route(Depends(RateLimit("1/hour"))), "10/minute")
     app.get("/free")(hello)
     assert await statuses(app, *[http()] * 5) == [200, 429, 429, 429, 429]
@@ -395,7 +534,7 @@ async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
 
 
 async def test_those_together_take_over_the_key_and_the_store_of_the_middleware() -> None:
-    """Each that names none."""
+    """Each limit that has none of its own."""
     together = RateLimit.together(RateLimit("9/minute", name="a"), RateLimit("1/hour", name="b", key=lambda c: "all"))
     app = within(a_route(Depends(together)), key=header("x-client"))
     ann, bob = (http(headers=[(b"x-client", name)]) for name in (b"ann", b"bob"))
@@ -412,20 +551,20 @@ async def test_those_together_take_over_the_key_and_the_store_of_the_middleware(
     ],
     ids=["none", "two stores", "at odds"],
 )
-def test_what_cannot_be_together_is_told(limits: list[RateLimit], quote: str) -> None:
-    """When it is written."""
+def test_limits_that_cannot_be_together_raise(limits: list[RateLimit], quote: str) -> None:
+    """When the limits are put together."""
     with pytest.raises(ConfigurationError, match=quote):
         RateLimit.together(*limits)
 
 
-async def test_several_of_one_name_of_quota_are_told_apart() -> None:
-    """Each limit has a line of its own in the headers."""
+async def test_several_quotas_of_one_name_have_names_of_their_own() -> None:
+    """Each limit has an item of its own in the headers."""
     app = a_route(limit("10/minute", name="a"), limit("5/minute", name="b"))
     assert left(await ask(app)) == '"per-minute";r=9, "b per-minute";r=4'
 
 
 async def test_an_instance_that_stands_twice_takes_once() -> None:
-    """On the router and on its route: FastAPI asks a dependency once for each request."""
+    """On the router and on its route: FastAPI calls a dependency once for each request."""
     once = limit()
     router = APIRouter(dependencies=[once])
     router.get("/", dependencies=[once])(hello)
@@ -478,7 +617,7 @@ async def test_a_websocket_is_closed_where_it_cannot_be_answered(wrap: Any) -> N
 
 
 @pytest.mark.parametrize("place", ["route", "router", "app"])
-def test_openapi_tells_of_the_answer(place: str) -> None:
+def test_openapi_documents_the_answer(place: str) -> None:
     """On a route, a router or the app, by the argument that FastAPI has for it."""
     app = FastAPI(responses=limited_responses() if place == "app" else None)
     router = APIRouter(responses=limited_responses() if place == "router" else None)
@@ -489,20 +628,20 @@ def test_openapi_tells_of_the_answer(place: str) -> None:
     assert "violated-policies" in json.dumps(answer["content"]["application/problem+json"])
 
 
-def test_what_openapi_tells_is_a_value_of_its_own() -> None:
-    """Whoever changes it changes nobody else's."""
+def test_each_call_returns_a_new_value() -> None:
+    """A change to one does not change the others."""
     limited_responses()[429]["headers"].clear()
     assert limited_responses()[429]["headers"]
 
 
 def test_fastapi_is_not_imported() -> None:
-    """The dependency is there without it."""
+    """The package works without it."""
     code = "import sys, asgi_ratelimit; asgi_ratelimit.RateLimit('1/s'); assert 'fastapi' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_middleware_in_the_constructor_works_as_well() -> None:
-    """However the middleware is added."""
+    """Both ways of adding the middleware are equal."""
     app = a_route(Depends(RateLimit("1/minute")), middleware=[Middleware(RateLimitMiddleware, store=a_store())])
     with TestClient(app) as client:
         assert [client.get("/").status_code for _ in range(2)] == [200, 429]

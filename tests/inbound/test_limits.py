@@ -48,7 +48,7 @@ def left(peer: Peer) -> list[int]:
 
 
 async def test_more_may_be_charged() -> None:
-    """From within the endpoint, when it knows what the request costs; the headers tell the newest state."""
+    """The endpoint charges more once the cost is clear; the headers report the newest state."""
     app = an_app(lambda request: request.charge(5))
     peer = await ask(app)
     assert (peer.status, peer.headers["ratelimit"]) == (200, '"per-minute";r=4;t=6')
@@ -84,7 +84,7 @@ async def test_a_charge_may_be_of_one_rule(name: str) -> None:
 
 
 async def test_a_refusal_may_be_caught() -> None:
-    """An endpoint that would rather do less does that, and goes on."""
+    """An endpoint may catch the error, and do less."""
 
     async def modest(request: Limits) -> str:
         try:
@@ -109,12 +109,12 @@ async def test_a_charge_must_be_a_cost(cost: Any) -> None:
 
 
 async def test_a_charge_of_nothing_is_nothing() -> None:
-    """So that an endpoint may charge what it has counted."""
+    """An endpoint may charge a count, which may be 0."""
     assert left(await ask(an_app(lambda request: request.charge(0)))) == [9]
 
 
 async def test_all_may_be_given_back() -> None:
-    """What the request was charged, and what was charged on top."""
+    """Both what the middleware charged and what the endpoint charged."""
 
     async def endpoint(request: Limits) -> None:
         await request.charge(5)
@@ -148,14 +148,14 @@ async def test_what_it_really_was_may_be_said() -> None:
 
 
 async def test_a_refund_comes_before_the_settling_of_the_rule() -> None:
-    """A decision is settled once, and the endpoint was first."""
+    """A decision is settled once, and the endpoint comes first."""
     rule = Rule("/", "10/minute", settle=lambda status, headers: 7)
     app = an_app(lambda request: request.refund(), None, rules=[rule])
     assert [left(await ask(app)) for _ in range(2)] == [[9], [9]]
 
 
 async def test_decisions_are_there() -> None:
-    """All of them, and the one of which the least is left."""
+    """All of them, and the one with the least left."""
 
     async def endpoint(request: Limits) -> str:
         assert request.decision is not None
@@ -165,7 +165,7 @@ async def test_decisions_are_there() -> None:
 
 
 async def test_an_exempt_request_is_charged_nothing() -> None:
-    """It may be asked to, so that an endpoint need not know who is exempt."""
+    """An endpoint need not know which clients are exempt."""
 
     async def endpoint(request: Limits) -> str:
         await request.charge(1000)
@@ -177,7 +177,7 @@ async def test_an_exempt_request_is_charged_nothing() -> None:
 
 
 def test_without_any_limits_it_says_so() -> None:
-    """A charge that nobody makes would be worse."""
+    """Otherwise a charge would be lost in silence."""
     with pytest.raises(ConfigurationError, match=r"app\.add_middleware\(RateLimitMiddleware"):
         limits(HTTPConnection(http()))
 
@@ -256,7 +256,7 @@ def test_an_endpoint_without_async_may_charge() -> None:
 
 @pytest.mark.parametrize("framework", ["starlette", "fastapi"])
 def test_a_websocket_may_be_charged(framework: str) -> None:
-    """For each message, say: when it is too much, the socket is closed by 1008."""
+    """For each message, for example; beyond the limit the socket is closed with 1008."""
 
     async def endpoint(session: WebSocket) -> None:
         await session.accept()

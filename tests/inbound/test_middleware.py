@@ -1,4 +1,4 @@
-"""The middleware, message by message: what it adds to an exchange, and that it leaves the rest alone."""
+"""The middleware, message by message: what it adds to an answer, and that it leaves the rest alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Calls:
-    """An app that keeps what it is called with."""
+    """An app that records its calls."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[Scope, Receive, Send]] = []
@@ -29,7 +29,7 @@ class Calls:
 
 
 @pytest.mark.parametrize("kind", ["lifespan.extension", "pubsub", "http3", ""])
-async def test_connections_that_it_does_not_know_pass(kind: str) -> None:
+async def test_connections_of_other_types_pass(kind: str) -> None:
     """A scope that is neither HTTP nor WebSocket nor lifespan goes to the app as it came, and is not limited."""
     app, scope, peer = Calls(), http(type=kind), Peer()
     await limited(app)(scope, peer.receive, peer.send)
@@ -51,7 +51,7 @@ async def test_the_app_is_called_once(scope: Scope) -> None:
 
 
 async def test_an_app_that_fails_is_not_called_again() -> None:
-    """An error of the app is no reason to try once more."""
+    """An error of the app is no reason to call it again."""
     calls = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +108,7 @@ async def test_an_answer_is_streamed() -> None:
     ids=lambda message: message["type"],
 )
 async def test_messages_pass_as_they_are(message: Message) -> None:
-    """Whatever does not start an answer is handed on untouched: the very object."""
+    """Every message that does not start an answer passes unchanged: the very object."""
     before = copy.deepcopy(message)
     peer = await ask(limited(sends(START, message)))
     assert peer.sent[1] is message
@@ -139,7 +139,7 @@ async def test_an_answer_needs_no_headers_of_its_own() -> None:
     assert set(peer.headers) == {"ratelimit-policy", "ratelimit"}
 
 
-async def test_every_answer_says_what_is_left() -> None:
+async def test_every_answer_reports_what_is_left() -> None:
     """The policy stays, the units go down, and the time is that until there is one more."""
     app = limited(ok)
     assert (await ask(app)).headers == {"x-own": "1", "ratelimit-policy": POLICY, "ratelimit": '"per-minute";r=9;t=6'}
@@ -157,7 +157,7 @@ async def test_exempt_requests_are_left_alone(scope: Scope) -> None:
 
 
 async def test_without_a_quota_nothing_is_limited() -> None:
-    """A middleware with neither a quota nor rules hands everything on."""
+    """A middleware with neither a quota nor rules passes everything on."""
     assert (await ask(limited(ok, None))).headers == {"x-own": "1"}
 
 
@@ -171,7 +171,7 @@ async def test_without_a_quota_nothing_is_limited() -> None:
         ({"store": "mysql://localhost"}, ValueError, "'mysql://localhost'"),
     ],
 )
-async def test_what_cannot_be_is_told_at_start_up(options: Any, error: type[Exception], quote: str) -> None:
+async def test_wrong_arguments_raise_at_start_up(options: Any, error: type[Exception], quote: str) -> None:
     """Wrong arguments are quoted when the middleware is built."""
     with pytest.raises(error, match=quote):
         RateLimitMiddleware(ok, **{"quota": "10/minute", **options})
@@ -181,7 +181,7 @@ async def test_what_cannot_be_is_told_at_start_up(options: Any, error: type[Exce
 
 
 def test_the_test_client_of_starlette_is_limited() -> None:
-    """It has a name in place of an address, and that is its key."""
+    """Its address is a name, which serves as the key."""
     with TestClient(starlette(Mount("/", ok))) as client:
         assert [client.get("/").status_code for _ in range(11)] == [200] * 10 + [429]
 

@@ -45,7 +45,7 @@ async def test_a_key_is_any_function_of_the_connection(key: Any) -> None:
 
 @pytest.mark.parametrize("key", [b"\xff", b"", "", "ключ", "\ud800", "a\x00b", "x" * 8192], ids=repr)
 async def test_a_key_has_any_content(key: str | bytes) -> None:
-    """Bytes that are no text, nothing at all and very much are keys, each with a bucket of its own."""
+    """Bytes that are no text, empty texts and long ones are keys, each with a bucket of its own."""
     keys = iter([key, key, "another"])
     app = limited(ok, key=lambda connection: next(keys))
     left = [(await ask(app)).headers["ratelimit"][:18] for _ in range(3)]
@@ -53,7 +53,7 @@ async def test_a_key_has_any_content(key: str | bytes) -> None:
 
 
 async def test_a_key_of_none_means_no_limit() -> None:
-    """A request that the key function does not want to name is not limited, and carries no headers."""
+    """A request without a key is not limited, and its answer has no headers."""
     app = limited(ok, "1/minute", key=lambda connection: None)
     assert [(await ask(app)).headers for _ in range(3)] == [{"x-own": "1"}] * 3
 
@@ -72,7 +72,7 @@ async def test_every_client_has_a_bucket() -> None:
     assert [(await ask(app, http(client=client))).status for client in clients] == [200, 200, 429]
 
 
-async def test_a_request_costs_what_is_said() -> None:
+async def test_a_request_costs_cost_units() -> None:
     """``cost`` units are taken for each request."""
     app = limited(ok, cost=4)
     assert [(await ask(app)).headers["ratelimit"][:16] for _ in range(2)] == ['"per-minute";r=6', '"per-minute";r=2']
@@ -94,6 +94,6 @@ async def test_two_quotas_are_one_take() -> None:
 
 
 async def test_head_counts_as_get() -> None:
-    """The one is no way around the limit of the other."""
+    """Neither evades the limit of the other."""
     app = limited(ok, "1/minute")
     assert [(await ask(app, http(method=method))).status for method in ("HEAD", "GET")] == [200, 429]

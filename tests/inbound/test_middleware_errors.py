@@ -1,4 +1,4 @@
-"""Errors of the app behind the middleware: passed on as they are, and the 500 that nobody else writes has headers."""
+"""Errors of the app behind the middleware: passed on as they are, and never answered in its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
-from starlette.testclient import TestClient
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.asgi import POLICY, START, Peer, ask, crash, http, limited, starlette, websocket
@@ -66,7 +65,7 @@ def a_fastapi_app(**options: Any) -> FastAPI:
     ],
 )
 async def test_answers_of_every_kind_carry_headers(method: str, path: str, status: int) -> None:
-    """Errors tell a client as much as successes do."""
+    """Errors report as much as successes do."""
     peer = await ask(a_fastapi_app(), http(path, method=method))
     assert peer.status == status
     assert peer.headers["ratelimit-policy"] == POLICY
@@ -75,14 +74,13 @@ async def test_answers_of_every_kind_carry_headers(method: str, path: str, statu
 
 @pytest.mark.parametrize("build", [lambda **o: starlette(Route("/boom", divide_by_zero), **o), a_fastapi_app])
 @pytest.mark.parametrize("debug", [False, True])
-async def test_an_unhandled_error_is_answered_with_headers(build: Callable[..., ASGIApp], debug: bool) -> None:
-    """Where nothing stands between it and Starlette's own last resort, the 500 is the same, headers added, once."""
+async def test_an_unhandled_error_is_answered_by_the_framework(build: Callable[..., ASGIApp], debug: bool) -> None:
+    """Starlette answers it outside of all middleware, once, so that this one answer has no headers of ours."""
     peer = await crash(build(debug=debug), http("/boom"))
     assert len(peer.starts) == 1
     assert peer.status == 500
-    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
+    assert "ratelimit" not in peer.headers
     assert (b"Traceback" in peer.body) is debug
-    assert len(peer.body) == int(peer.headers["content-length"])
 
 
 async def test_the_same_error_reaches_the_server() -> None:
@@ -113,7 +111,7 @@ async def test_an_own_handler_for_errors_runs_once(handled: Any) -> None:
 
 
 async def test_an_error_behind_another_middleware_is_left_to_it() -> None:
-    """Further in, an error is the outer middleware's business: it passes, and is answered once, by Starlette."""
+    """The error passes through both, and Starlette answers it once."""
     middleware = [Middleware(CORSMiddleware, allow_origins=["*"]), Middleware(limited)]
     app = Starlette(routes=[Route("/boom", divide_by_zero)], middleware=middleware)
     peer = await crash(app, http("/boom"))
@@ -125,9 +123,9 @@ async def test_an_error_behind_another_middleware_is_left_to_it() -> None:
     [starlette, lambda *routes, **o: FastAPI(routes=routes, middleware=[Middleware(limited)], **o)],
     ids=["Starlette", "FastAPI"],
 )
-@pytest.mark.parametrize("headers", [[(b"content-length", b"9")], []], ids=["told", "chunked"])
+@pytest.mark.parametrize("headers", [[(b"content-length", b"9")], []], ids=["content-length", "chunked"])
 async def test_a_body_that_is_too_large_is_no_error(build: Callable[..., ASGIApp], headers: Any) -> None:
-    """Frameworks stop a body by an exception of their own: it passes, and is answered once, by them, with 413."""
+    """Frameworks raise an exception of their own for it, which passes, and answer it once, with 413."""
 
     async def reads(request: Request) -> Response:
         return Response(await request.body())
@@ -139,7 +137,7 @@ async def test_a_body_that_is_too_large_is_no_error(build: Callable[..., ASGIApp
 
 
 async def test_an_error_of_a_plain_app_passes() -> None:
-    """Outside of Starlette nothing is answered in place of the app: the server knows what to do."""
+    """Without Starlette the error reaches the server, and nothing is sent."""
     assert (await crash(limited(fails), http())).sent == []
 
 
@@ -167,7 +165,7 @@ async def test_errors_of_groups_pass() -> None:
 
 
 async def raises_teapot(scope: Scope, receive: Receive, send: Send) -> None:
-    """A plain app, which leaves its ``HTTPException`` to whoever handles it."""
+    """A plain app, which leaves its ``HTTPException`` to the app around it."""
     raise HTTPException(418)
 
 
@@ -181,7 +179,7 @@ async def serve_tea(request: Request, error: Exception) -> Response:
 @pytest.mark.parametrize("handled", [418, HTTPException], ids=["status", "class"])
 @pytest.mark.parametrize("nested", ["mount", "app"])
 async def test_a_handled_error_of_a_mounted_app_stays_handled(route: Route | Mount, handled: Any, nested: str) -> None:
-    """Inside a mount, an error that a handler further out answers is not taken for an unhandled one."""
+    """An error inside a mount passes to the handler of the outer app."""
     handlers = {handled: serve_tea}
     if nested == "mount":
         mount = Mount("/sub", routes=[route], middleware=[Middleware(limited)])
@@ -192,17 +190,9 @@ async def test_a_handled_error_of_a_mounted_app_stays_handled(route: Route | Mou
     assert [peer.status, peer.body, len(peer.starts)] == [418, b'"tea"', 1]
 
 
-async def test_an_error_of_a_mounted_app_is_answered_with_headers() -> None:
-    """The outer app's limit shows on what its inner apps answer for themselves, their 500 included."""
+async def test_what_a_mounted_app_answers_for_itself_has_headers() -> None:
+    """A mounted app answers its own errors inside of the outer app's middleware."""
     app = starlette(Mount("/sub", Starlette(routes=[Route("/boom", divide_by_zero)])))
     peer = await crash(app, http("/sub/boom"))
     assert [peer.status, len(peer.starts)] == [500, 1]
     assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
-
-
-def test_the_test_client_shows_the_500_with_headers() -> None:
-    """Asked not to raise, it sees what a client would."""
-    client = TestClient(starlette(Route("/boom", divide_by_zero)), raise_server_exceptions=False)
-    response = client.get("/boom")
-    assert [response.status_code, response.text] == [500, "Internal Server Error"]
-    assert response.headers["ratelimit-policy"] == POLICY

@@ -27,7 +27,7 @@ async def fails(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class NotedStore(MemoryStore):
-    """A store that notes when it is closed."""
+    """A store that records when it is closed."""
 
     def __init__(self, notes: list[str]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class NotedStore(MemoryStore):
 
 @pytest.mark.parametrize("outcome", ["complete", "failed"])
 async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
-    """At shutdown the app may still use it; the server hears that all is over when it is closed."""
+    """The app may use it during shutdown; the server gets the last message after the store is closed."""
     notes: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,19 +63,19 @@ async def test_the_store_is_closed_after_the_app(outcome: str) -> None:
 
 
 async def test_a_failed_start_up_passes() -> None:
-    """The server is told what the app says, as it says it."""
+    """The server gets the message of the app as it is."""
     failed = {"type": "lifespan.startup.failed", "message": "no database"}
     peer = Peer()
     await limited(sends(failed))({"type": "lifespan"}, peer.receive, peer.send)
     assert peer.sent == [failed]
 
 
-async def test_an_app_without_lifespan_says_so_itself() -> None:
-    """Its error reaches the server, which then serves without."""
+async def test_an_app_without_lifespan_raises_as_before() -> None:
+    """Its error reaches the server, which then runs without a lifespan."""
     assert (await crash(limited(fails), {"type": "lifespan"})).sent == []
 
 
-async def test_a_start_up_that_raises_is_told() -> None:
+async def test_a_start_up_that_raises_is_reported() -> None:
     """Starlette reports the error of a lifespan, and raises it."""
 
     @asynccontextmanager
@@ -101,7 +101,7 @@ async def test_a_store_serves_again_after_it_was_closed(redis_url: str) -> None:
 
 
 async def test_a_request_that_is_given_up_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
-    """Cancelled in the app, it has sent nothing, logged nothing, and keeps only what it was charged."""
+    """Cancelled in the app, it sends nothing and logs nothing, and its charge stands."""
     reached = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

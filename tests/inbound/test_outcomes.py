@@ -31,7 +31,7 @@ def failures(status: int, headers: Headers) -> float:
 
 
 def x_cost(status: int, headers: Headers) -> float | None:
-    """What the answer says, if it does."""
+    """The cost in the answer's header, if there is one."""
     return float(headers["x-cost"]) if "x-cost" in headers else None
 
 
@@ -40,13 +40,13 @@ def kilobytes(status: int, headers: Headers, sent: int) -> float:
 
 
 def answering(status: int = 200, headers: Any = (), body: bytes = b"ok") -> Any:
-    """An app that answers so."""
+    """An app with this answer."""
     start = {"type": "http.response.start", "status": status, "headers": list(headers)}
     return sends(start, {"type": "http.response.body", "body": body})
 
 
 class Settled:
-    """An app of which one rule settles, on a clock that stands still."""
+    """An app with one rule that settles, on a clock that stands still."""
 
     def __init__(self, settle: Any, quota: str = "10/minute", **options: Any) -> None:
         self.store = MemoryStore(clock=SteppedClock())
@@ -59,9 +59,9 @@ class Settled:
         return await ask(self.app(app), scope)
 
     async def left(self) -> float:
-        """What is left, as a request that costs nothing in the end is told before."""
-        told = (await self.ask(answering(body=b""))).headers["ratelimit"]
-        return int(told.split(";r=")[1].partition(";")[0]) + 1
+        """What is left, as reported to a request that costs nothing in the end."""
+        seen = (await self.ask(answering(body=b""))).headers["ratelimit"]
+        return int(seen.split(";r=")[1].partition(";")[0]) + 1
 
 
 async def test_what_succeeds_costs_nothing() -> None:
@@ -81,7 +81,7 @@ async def test_an_answer_may_say_its_cost(cost: bytes | None, left: float) -> No
 
 
 async def test_more_than_was_there_is_owed() -> None:
-    """It is paid back before anybody of this key goes again."""
+    """The debit is repaid before this key passes again."""
     rule = Settled(x_cost)
     await rule.ask(answering(headers=[(b"x-cost", b"15")]))
     peer = await rule.ask(answering())
@@ -100,7 +100,7 @@ async def test_a_settle_function_may_be_asynchronous() -> None:
 
 
 async def test_it_is_settled_before_the_answer_goes_out() -> None:
-    """Who has the answer and asks again at once finds what was given back."""
+    """A client that sends its next request at once has what was given back."""
     rule, seen = Settled(failures, "1/minute"), []
 
     class Noting(Peer):
@@ -116,8 +116,8 @@ async def test_it_is_settled_before_the_answer_goes_out() -> None:
     assert seen == [200]
 
 
-async def test_a_burst_of_guesses_is_charged_before_it_is_known() -> None:
-    """Ten at once of which three may fail: three reach the app, whatever comes of them."""
+async def test_a_burst_of_guesses_is_charged_before_its_answers() -> None:
+    """Of ten at once, where three may fail, three reach the app."""
     reached = []
     release = asyncio.Event()
 
@@ -149,52 +149,52 @@ async def fails_midway(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def test_an_error_before_the_answer_is_a_500() -> None:
-    """Which the server or the framework will answer, further out."""
-    rule, told = Settled(lambda status, headers: told.append((status, dict(headers))) or 0, "1/minute"), []
+    """The server or the framework answers it, outside of the middleware."""
+    rule, seen = Settled(lambda status, headers: seen.append((status, dict(headers))) or 0, "1/minute"), []
     await crash(rule.app(fails), http())
-    assert told == [(500, {})]
+    assert seen == [(500, {})]
     assert (await rule.ask(answering())).status == 200
 
 
 async def test_an_http_exception_has_its_status() -> None:
-    """That of a plain app inside, which whoever is further out will answer."""
-    told: list[int] = []
+    """That of a plain app, which an app around it will answer."""
+    seen: list[int] = []
 
     async def teapot(scope: Scope, receive: Receive, send: Send) -> None:
         raise HTTPException(418)
 
-    await crash(Settled(lambda status, headers: told.append(status)).app(teapot), http(), HTTPException)
-    assert told == [418]
+    await crash(Settled(lambda status, headers: seen.append(status)).app(teapot), http(), HTTPException)
+    assert seen == [418]
 
 
 async def test_an_error_midway_has_settled_by_then() -> None:
     """By the status that was sent, once."""
-    told: list[int] = []
-    await crash(Settled(lambda status, headers: told.append(status)).app(fails_midway), http())
-    assert told == [200]
+    seen: list[int] = []
+    await crash(Settled(lambda status, headers: seen.append(status)).app(fails_midway), http())
+    assert seen == [200]
 
 
 async def test_bytes_that_were_sent_count_where_an_answer_breaks_off() -> None:
     """Two thousand of them are two units."""
-    told: list[tuple[int, int]] = []
-    rule = Settled(lambda status, headers, sent: told.append((status, sent)) or kilobytes(status, headers, sent))
+    seen: list[tuple[int, int]] = []
+    rule = Settled(lambda status, headers, sent: seen.append((status, sent)) or kilobytes(status, headers, sent))
     await crash(rule.app(fails_midway), http())
-    assert told == [(200, 2000)]
+    assert seen == [(200, 2000)]
     assert await rule.left() == 8
 
 
 async def test_bytes_are_counted_to_the_end() -> None:
     """Over all parts of the body, settled once with the last of them."""
-    told: list[tuple[int, int]] = []
+    seen: list[tuple[int, int]] = []
     parts = [{"type": "http.response.body", "body": b"x" * n, "more_body": n < 3000} for n in (1000, 2000, 3000)]
-    rule = Settled(lambda status, headers, sent: told.append((status, sent)) or sent / 1000)
+    rule = Settled(lambda status, headers, sent: seen.append((status, sent)) or sent / 1000)
     await rule.ask(sends(START, *parts))
-    assert told == [(200, 6000)]
+    assert seen == [(200, 6000)]
 
 
 @pytest.mark.parametrize(("settle", "left"), [(failures, 9), (kilobytes, 9)])
 async def test_a_client_that_goes_before_the_answer_has_paid(settle: Any, left: float) -> None:
-    """Hanging up is no way around being charged for a guess."""
+    """A client that disconnects is still charged for its guess."""
     reached = asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -252,7 +252,7 @@ async def test_a_cancelled_request_settles_on_redis(redis_url: str) -> None:
 
 
 async def test_a_scope_that_is_cancelled_settles_on_redis(redis_url: str) -> None:
-    """As frameworks do it where the client is gone: there, everything that is awaited afterwards is cancelled again."""
+    """Frameworks cancel the scope of a client that has disconnected: every await in it is cancelled again."""
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         await send(START)
@@ -270,7 +270,7 @@ async def test_a_scope_that_is_cancelled_settles_on_redis(redis_url: str) -> Non
 
 
 async def test_an_app_that_sends_nothing_has_been_charged() -> None:
-    """There is no outcome to settle by."""
+    """Without an answer there is no outcome."""
     rule = Settled(failures)
     await rule.ask(sends())
     assert await rule.left() == 9
@@ -283,9 +283,9 @@ async def test_only_the_rule_that_settles_is_settled() -> None:
     """The others are charged as they were, in the same take."""
     app = limited(answering(), "20/minute", rules=[Rule("/", "10/minute", settle=failures, name="failures")])
     for left in (19, 18):
-        told = (await ask(app)).headers["ratelimit"]
-        assert told.startswith(f'"per-minute";r={left};')
-        assert '"failures per-minute";r=9;' in told
+        seen = (await ask(app)).headers["ratelimit"]
+        assert seen.startswith(f'"per-minute";r={left};')
+        assert '"failures per-minute";r=9;' in seen
 
 
 async def test_two_rules_settle_each_by_its_own() -> None:
@@ -297,30 +297,30 @@ async def test_two_rules_settle_each_by_its_own() -> None:
 
 
 async def test_a_shadow_rule_settles_too() -> None:
-    """So that what is tried out counts as it would."""
-    told = []
+    """A rule in shadow counts as it would if it were enforced."""
+    seen = []
     shadow = Rule("/", "1/minute", settle=failures, shadow=True)
-    app = limited(answering(), None, rules=[shadow], hooks=[told.append])
+    app = limited(answering(), None, rules=[shadow], hooks=[seen.append])
     for _ in range(3):
         await ask(app)
-    assert [event.decision.allowed for event in told] == [True] * 3
+    assert [event.decision.allowed for event in seen] == [True] * 3
 
 
 async def test_a_refused_request_is_not_settled() -> None:
     """It was charged nothing, and its answer is not the app's."""
-    told: list[int] = []
-    rule = Settled(lambda status, headers: told.append(status), "1/minute")
+    seen: list[int] = []
+    rule = Settled(lambda status, headers: seen.append(status), "1/minute")
     assert [(await rule.ask(answering())).status for _ in range(2)] == [200, 429]
-    assert told == [200]
+    assert seen == [200]
 
 
 async def test_a_handshake_settles_too() -> None:
     """By 101 if it was accepted, or by the status of its refusal."""
-    told: list[int] = []
-    rule = Settled(lambda status, headers: told.append(status))
+    seen: list[int] = []
+    rule = Settled(lambda status, headers: seen.append(status))
     await rule.ask(sends({"type": "websocket.accept"}, {"type": "websocket.close"}), websocket())
     await rule.ask(sends({"type": "websocket.http.response.start", "status": 403, "headers": []}), websocket())
-    assert told == [101, 403]
+    assert seen == [101, 403]
 
 
 async def test_settling_within_other_limits() -> None:
@@ -351,7 +351,7 @@ async def test_settling_within_other_limits() -> None:
     ids=["raises", "negative", "text", "nan", "raises at the end"],
 )
 async def test_a_settle_function_that_fails_changes_nothing(settle: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The answer goes out, the charge stands, and the log says so once, with the name of the rule."""
+    """The answer is sent, the charge stands, and the name of the rule is logged once."""
     rule = Settled(settle, name="logins")
     app = rule.app(answering())
     answers = [await ask(app) for _ in range(3)]
@@ -392,8 +392,8 @@ async def test_settling_is_once_even_if_it_is_slow() -> None:
 
 
 @pytest.mark.parametrize("settle", [7, "failures", lambda: 0, lambda status: 0, lambda a, b, c, d: 0], ids=range(5))
-def test_a_settle_function_that_cannot_be_is_told_at_start_up(settle: Any) -> None:
-    """... quoted, with a right one."""
+def test_a_wrong_settle_function_raises_at_start_up(settle: Any) -> None:
+    """The error quotes it, and shows a valid one."""
     with pytest.raises(ConfigurationError, match="settle is a function of the status and the headers"):
         limited(answering(), rules=[Rule("/", "1/s", settle=settle)])
 

@@ -1,4 +1,4 @@
-"""What users of other limiters rely on, restated: each behaviour was found in a peer's own tests."""
+"""What users of other limiters rely on, restated: each behaviour is from a peer's own tests."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def client(app: ASGIApp, address: str = "192.0.2.1", **headers: str) -> httpx.As
 async def statuses(app: ASGIApp, *calls: str, address: str = "192.0.2.1", **headers: str) -> list[int]:
     """What is answered to calls such as ``/a`` or ``POST /a``, one after the other."""
     async with client(app, address, **headers) as asking:
-        lines = [call if " " in call else f"GET {call}" for call in calls]
-        return [(await asking.request(*line.split())).status_code for line in lines]
+        requests = [call if " " in call else f"GET {call}" for call in calls]
+        return [(await asking.request(*each.split())).status_code for each in requests]
 
 
 # slowapi
@@ -184,7 +184,7 @@ async def test_a_limit_by_route_or_by_url() -> None:
 
 
 async def test_without_any_limit_everybody_passes() -> None:
-    """A limiter that is switched off, as in a test environment, is in nobody's way, and says nothing."""
+    """A limiter that is switched off, as in a test environment, limits nobody and adds no headers."""
     async with client(limited()) as asking:
         answers = [await asking.get("/") for _ in range(20)]
     assert {answer.status_code for answer in answers} == {200}
@@ -202,7 +202,7 @@ async def test_headers_with_and_without_a_breach() -> None:
 
 
 async def test_headers_of_several_limits() -> None:
-    """All of them are told, not only the first that was checked."""
+    """All of them are reported, not only the first that was checked."""
     async with client(limited(Rule("/t", "5/s"), quota="100/hour")) as asking:
         answer = await asking.get("/t")
     assert answer.headers["ratelimit-policy"] == '"per-hour";q=100;w=3600, "per-second";q=5;w=1'
@@ -279,7 +279,7 @@ async def test_instances_with_names_of_their_own_are_independent() -> None:
 
 
 async def test_two_limits_around_one_app() -> None:
-    """Each does its own, a request passes both, and the answer tells of both."""
+    """Each does its own, a request passes both, and the answer reports both."""
     store = MemoryStore(clock=SteppedClock())
     rough = Middleware(RateLimitMiddleware, "3/minute", store=store, name="rough")
     fine = Middleware(RateLimitMiddleware, "2/s", store=store, name="fine")
@@ -335,7 +335,7 @@ async def test_a_limit_inside_of_an_endpoint() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["5", "five/minute", "5/fortnight", "5//minute", ""])
-async def test_a_limit_that_cannot_be_read_is_told_at_start_up(wrong: str) -> None:
+async def test_a_limit_that_cannot_be_read_raises_at_start_up(wrong: str) -> None:
     """Not at the first request, and never in silence."""
     with pytest.raises(QuotaError):
         RateLimitMiddleware(page, wrong)  # type: ignore[arg-type]
@@ -429,7 +429,7 @@ async def test_requests_at_once_are_counted_one_by_one() -> None:
 
 
 async def test_a_request_is_counted_once() -> None:
-    """Whatever the app does with it: streams, redirects, asks itself again in a mounted app."""
+    """Whatever the app does with it: streams, redirects, passes it to a mounted app."""
     app = limited(quota="10/minute", routes=[Mount("/a", routes=[Mount("/b", routes=[Route("/", page)])])])
     async with client(app) as asking:
         answer = await asking.get("/a/b/")

@@ -1,4 +1,4 @@
-"""What users of other limiters rely on once a request is let in, restated: each was found in a peer's own tests."""
+"""What users of other limiters rely on once a request is let in, restated: each is from a peer's own tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def successes(status: int, headers: Headers) -> float:
 
 
 async def answers(request: Request) -> Response:
-    """With the status that its path asks for; ``/0`` breaks."""
+    """With the status in its path; ``/0`` breaks."""
     status = int(request.path_params["status"])
     if not status:
         raise ZeroDivisionError
@@ -106,7 +106,7 @@ async def test_charging_by_the_answer_on_a_limit_that_routes_share() -> None:
 
 
 async def test_charging_by_the_answer_with_a_cost() -> None:
-    """The cost is what is held until the answer is known, and what a failure costs is said then."""
+    """The cost is held until the answer is there, which then says what a failure costs."""
     app = answering(
         Rule("/{status:int}", "10/minute", cost=5, settle=lambda status, headers: 3 if status >= 400 else 0)
     )
@@ -136,7 +136,7 @@ async def test_what_is_given_back_after_its_window_is_not_given_to_the_next() ->
 
 
 async def test_a_client_that_hangs_up_early_has_paid() -> None:
-    """Hanging up before the answer is no way to guess for nothing."""
+    """A client that disconnects before the answer is charged for its guess."""
     reached = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -153,7 +153,7 @@ async def test_a_client_that_hangs_up_early_has_paid() -> None:
     assert (await ask(app)).status == 429
 
 
-async def test_who_fails_again_and_again_is_blocked() -> None:
+async def test_a_client_that_fails_again_and_again_is_blocked() -> None:
     """A limit on failures, and a penalty for who goes on at it."""
     clock = SteppedClock()
     rule = Rule("/{status:int}", "2/minute", settle=failures, penalty=Penalty("1 hour"), name="x")
@@ -286,7 +286,7 @@ async def test_a_dependency_of_a_router_holds_for_what_is_nested_in_it() -> None
 
 
 async def test_a_dependency_s_decision_is_there_to_be_used() -> None:
-    """As the value of the parameter that asks for it."""
+    """As the value of a parameter."""
     async with client(an_app()) as asking:
         assert [(await asking.get("/left")).json() for _ in range(3)] == [2, 1, 0]
 

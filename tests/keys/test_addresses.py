@@ -1,50 +1,53 @@
-"""Addresses: read from whatever was written, and told apart as clients."""
+"""Addresses: parsed from any text, grouped by client, and read from forwarding headers."""
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
+import socket
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.keys.addresses import (
-    MAX_HOP,
-    MAX_HOPS,
-    client_of,
-    forwarded_hops,
-    is_in,
-    listed_hops,
+    MAX_FORWARDED,
+    MAX_TEXT,
+    Networks,
+    client_key,
+    forwarded_addresses,
+    listed_addresses,
     parse_address,
-    parse_network,
+    strict,
 )
 
 ADDRESSES = st.ip_addresses(v=4) | st.ip_addresses(v=6)
 MARKS = ['for="', '"', "\\", 'for="a\\', ",", ";"]
+GROUPS = ["", "0", "00", "1", "ffff", "FFFF", "02001", "db8", "c000", "192.0.2.1", "192.0.2.01", "10.0.0"]
 JUNK = st.text(st.characters(codec="latin-1"), max_size=60) | st.sampled_from(MARKS)
 
 
 def spellings(address: IPv6Address) -> list[str]:
-    """Ways to write one IPv6 address, alone and as a hop."""
+    """Ways to write one IPv6 address, alone and in a forwarding header."""
     short, long = address.compressed, address.exploded
     bare = [short, long, short.upper(), f" {long}\t", f"{short}%eth0"]
     return [*bare, *(f"[{text.strip()}]{port}" for text in bare for port in ("", ":0", ":65535", ":_port"))]
 
 
 @given(ADDRESSES)
-def test_every_spelling_of_an_address_is_that_address(address: object) -> None:
-    """Whatever its case, zeros, brackets, zone and port are."""
+def test_every_spelling_of_an_address_is_that_address(address: IPv4Address | IPv6Address) -> None:
+    """Case, zeros, brackets, zone and port make no difference."""
     texts = spellings(address) if isinstance(address, IPv6Address) else [f"{address}", f"{address}:80", f" {address} "]
     expected = getattr(address, "ipv4_mapped", None) or address
-    assert {parse_address(text) for text in texts} == {expected}
+    assert {parse_address(text) for text in texts} == {expected.packed}
 
 
 @pytest.mark.parametrize(
     "text", ["::ffff:192.0.2.1", "::FFFF:C000:0201", "0:0:0:0:0:ffff:c000:201", "[::ffff:c000:201]"]
 )
 def test_mapped_addresses_are_ipv4(text: str) -> None:
-    """However an IPv4-mapped address is written, it is the IPv4 address: that is what it means on a dual stack."""
-    assert parse_address(text) == ip_address("192.0.2.1")
+    """An IPv4-mapped address is the IPv4 address in every spelling: that is what it means on a dual stack."""
+    assert parse_address(text) == ip_address("192.0.2.1").packed
 
 
 @pytest.mark.parametrize(
@@ -73,8 +76,8 @@ def test_mapped_addresses_are_ipv4(text: str) -> None:
         "]",
         "%eth0",
         ":80",
-        "10.0.0.1" + " " * MAX_HOP,
-        "fe80::1%" + "x" * MAX_HOP,
+        "10.0.0.1" + " " * MAX_TEXT,
+        "fe80::1%" + "x" * MAX_TEXT,
     ],
     ids=repr,
 )
@@ -85,8 +88,33 @@ def test_what_is_no_address_is_none(text: str) -> None:
 
 @given(st.text(max_size=120))
 def test_a_text_is_an_address_or_none(text: str) -> None:
-    """Whatever is written, reading it never fails."""
+    """Parsing never fails."""
     parse_address(text)
+
+
+@given(st.text("0123456789abcdefF:.", max_size=30) | st.lists(st.sampled_from(GROUPS), max_size=9).map(":".join))
+def test_the_syntax_is_that_of_ipaddress(text: str) -> None:
+    """A text without port, brackets and zone is an address exactly where the standard library says so."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        assert parse_address(text) is None or text.count(":") == 1
+    else:
+        assert parse_address(text) == (getattr(address, "ipv4_mapped", None) or address).packed
+
+
+def test_leading_zeros_are_refused_on_every_platform() -> None:
+    """Where the platform reads them, as octal or not, the text of an address must still be its only one."""
+
+    def lax(family: int, text: str) -> bytes:
+        plain = ".".join([part.lstrip("0") or "0" for part in text.split(".")])
+        return socket.inet_pton(family, plain if family == socket.AF_INET else text)
+
+    pack = strict(lax)
+    assert pack(socket.AF_INET, "10.0.0.1") == bytes([10, 0, 0, 1])
+    assert pack(socket.AF_INET6, "0::1") == ip_address("::1").packed
+    with pytest.raises(OSError, match=r"010\.0\.0\.1"):
+        pack(socket.AF_INET, "010.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -106,31 +134,79 @@ def test_a_text_is_an_address_or_none(text: str) -> None:
     ],
 )
 def test_clients_behind_an_address(text: str, expected: str) -> None:
-    """A translator's many clients are told apart, and a tunnel's one client is one, whatever of it it can vary."""
-    address = parse_address(text)
-    assert address is not None
-    assert client_of(address, 64) == expected
+    """A translator's many clients have a key each. A tunnel's one client has one key, whatever it varies."""
+    packed = parse_address(text)
+    assert packed is not None
+    assert client_key(packed, 64) == expected
+
+
+EMBEDDING = [IPv6Network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "2001::/32", "2002::/16")]
+SPARSE = st.lists(st.sampled_from([0, 0, 0, 1, 0x0DB8, 0xC000, 0xFFFF]), min_size=8, max_size=8).map(
+    lambda groups: IPv6Address(b"".join([group.to_bytes(2, "big") for group in groups]))
+)
+
+
+@given(st.ip_addresses(v=6) | SPARSE, st.integers(1, 128))
+def test_the_key_of_ipv6_is_the_text_of_its_network(address: IPv6Address, prefix: int) -> None:
+    """In the standard library's spelling, with any number of zeros, for every prefix."""
+    if not any(address in network for network in EMBEDDING):
+        assert client_key(address.packed, prefix) == str(IPv6Network((address, prefix), strict=False))
+
+
+@given(st.ip_addresses(v=4), st.integers(0, 2**80 - 1), st.integers(1, 128))
+def test_the_key_of_a_tunnel_is_that_of_its_host(host: IPv4Address, rest: int, prefix: int) -> None:
+    """The standard library finds the same IPv4 hosts in addresses of 6to4 and Teredo."""
+    six_to_four = IPv6Address(0x2002 << 112 | int(host) << 80 | rest)
+    teredo = IPv6Address(0x20010000 << 96 | rest << 16 & (2**96 - 2**32) | int(host) ^ 0xFFFFFFFF)
+    assert six_to_four.sixtofour == host
+    assert teredo.teredo is not None
+    assert teredo.teredo[1] == host
+    assert client_key(six_to_four.packed, prefix) == client_key(teredo.packed, prefix) == str(host)
+
+
+MAPPED = IPv6Network("::ffff:0:0/96")
+PREFIXES = st.tuples(st.ip_addresses(v=4), st.integers(0, 32)) | st.tuples(SPARSE, st.integers(0, 128))
+NETWORKS = PREFIXES.map(lambda pair: ip_network(pair, strict=False)).filter(
+    lambda network: network.version == 4 or not network.subnet_of(MAPPED)
+)
+
+
+@given(st.lists(NETWORKS, max_size=4), ADDRESSES | SPARSE)
+def test_networks_have_the_addresses_that_ipaddress_says(networks: list[Any], address: Any) -> None:
+    """Each version is for itself, and an IPv4-mapped address is IPv4."""
+    packed = parse_address(str(address))
+    assert packed is not None
+    assert (packed in Networks(map(str, networks))) == any(ip_address(packed) in network for network in networks)
+
+
+@pytest.mark.parametrize("text", ["::ffff:10.0.0.0/104", "::ffff:a00:0/104"])
+def test_a_mapped_network_is_ipv4(text: str) -> None:
+    """It is how a dual-stack server may write it."""
+    networks = Networks([text])
+    assert networks.texts == ["10.0.0.0/8"]
+    assert ip_address("10.1.2.3").packed in networks
+    assert ip_address("11.1.2.3").packed not in networks
 
 
 @given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.integers(1, 128))
 def test_ipv4_clients_are_never_grouped(one: object, other: object, prefix: int) -> None:
-    """The prefix is for IPv6 alone: two IPv4 clients stay two, however their addresses are written."""
+    """The prefix is for IPv6 alone: two IPv4 clients stay two in every spelling."""
     for form in ("{}", "::ffff:{}", "64:ff9b::{}"):
         addresses = [parse_address(form.format(each)) for each in (one, other)]
-        keys = {client_of(address, prefix) for address in addresses if address is not None}
+        keys = {client_key(packed, prefix) for packed in addresses if packed is not None}
         assert len(keys) == len({one, other})
 
 
 def test_a_tunnel_lends_nobody_trust() -> None:
-    """Inside a 6to4 address anybody's address can be: it tells clients apart, but makes no proxy of anyone."""
+    """A 6to4 address may embed any IPv4 address. It is good for a key, but makes nobody a trusted proxy."""
     tunnel = parse_address("2002:0a00:0001::1")
     assert tunnel is not None
-    assert client_of(tunnel, 64) == "10.0.0.1"
-    assert not is_in(tunnel, [parse_network("10.0.0.0/8")])
+    assert client_key(tunnel, 64) == "10.0.0.1"
+    assert tunnel not in Networks(["10.0.0.0/8"])
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("values", "expected"),
     [
         ([], []),
         ([b""], [""]),
@@ -141,13 +217,13 @@ def test_a_tunnel_lends_nobody_trust() -> None:
         ([b"\xff"], ["ÿ"]),
     ],
 )
-def test_a_list_is_read_from_the_right(lines: list[bytes], expected: list[str]) -> None:
-    """All lines of a header are one list (RFC 9110, section 5.3), and its end comes first."""
-    assert list(listed_hops(lines)) == expected
+def test_a_list_is_read_from_the_right(values: list[bytes], expected: list[str]) -> None:
+    """All values of a header are one list (RFC 9110, section 5.3), and its end comes first."""
+    assert list(listed_addresses(values)) == expected
 
 
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("value", "expected"),
     [
         ("for=192.0.2.1", ["192.0.2.1"]),
         ("For=192.0.2.1", ["192.0.2.1"]),
@@ -175,30 +251,30 @@ def test_a_list_is_read_from_the_right(lines: list[bytes], expected: list[str]) 
         ("", [""]),
     ],
 )
-def test_a_forwarded_header_is_read_from_the_right(line: str, expected: list[str]) -> None:
-    """The one for= of each element, its quotes taken off; "" where there is none, several, or no such syntax."""
-    assert list(forwarded_hops([line.encode()])) == expected
+def test_a_forwarded_header_is_read_from_the_right(value: str, expected: list[str]) -> None:
+    """The one for= of each element, without quotes; "" where there is none, several, or another syntax."""
+    assert list(forwarded_addresses([value.encode()])) == expected
 
 
 @given(JUNK, ADDRESSES, st.booleans())
-def test_nothing_on_the_left_changes_what_is_on_the_right(junk: str, address: object, in_two_lines: bool) -> None:
-    """A client may write what it likes, an open quote included: what the proxy appends is read all the same."""
+def test_nothing_on_the_left_changes_what_is_on_the_right(junk: str, address: object, in_two_values: bool) -> None:
+    """A client may write anything, even an open quote: what the proxy appends is read all the same."""
     node = f'"[{address}]:80"' if isinstance(address, IPv6Address) else f"{address}"
-    for reader, hop in ((forwarded_hops, f'for={node};host="a,b;for=c"'), (listed_hops, f"{address}")):
-        alone = next(reader([hop.encode()]))
-        lines = [junk.encode("latin-1"), hop.encode()]
-        assert next(reader(lines if in_two_lines else [b",".join(lines)])) == alone
+    for reader, appended in ((forwarded_addresses, f'for={node};host="a,b;for=c"'), (listed_addresses, f"{address}")):
+        alone = next(iter(reader([appended.encode()])))
+        values = [junk.encode("latin-1"), appended.encode()]
+        assert next(iter(reader(values if in_two_values else [b",".join(values)]))) == alone
 
 
-@pytest.mark.parametrize("reader", [listed_hops, forwarded_hops])
-def test_a_chain_is_not_followed_for_ever(reader: object) -> None:
-    """Of 500 hops only the nearest are read."""
-    hops = list(reader([b"for=10.0.0.1," * 499 + b"for=10.0.0.2"]))  # type: ignore[operator]
-    assert len(hops) == MAX_HOPS
-    assert hops[0].endswith("10.0.0.2")
+@pytest.mark.parametrize("reader", [listed_addresses, forwarded_addresses])
+def test_a_list_is_read_up_to_a_limit(reader: Any) -> None:
+    """Of 500 addresses only the nearest are read."""
+    addresses = list(reader([b"for=10.0.0.1," * 499 + b"for=10.0.0.2"]))
+    assert len(addresses) == MAX_FORWARDED
+    assert addresses[0].endswith("10.0.0.2")
 
 
-def test_an_element_is_not_read_for_ever() -> None:
-    """Nor is one with an endless quote."""
-    assert list(forwarded_hops([b'for=10.0.0.1;x="' + b"," * 100_000])) == [""] * MAX_HOPS
-    assert list(forwarded_hops([b'for=10.0.0.1;x="' + b"a" * 100_000 + b'"'])) == [""]
+def test_an_element_is_read_up_to_a_limit() -> None:
+    """A quote without an end is given up."""
+    assert list(forwarded_addresses([b'for=10.0.0.1;x="' + b"," * 100_000])) == [""] * MAX_FORWARDED
+    assert list(forwarded_addresses([b'for=10.0.0.1;x="' + b"a" * 100_000 + b'"'])) == [""]

@@ -1,4 +1,4 @@
-"""``spend``: costs that are known only afterwards, taken as an estimate and settled however it ends."""
+"""``spend``: costs that are known only afterwards, taken as an estimate and settled at the end of a block."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def left(limiter: Limiter) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("said", "remaining"),
+    ("settled", "remaining"),
     [
         ([], [9, 400]),
         ([{"tokens": 250}], [9, 750]),
@@ -45,14 +45,14 @@ async def left(limiter: Limiter) -> list[int]:
     ids=repr,
 )
 def test_what_was_used_is_settled_at_the_end(
-    clock: SteppedClock, limiter: Limiter, said: list[dict[str, float]], remaining: list[int]
+    clock: SteppedClock, limiter: Limiter, settled: list[dict[str, float]], remaining: list[int]
 ) -> None:
-    """Less comes back, more is charged, the last word counts, and without one the estimate stays."""
+    """Less is refunded, more is debited, the last call counts, and without one the estimate stays."""
 
     async def main() -> None:
         async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
             assert await left(limiter) == [9, 400]
-            for units in said:
+            for units in settled:
                 spent.settle(**units)
             assert await left(limiter) == [9, 400]
         assert await left(limiter) == remaining
@@ -61,7 +61,7 @@ def test_what_was_used_is_settled_at_the_end(
 
 
 def test_it_waits_for_all_or_takes_none(clock: SteppedClock, limiter: Limiter) -> None:
-    """Both quotas have room at the same moment, or nothing is taken; patience ends as ever."""
+    """Both quotas are charged at the same moment, or none; a wait beyond ``max_delay`` raises."""
 
     async def main() -> None:
         async with limiter.spend("key", {"requests": 1, "tokens": 1000}):
@@ -78,7 +78,7 @@ def test_it_waits_for_all_or_takes_none(clock: SteppedClock, limiter: Limiter) -
 
 @pytest.mark.parametrize("ends", ["error", "cancelled", "closed"])
 def test_it_is_settled_however_it_ends(clock: SteppedClock, limiter: Limiter, ends: str) -> None:
-    """With what had been said until then: by an error, a cancellation, or a stream that its reader leaves."""
+    """With the cost so far: after an error, a cancellation, or a stream that its reader leaves."""
 
     async def stream() -> Any:
         async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
@@ -106,8 +106,8 @@ def test_it_is_settled_however_it_ends(clock: SteppedClock, limiter: Limiter, en
     clock.run(main())
 
 
-def test_one_that_is_cancelled_while_it_waits_takes_nothing(clock: SteppedClock, limiter: Limiter) -> None:
-    """It was not even entered."""
+def test_a_block_that_is_cancelled_while_it_waits_takes_nothing(clock: SteppedClock, limiter: Limiter) -> None:
+    """It is never entered."""
 
     async def spend() -> None:
         async with limiter.spend("key", {"requests": 1, "tokens": 1000}):
@@ -130,10 +130,10 @@ def test_one_that_is_cancelled_while_it_waits_takes_nothing(clock: SteppedClock,
     [({"tokns": 5}, r"\['tokns'\]"), ({"tokens": -1}, "-1"), ({"tokens": float("nan")}, "nan")],
     ids=repr,
 )
-def test_what_cannot_have_been_used_is_refused(
+def test_a_cost_that_is_not_valid_raises(
     clock: SteppedClock, limiter: Limiter, wrong: dict[str, float], says: str
 ) -> None:
-    """When it is said, and what was said before still counts."""
+    """At the call; the cost that was set before still counts."""
 
     async def main() -> None:
         async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
@@ -145,8 +145,8 @@ def test_what_cannot_have_been_used_is_refused(
     clock.run(main())
 
 
-def test_names_that_are_no_words(clock: SteppedClock) -> None:
-    """Go in a mapping, and one number is for every quota."""
+def test_names_that_are_no_identifiers(clock: SteppedClock) -> None:
+    """They go in a mapping, and one number is for every quota."""
     limiter = Limiter("10/minute burst 10; 100/hour burst 100", store=MemoryStore(clock=clock))
 
     async def main() -> None:
@@ -161,7 +161,7 @@ def test_names_that_are_no_words(clock: SteppedClock) -> None:
 
 
 def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
-    """Waiting, settling, and errors."""
+    """It waits, and settles, also after an error."""
     limiter = SyncLimiter(QUOTAS, store=MemoryStore(clock=clock))
     with contextlib.suppress(KeyError), limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:
         spent.settle(tokens=900)
@@ -171,7 +171,7 @@ def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
 
 
 def test_over_redis_it_is_settled_by_the_end_of_the_block(redis_url: str) -> None:
-    """Even if the block ends by being cancelled."""
+    """Even if the block is cancelled."""
 
     async def spend(limiter: Limiter, entered: asyncio.Event) -> None:
         async with limiter.spend("key", {"requests": 1, "tokens": 600}) as spent:

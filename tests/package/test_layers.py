@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections import Counter
 from functools import cache
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
 
@@ -17,22 +18,27 @@ PACKAGE = "asgi_ratelimit"
 FOLDER = ROOT / PACKAGE
 
 LAYERS = (
-    {"errors", "clock", "_background", "_keys"},
+    {"errors", "clock"},
     {"quotas"},
+    {"buckets"},
     {"decision", "quota_text"},
-    {"algorithms", "arrivals", "headers", "hooks"},
-    {"simulate", "stores"},
-    {"_pacing"},
-    {"limiter"},
-    {"inbound", "outbound", "metrics", "testing"},
-    {PACKAGE},
-    {"timeline"},
-    {"cli"},
-    {"__main__"},
+    {"algorithms", "headers", "hooks"},
+    {"stores"},
+    {"waiting"},
+    {"keys", "limiter"},
+    {"inbound", "outbound", "testing"},
+    {"tools"},
+    {PACKAGE, "__main__"},
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
 
 OPTIONAL = {"fastapi", "httpx", "httpx2", "hypothesis", "matplotlib", "opentelemetry", "prometheus_client", "uvicorn"}
+
+REDIS = {"redis", "hiredis"}
+"""Installed with the package, but imported only where a store is on Redis."""
+
+MAX_MODULES = 10
+"""Of a folder, besides ``__init__`` and ``__main__``."""
 
 FILES = {
     ".".join((PACKAGE, *path.relative_to(FOLDER).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -40,23 +46,53 @@ FILES = {
 }
 """Every module of the package, and its file."""
 
+FOLDERS = {module: path.parent for module, path in FILES.items() if path.name == "__init__.py"}
+"""Every package, the outermost one included, and its folder."""
+
 
 @pytest.mark.parametrize("module", FILES)
-def test_a_module_has_its_place(module: str) -> None:
+def test_a_module_has_a_layer(module: str) -> None:
     """A new module or package must be given a layer."""
     assert any(part_of(module) in layer for layer in LAYERS), f"{module} is in no layer"
 
 
 @pytest.mark.parametrize("module", FILES)
 def test_imports_point_down(module: str) -> None:
-    """A module imports only from the layers below its own, and from its own package."""
-    for imported in own_imports(module):
-        assert part_of(imported) == part_of(module) or level(imported) < level(module), f"{module} imports {imported}"
+    """A module imports only from its own package, from lower layers, and what a package beside it exports."""
+    refused = sorted(imported for imported in own_imports(module) if not is_allowed(module, imported))
+    assert refused == [], f"{module} imports what is above it, or inside of a package beside it"
 
 
-def test_no_imports_go_round_in_a_circle() -> None:
-    """There is an order in which every module comes after those that it imports."""
-    TopologicalSorter({module: own_imports(module) for module in FILES}).prepare()
+def test_no_imports_form_a_circle() -> None:
+    """There is an order in which every module comes after those that it imports, types included."""
+    assert circle_in({module: own_imports(module) for module in FILES}) is None
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_the_parts_of_a_package_form_no_circle(package: str) -> None:
+    """Seen from its parent, a folder is one part: none of its modules imports a part that imports from the folder."""
+    assert circle_in(graph_of_parts(package)) is None
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_no_private_name_is_imported(module: str) -> None:
+    """What begins with an underscore is for its own module."""
+    private = [name for name in imports(module) if name.split(".")[0] == PACKAGE and has_private_part(name)]
+    assert private == []
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_no_module_is_named_like_one_of_the_standard_library(module: str) -> None:
+    """A reader of ``import logging`` never asks which one is meant."""
+    name = module.rpartition(".")[2]
+    assert name not in sys.stdlib_module_names or is_dunder(name)
+
+
+@pytest.mark.parametrize("folder", FOLDERS.values(), ids=FOLDERS)
+def test_a_folder_is_small(folder: Path) -> None:
+    """A folder has one idea, and at most ten modules."""
+    modules = sorted(path.stem for path in folder.glob("*.py") if not is_dunder(path.stem))
+    assert len(modules) <= MAX_MODULES, modules
 
 
 def test_an_optional_package_is_imported_by_one_module_at_most() -> None:
@@ -65,13 +101,29 @@ def test_an_optional_package_is_imported_by_one_module_at_most() -> None:
     assert {package: count for package, count in counts.items() if count > 1} == {}
 
 
-def test_the_package_needs_nothing_optional() -> None:
-    """Importing it imports no optional package, not even where it is installed; but redis likes opentelemetry."""
-    code = f"import sys, redis.asyncio; before = {{*sys.modules}}; import {PACKAGE}; print(*{{*sys.modules}} - before)"
+def test_only_the_store_on_redis_imports_redis() -> None:
+    """So the memory store works without it."""
+    importers = {module for module in FILES if imported_packages(module) & REDIS}
+    assert {module for module in importers if not module.startswith(f"{PACKAGE}.stores.redis.")} == set()
+
+
+@pytest.mark.parametrize("module", [PACKAGE, f"{PACKAGE}.keys", f"{PACKAGE}.testing", f"{PACKAGE}.tools"])
+def test_importing_the_package_imports_nothing_optional_and_no_redis(module: str) -> None:
+    """Importing it imports no optional package, not even where that is installed."""
+    code = f"import sys; before = {{*sys.modules}}; import {module}; print(*{{*sys.modules}} - before)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = set(run.stdout.split())
     assert PACKAGE in imported
-    assert imported & OPTIONAL == set()
+    assert imported & (OPTIONAL | REDIS) == set()
+
+
+def is_allowed(module: str, imported: str) -> bool:
+    """Whether ``module`` may import from ``imported``: beside it, only from the ``__init__`` of a package."""
+    if part_of(imported) == part_of(module):
+        return True
+    if level(imported) == level(module):
+        return imported in FOLDERS and imported.count(".") == 1
+    return level(imported) < level(module)
 
 
 def part_of(module: str) -> str:
@@ -82,6 +134,31 @@ def part_of(module: str) -> str:
 def level(module: str) -> int:
     """The number of a module's layer."""
     return next(number for number, layer in enumerate(LAYERS) if part_of(module) in layer)
+
+
+def graph_of_parts(package: str) -> dict[str, set[str]]:
+    """The modules and subfolders of ``package``, by name, with those that each imports."""
+    graph: dict[str, set[str]] = {}
+    for module in FILES:
+        if module.startswith(f"{package}."):
+            imported = {part_in(package, name) for name in own_imports(module) if name.startswith(f"{package}.")}
+            graph.setdefault(part_in(package, module), set()).update(imported - {part_in(package, module)})
+    return graph
+
+
+def part_in(package: str, module: str) -> str:
+    """The module or subfolder of ``package`` that ``module`` is or lies in."""
+    return module.removeprefix(f"{package}.").split(".")[0]
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str] | None:
+    """The names along one circle in a graph of imports, or ``None`` where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle
+    return None
 
 
 def own_imports(module: str) -> set[str]:
@@ -96,15 +173,9 @@ def imported_packages(module: str) -> set[str]:
 
 @cache
 def imports(module: str) -> frozenset[str]:
-    """The dotted names that a module imports, anywhere in it, but for type checkers alone."""
-    tree = without_type_checking(ast.parse(FILES[module].read_text("utf-8")))
+    """The dotted names that a module imports, anywhere in it, for type checkers as well."""
+    tree = ast.parse(FILES[module].read_text("utf-8"))
     return frozenset(name for node in ast.walk(tree) for name in imported_names(node, module))
-
-
-def without_type_checking(tree: ast.Module) -> ast.Module:
-    """A module without its top-level ``if TYPE_CHECKING:`` blocks."""
-    body = [node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")]
-    return ast.Module(body, type_ignores=[])
 
 
 def imported_names(node: ast.AST, module: str) -> list[str]:
@@ -120,11 +191,20 @@ def origin(node: ast.ImportFrom, module: str) -> str:
     """The module that a ``from`` names, with its dots resolved."""
     if not node.level:
         return node.module or ""
-    is_package = FILES[module].name == "__init__.py"
-    parents = module.split(".")[: len(module.split(".")) + is_package - node.level]
+    parents = module.split(".")[: len(module.split(".")) + (module in FOLDERS) - node.level]
     return ".".join(filter(None, (*parents, node.module)))
 
 
 def nearest_module(name: str) -> str:
-    """The module in which a dotted name is found: itself, or one of those it lies in."""
+    """The module in which a dotted name is defined: itself, or one of those it lies in."""
     return name if name in FILES else nearest_module(name.rpartition(".")[0])
+
+
+def has_private_part(name: str) -> bool:
+    """Whether any part of a dotted name begins with an underscore, ``__main__`` and its like apart."""
+    return any(part.startswith("_") and not is_dunder(part) for part in name.split("."))
+
+
+def is_dunder(name: str) -> bool:
+    """Whether it is a name like ``__init__``."""
+    return name.startswith("__") and name.endswith("__")

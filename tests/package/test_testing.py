@@ -1,4 +1,4 @@
-"""The clock and the limiter for users' tests."""
+"""The clock and the limiter for the tests of users."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_it_stands_still() -> None:
 
 
 def test_it_starts_at_some_time_in_this_century() -> None:
-    """The start is the same each time, and a time that real clocks show."""
+    """The start is the same each time, and a realistic one."""
     assert SteppedClock().now == SteppedClock().now == 1_800_000_000.0
 
 
@@ -38,7 +38,7 @@ def test_it_starts_at_some_time_in_this_century() -> None:
     ],
 )
 def test_it_moves_by_whole_microseconds_rounded_up(seconds: float, now_us: int) -> None:
-    """The noise of a float counts for nothing, a part of a microsecond for a whole one; below 0 it goes back."""
+    """Float noise is ignored, a part of a microsecond counts as one, and a negative number moves the clock back."""
     clock = SteppedClock(0)
     clock.advance(seconds)
     assert clock.now_us() == now_us
@@ -47,8 +47,8 @@ def test_it_moves_by_whole_microseconds_rounded_up(seconds: float, now_us: int) 
 @given(st.integers(0, 400 * 86_400 * 10**6))
 @example(17_249_403_347_017)
 @example(34_559_999_999_999)
-def test_it_moves_by_exactly_what_a_decision_says(retry_us: int) -> None:
-    """Whole microseconds that are given in seconds are what it moves by, up to the longest period."""
+def test_it_moves_by_exactly_the_time_of_a_decision(retry_us: int) -> None:
+    """Whole microseconds, given in seconds, are exact up to the longest period."""
     clock = SteppedClock(0)
     clock.advance(retry_us / 1e6)
     assert clock.now_us() == retry_us
@@ -56,7 +56,7 @@ def test_it_moves_by_exactly_what_a_decision_says(retry_us: int) -> None:
 
 @given(st.lists(st.integers(-(10**9), 10**9)))
 def test_its_steps_add_up(steps_us: list[int]) -> None:
-    """However many there are, nothing gets lost in between."""
+    """There is no rounding error, however many there are."""
     clock = SteppedClock()
     start = clock.now_us()
     for step in steps_us:
@@ -65,7 +65,7 @@ def test_its_steps_add_up(steps_us: list[int]) -> None:
 
 
 def test_it_moves_to_a_time() -> None:
-    """Forward, and back."""
+    """Forward and back."""
     clock = SteppedClock()
     for now in (2_000_000_000.5, 5.0):
         clock.move_to(now)
@@ -73,7 +73,7 @@ def test_it_moves_to_a_time() -> None:
 
 
 def test_it_drives_a_limiter() -> None:
-    """What it is for: time passes in a test without a moment of waiting."""
+    """Time passes in a test without waiting."""
     clock = SteppedClock()
     limiter = SyncLimiter("1/hour", store=MemoryStore(clock=clock))
     limiter.rate_limit("key")
@@ -82,14 +82,14 @@ def test_it_drives_a_limiter() -> None:
     assert (refused.allowed, limiter.rate_limit("key").allowed) == (False, True)
 
 
-def test_it_shows_its_time() -> None:
-    """For the messages of tests that fail."""
+def test_its_repr_shows_its_time() -> None:
+    """It helps in the messages of failing tests."""
     assert repr(SteppedClock(5)) == "SteppedClock(5.0)"
 
 
 @pytest.mark.anyio
-async def test_a_limiter_goes_by_a_clock_of_its_own() -> None:
-    """What was refused passes once its time has come, and nobody has waited for it."""
+async def test_a_limiter_has_its_own_clock() -> None:
+    """A refused call passes after its retry time, without waiting."""
     limiter = SteppedLimiter("1/hour; 5/day fixed", name="mails")
     assert [(await limiter.rate_limit("key")).allowed for _ in range(2)] == [True, False]
     limiter.clock.advance(3600)
@@ -99,15 +99,15 @@ async def test_a_limiter_goes_by_a_clock_of_its_own() -> None:
 
 @pytest.mark.anyio
 async def test_limiters_share_nothing() -> None:
-    """Neither buckets nor time: one test does not meet what another one has used."""
+    """Neither buckets nor time, so tests do not affect each other."""
     first, second = SteppedLimiter("1/hour"), SteppedLimiter("1/hour")
     assert [(await limiter.rate_limit("key")).allowed for limiter in (first, second)] == [True, True]
     first.clock.advance(3600)
     assert [(await limiter.rate_limit("key")).allowed for limiter in (first, second)] == [True, False]
 
 
-def test_an_event_loop_takes_no_time() -> None:
-    """Whatever tasks wait for, they wait on the clock, in their order, to the microsecond."""
+def test_an_event_loop_takes_no_real_time() -> None:
+    """Tasks sleep on the clock, in order, to the microsecond."""
     clock = SteppedClock(0)
 
     async def nap(seconds: float) -> float:
@@ -120,8 +120,8 @@ def test_an_event_loop_takes_no_time() -> None:
     assert clock.run(main()) == [259_200.0, 0.3, 0.3, 0.300001, 0.000001, 0.0]
 
 
-def test_an_event_loop_sees_a_clock_that_is_stepped_by_hand() -> None:
-    """All timers that lie behind it are due at once; a deadline is one of them."""
+def test_an_event_loop_notices_that_its_clock_is_moved() -> None:
+    """All timers before the new time fire at once; a deadline is one of them."""
     clock = SteppedClock(0)
 
     async def main() -> None:
@@ -134,8 +134,8 @@ def test_an_event_loop_sees_a_clock_that_is_stepped_by_hand() -> None:
     assert clock.now == 10.0
 
 
-def test_an_event_loop_waits_for_threads_where_it_has_no_timers() -> None:
-    """With no timer to go to, there is no time to move, and what is done elsewhere is waited for."""
+def test_an_event_loop_without_timers_waits_for_threads() -> None:
+    """Without a timer, the clock does not move, and the loop waits for work in other threads."""
     clock = SteppedClock(0)
 
     async def main() -> int:
@@ -145,7 +145,7 @@ def test_an_event_loop_waits_for_threads_where_it_has_no_timers() -> None:
 
 
 def test_a_thread_waits_by_moving_the_clock() -> None:
-    """Unless what it waits for is there already."""
+    """Unless its event is set already."""
     clock, event = SteppedClock(0), Event()
     clock.wait(event, 1.5)
     event.set()

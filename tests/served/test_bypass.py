@@ -89,7 +89,7 @@ FORWARDING = [
     xff(LONG + b", 192.0.2.1"),
     xff(HOPS + b", 192.0.2.1"),
     xff(PROXIES + b", 192.0.2.1"),
-    # the same address, written in another way
+    # the same address in another notation
     xff(b"  192.0.2.1\t"),
     xff(b"192.0.2.1:4711"),
     xff(b"::ffff:192.0.2.1"),

@@ -1,4 +1,4 @@
-"""Dependencies behind a real uvicorn, asked by real clients, over both stores."""
+"""Dependencies behind a real uvicorn, with real clients, over both stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENTS = count(1)
 
 @pytest.fixture(scope="module", params=["memory", "redis"])
 def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Uvicorn]:
-    """The app on each store in turn."""
+    """The app on each store."""
     store = "memory://" if request.param == "memory" else redis_server.url
     with Uvicorn("tests.support.inbound_apps:dependency_app", env={"STORE": store}) as server:
         yield server
@@ -41,7 +41,7 @@ def left(answer: httpx.Response) -> str:
 
 
 def test_limits_of_routers_and_routes_add_up(client: httpx.Client) -> None:
-    """What refuses is told, and the limit of the router has lost nothing to refused requests."""
+    """The answer names the quota that refused, and refused requests take nothing from the limit of the router."""
     answers = [client.get(f"/branch/leaf/{number}") for number in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
     assert left(answers[0]) == '"per-hour";r=2, "per-day";r=1'

@@ -17,7 +17,7 @@ CLIENTS = count(1)
 
 @pytest.fixture(scope="module", params=["memory", "redis"])
 def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Uvicorn]:
-    """The app on each store in turn."""
+    """The app on each store."""
     store = "memory://" if request.param == "memory" else redis_server.url
     with Uvicorn("tests.support.inbound_apps:outcome_app", env={"STORE": store}) as server:
         yield server
@@ -46,7 +46,7 @@ def test_only_failed_logins_count(client: httpx.Client) -> None:
 
 
 def test_an_answer_says_its_cost(client: httpx.Client) -> None:
-    """In a header, and the next answer tells what was left by it."""
+    """In a header, and the next answer reports what is left after it."""
     assert left(client.get("/priced", params={"cost": 30})) == 99
     assert left(client.get("/priced", params={"cost": 80})) == 69
     assert client.get("/priced", params={"cost": 1}).status_code == 429
@@ -60,7 +60,7 @@ def test_an_endpoint_charges_more(client: httpx.Client) -> None:
     assert [left(answer) for answer in answers] == [5, 4, 0]
 
 
-def test_who_goes_away_has_paid_for_what_was_sent(client: httpx.Client) -> None:
+def test_a_client_that_disconnects_is_charged_for_what_was_sent(client: httpx.Client) -> None:
     """An answer without end is broken off by its reader, and some of it was sent by then."""
     with client.stream("GET", "/endless") as answer:
         first = left(answer)

@@ -1,4 +1,4 @@
-"""Rules behind a real uvicorn, asked by a real client, over both stores."""
+"""Rules behind a real uvicorn, with a real client, over both stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENTS = count(1)
 
 @pytest.fixture(scope="module", params=["memory", "redis"])
 def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> str:
-    """The URL of each store in turn."""
+    """The URL of each store."""
     return "memory://" if request.param == "memory" else redis_server.url
 
 
@@ -70,7 +70,7 @@ def test_a_rule_that_is_tried_out_refuses_nobody(client: httpx.Client) -> None:
 
 
 def test_a_function_that_fails_loses_no_request(client: httpx.Client) -> None:
-    """It passes without the rule, or is told to come back where the rule is strict."""
+    """It passes without the rule, or gets 503 where the rule is strict."""
     assert [client.get("/broken").status_code for _ in range(3)] == [200] * 3
     answer = client.get("/strict")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

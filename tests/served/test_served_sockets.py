@@ -17,7 +17,7 @@ CLIENTS = count(1)
 
 @pytest.fixture(scope="module", params=["memory", "redis"])
 def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Uvicorn]:
-    """The app on each store in turn."""
+    """The app on each store."""
     store = "memory://" if request.param == "memory" else redis_server.url
     with Uvicorn("tests.support.inbound_apps:socket_app", env={"STORE": store}) as server:
         yield server

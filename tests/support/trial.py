@@ -1,4 +1,4 @@
-"""What must hold of a limiter whatever happens to its Redis: a trial keeps all decisions, and judges at its end."""
+"""What must hold for a limiter whatever happens to its Redis: a trial records all decisions and checks them."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from tests.support.redis_server import RedisServer
 QUOTA = TokenBucket(20, 86_400)  # a unit comes back in more than an hour
 DEADLINE = 0.5
 PATIENT = 30.0
-"""The deadline where none is meant to pass, in seconds, on however busy a machine."""
+"""A deadline in seconds that does not pass even on a busy machine."""
 GRACE = 3.0
-"""Seconds that an answer may come late for want of a processor."""
+"""Seconds that an answer may be late because the machine is busy."""
 BACK_WITHIN = 15
 
 
 @dataclass
 class Trial:
-    """A limiter under test; every decision of its store is kept."""
+    """A limiter under test, and all its decisions. ``open_files`` is how many were open before it connected."""
 
     limiter: Limiter
     deadline: float
+    open_files: int
     decisions: list[Decision] = field(default_factory=list)
 
     @classmethod
     def on(cls, source: Any, quota: Any = QUOTA, **options: Any) -> Trial:
         """A limiter on ``source``."""
         options = {"timeout": DEADLINE, **options}
-        return cls(Limiter(quota, store=RedisStore(source, **options)), options["timeout"])
+        return cls(Limiter(quota, store=RedisStore(source, **options)), options["timeout"], open_files())
 
     async def take(self, key: str = "key", cost: float = 1) -> Decision:
-        """A decision, which comes within the deadline and without any error."""
+        """A decision, within the deadline and without an error."""
         async with asyncio.timeout(self.deadline + GRACE):
             decision = await self.limiter.rate_limit(key, cost)
         self.decisions.append(decision)
         return decision
 
     async def takes(self, count: int, key: str = "key") -> list[Decision]:
-        """So many decisions, all at once; ``{}`` in the key is the number of each."""
+        """``count`` decisions at once; ``{}`` in the key stands for the number of each."""
         return await asyncio.gather(*[self.take(key.format(number)) for number in range(count)])
 
     def admitted(self, key: str = "key") -> int:
-        """How many takes of a key have passed."""
+        """How many takes of a key were allowed."""
         return sum(d.allowed for d in self.decisions if d.take is not None and d.take.charges[0].key == key)
 
-    async def until_cut(self) -> None:
-        """Return when the store's connection is known to be lost."""
-        lane: Any = self.limiter.store._lane()  # type: ignore[attr-defined]
-        await settled(lambda: lane._link._pipe is None or not lane._link._pipe.is_clean)
+    async def until_disconnected(self) -> None:
+        """Return when the store has closed its end of the connection, that is, when it knows that it is lost."""
+        await settled(lambda: open_files() <= self.open_files)
 
     async def until_degraded(self) -> None:
-        """Take until the store is found to be out."""
+        """Take until the store is out."""
         await self._until(lambda decision: decision.degraded)
 
     async def until_back(self) -> None:
-        """Take until Redis decides again, with nothing done to the store."""
+        """Take until Redis decides again."""
         await self._until(lambda decision: not decision.degraded)
 
     async def _until(self, is_so: Callable[[Decision], bool]) -> None:
@@ -79,48 +79,48 @@ class Trial:
 
 @asynccontextmanager
 async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options: Any) -> AsyncIterator[Trial]:
-    """A trial on ``source``, which ``servers`` are behind, with so many outages from which it must come back.
+    """A trial on ``source``, behind which are ``servers``, with a number of outages that it must recover from.
 
-    At the end: every take was answered in time and without an error (or the trial would not have come so far); Redis
-    decides again by itself; decisions were degraded if, and only if, there was an outage, with one line in the log for
-    its beginning and one for its end; every key has a time to live; no task, file or connection is left.
+    At its end: every take was answered in time and without an error; Redis decides again; decisions were degraded if,
+    and only if, there was an outage, whose begin and end were logged once each; every key has a time to live; no task,
+    file or connection is left.
     """
-    before, lines = _leftovers(servers), _Lines()
+    before, records = _leftovers(servers), _Records()
     tried = Trial.on(source, **{"timeout": DEADLINE if outages else PATIENT, **options})
-    with lines:
+    with records:
         try:
             yield tried
             await tried.until_back()
         finally:
-            async with asyncio.timeout(tried.deadline + GRACE):  # what is under way has its deadline, too
+            async with asyncio.timeout(tried.deadline + GRACE):  # the call in flight has its deadline
                 await tried.limiter.aclose()
-    assert [line.levelname for line in lines.seen] == ["ERROR", "WARNING"] * outages, lines
+    assert [record.levelname for record in records.all] == ["ERROR", "WARNING"] * outages, records
     assert any(decision.degraded for decision in tried.decisions) == (outages > 0)
     require_times_to_live(*servers)
     await settled(lambda: _leftovers(servers) == before)
 
 
 def require_times_to_live(*servers: RedisServer) -> None:
-    """Each key ends by itself, by the servers' own count."""
+    """Each key has a time to live, by the servers' own count."""
     for server in servers:
         for keys, ending in re.findall(r"keys=(\d+),expires=(\d+)", asked(server, "INFO", "keyspace").decode()):
             assert keys == ending
 
 
-class _Lines(logging.Handler):
+class _Records(logging.Handler):
     """What the package logs while the block runs."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[logging.LogRecord] = []
+        self.all: list[logging.LogRecord] = []
 
     def __repr__(self) -> str:
-        return "\n".join(["what was logged:", *[record.getMessage() for record in self.seen]])
+        return "\n".join(["logged:", *[record.getMessage() for record in self.all]])
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.seen.append(record)
+        self.all.append(record)
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> _Records:
         logging.getLogger("asgi_ratelimit").addHandler(self)
         return self
 
@@ -131,18 +131,23 @@ class _Lines(logging.Handler):
 def _leftovers(servers: tuple[RedisServer, ...]) -> tuple[int, ...]:
     """How many tasks, open files, and connections to each server there are."""
     connections = [connections_of(server) for server in servers]
-    return len(asyncio.all_tasks()), len(os.listdir("/dev/fd")), *connections
+    return len(asyncio.all_tasks()), open_files(), *connections
+
+
+def open_files() -> int:
+    """How many files and sockets this process has open."""
+    return len(os.listdir("/dev/fd"))
 
 
 def connections_of(server: RedisServer) -> int:
-    """How many clients a server has, but for the one that asks and its replicas."""
+    """How many clients a server has, without replicas and the one that lists them."""
     return len(asked(server, "CLIENT", "LIST", "TYPE", "normal").splitlines()) - 1
 
 
 async def settled(is_so: Callable[[], bool]) -> None:
-    """Return when it is so: a server sees only after a while that somebody has hung up."""
+    """Return when ``is_so()``: a server notices only after a while that a client has disconnected."""
     for _ in range(BACK_WITHIN * 100):
         if is_so():
             return
         await asyncio.sleep(0.01)
-    raise TimeoutError("it does not come to be so")
+    raise TimeoutError("the condition does not become true")

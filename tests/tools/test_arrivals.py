@@ -1,4 +1,4 @@
-"""When requests come: patterns in words, and log files."""
+"""When requests arrive: patterns in words, and log files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.tools.arrivals import arrivals, logged
+from asgi_ratelimit.tools.arrivals import arrivals, arrivals_in_log
 
 PATTERNS = [
     ("4/s", 1.0, [0.0, 0.25, 0.5, 0.75]),
@@ -21,12 +21,12 @@ PATTERNS = [
 
 @pytest.mark.parametrize(("pattern", "seconds", "times"), PATTERNS, ids=[pattern for pattern, _, _ in PATTERNS])
 def test_patterns(pattern: str, seconds: float, times: list[float]) -> None:
-    """Evenly spaced, in bursts, and several in a row."""
+    """Evenly spaced, in bursts, and several phases."""
     assert arrivals(pattern, seconds) == times
 
 
-def test_by_chance() -> None:
-    """The same for the same seed, about as many as the rate says, in order and in time."""
+def test_random_arrivals() -> None:
+    """They are the same for the same seed, at about the given rate, in order and within the time."""
     times = arrivals("100/s poisson", 50, seed=1)
     assert times == arrivals("100/s poisson", 50, seed=1) != arrivals("100/s poisson", 50, seed=2)
     assert times == sorted(times)
@@ -37,23 +37,23 @@ def test_by_chance() -> None:
 @pytest.mark.parametrize(
     "pattern", ["", "20", "20/fortnight", "fast", "0/s", "-5/s", "5 every 0 s", "5/s; ;", "5/s for ever", "5 every s"]
 )
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
-    """The error quotes it, and shows right ones."""
+def test_invalid_patterns_are_refused(pattern: str) -> None:
+    """The error quotes the pattern, and shows right ones."""
     with pytest.raises(ValueError, match="50 every 10 s") as raised:
         arrivals(pattern, 10)
     assert repr(pattern) in str(raised.value)
 
 
 @pytest.mark.parametrize("pattern", ["1000000/s", "1000001 every 1 s for 1 s", "9/s for 9999999999 days"])
-def test_what_is_too_much_is_refused(pattern: str) -> None:
-    """Before it fills the memory."""
+def test_too_many_arrivals_are_refused(pattern: str) -> None:
+    """Before they fill the memory."""
     with pytest.raises(ValueError, match="more than 1,000,000 arrivals"):
         arrivals(pattern, 10)
 
 
 @given(st.text(alphabet="0123456789/s every;for. poisson"))
-def test_no_pattern_breaks_it(pattern: str) -> None:
-    """There are times in order, or a ValueError."""
+def test_any_text_gives_times_or_an_error(pattern: str) -> None:
+    """Times are in order; the error is a ValueError."""
     try:
         times = arrivals(pattern, 0.01)
     except ValueError:
@@ -74,12 +74,12 @@ nothing of the kind
 
 
 def test_logs() -> None:
-    """Times in several forms, in order; lines without one are left out."""
+    """Times in several formats are put in order; lines without a time are ignored."""
     first = 1791640536.0
-    assert [at - first for at in logged(LOG.splitlines())] == [0.0, 1.0, 2.5, 3.25, 4.0, 5.5]
+    assert [time - first for time in arrivals_in_log(LOG.splitlines())] == [0.0, 1.0, 2.5, 3.25, 4.0, 5.5]
 
 
 def test_a_log_without_times_is_refused() -> None:
-    """The error shows what is known."""
+    """The error shows the known formats."""
     with pytest.raises(ValueError, match="2026-10-10T13:55:36Z"):
-        logged(["nothing", "of the kind"])
+        arrivals_in_log(["nothing", "of the kind"])

@@ -59,7 +59,7 @@ WEBSOCKET  /ws                NONE
 
 @dataclass
 class Run:
-    """What a command came to."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -68,13 +68,13 @@ class Run:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with an app in it, of which nothing stays imported."""
+    """A folder with an app in it, which is not imported any more afterwards."""
     (tmp_path / "main.py").write_text(APP, "utf-8")
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
-    known = {*sys.modules}
+    before = {*sys.modules}
     yield tmp_path
-    for name in {*sys.modules} - known:
+    for name in {*sys.modules} - before:
         if name == "main":
             del sys.modules[name]
 
@@ -91,17 +91,17 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
 
 
 def test_routes_are_listed(run: Callable[..., Run]) -> None:
-    """With their limits, and what has none."""
+    """With their limits, or NONE."""
     assert run("routes", "main:app") == Run(0, TABLE, "")
 
 
 def test_a_route_without_a_limit_fails_on_request(run: Callable[..., Run]) -> None:
-    """It is named; all others are still listed."""
+    """The error names it; all routes are still listed."""
     assert run("routes", "main:app", "--require") == Run(1, TABLE, "error: without a limit: /login, /login, /ws\n")
 
 
 def test_an_app_that_is_covered_passes(run: Callable[..., Run]) -> None:
-    """In a pipeline, say."""
+    """The exit code is 0."""
     assert run("routes", "main:covered", "--require").code == 0
 
 
@@ -109,14 +109,14 @@ def test_an_app_that_is_covered_passes(run: Callable[..., Run]) -> None:
 def test_an_app_may_be_anywhere(
     where: tuple[str, ...], folder: Path, run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an attribute of an attribute, or made by a function; in another folder."""
+    """In an attribute of an attribute, made by a function, or in another folder."""
     monkeypatch.chdir(folder.parent)
     assert run("routes", *where, "--app-dir", str(folder)) == Run(0, TABLE, "")
 
 
 @pytest.mark.parametrize("where", ["main", "main:", ":app", "nowhere:app", "main:nothing"])
 def test_an_app_that_is_not_there(where: str, run: Callable[..., Run]) -> None:
-    """The error quotes what was asked for, and shows a right one."""
+    """The error quotes the argument, and shows a right one."""
     done = run("routes", where)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"error: no app at {where!r}: ")
@@ -124,7 +124,7 @@ def test_an_app_that_is_not_there(where: str, run: Callable[..., Run]) -> None:
 
 
 def test_it_is_run_as_a_module(folder: Path) -> None:
-    """By Python, and nothing warns."""
+    """``python -m asgi_ratelimit`` causes no warnings."""
     command = (sys.executable, "-W", "error", "-m", "asgi_ratelimit", "routes", "main:app", "--require")
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, TABLE)
@@ -137,8 +137,8 @@ def test_it_is_installed_as_a_command(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, TABLE)
 
 
-def test_without_a_verb_it_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """And fails."""
+def test_without_a_subcommand_it_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """And exits with 2."""
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 2
@@ -155,16 +155,16 @@ pacing                 40         0        14           0.550 s   1.350 s   1.55
 
 
 def test_simulate_shows_both_modes(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is admitted and refused, how long it waits, and when."""
+    """How many requests are admitted and refused, how long they wait, and when they pass."""
     assert main(["simulate", "10/s burst 5", "--arrivals", "20/s", "--seconds", "2"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(SIMULATED)
-    assert [line.split("  ")[0] for line in said.splitlines()[6:9]] == ["requests", "rate limiting", "pacing"]
-    assert said.splitlines()[9].split() == ["0", "3.5", "s"]
+    output = capsys.readouterr().out
+    assert output.startswith(SIMULATED)
+    assert [line.split("  ")[0] for line in output.splitlines()[6:9]] == ["requests", "rate limiting", "pacing"]
+    assert output.splitlines()[9].split() == ["0", "3.5", "s"]
 
 
 def test_simulate_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file with a time in each line; one without a burst is spaced evenly when it paces."""
+    """A file has a time in each line; a quota without a burst paces evenly."""
     log = tmp_path / "access.log"
     log.write_text('- - [10/Oct/2026:13:55:37 +0000] "GET /"\n' * 30)
     assert main(["simulate", "10/s", "--log", str(log)]) == 0
@@ -174,7 +174,7 @@ def test_simulate_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_simulate_draws_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In place of the lines."""
+    """Instead of the timeline in text."""
     png = tmp_path / "drawing.png"
     assert main(["simulate", "10/s", "--arrivals", "20/s poisson", "--png", str(png)]) == 0
     assert f"drawn in {png}" in capsys.readouterr().out
@@ -195,6 +195,6 @@ def test_simulate_draws_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ids=" ".join,
 )
 def test_simulate_says_what_is_wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """In one error, and its exit code."""
+    """With one error, and exit code 2."""
     assert main(["simulate", *arguments]) == 2
     assert capsys.readouterr().err.startswith("error: ")

@@ -1,4 +1,4 @@
-"""Proof of coverage: what is limited, what is exempt, and what nobody has thought of."""
+"""Coverage: which routes are limited, which are exempt, and which are neither."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def within(quota: Any = None, *rules: Rule, **options: Any) -> list[Middleware]:
     return [Middleware(RateLimitMiddleware, quota, rules=rules, **options)]
 
 
-def told(app: Any) -> dict[tuple[str, tuple[str, ...]], tuple[str, ...] | str]:
-    """The limits of each path and methods, or that it is exempt, or that there are none."""
+def limits_by_route(app: Any) -> dict[tuple[str, tuple[str, ...]], tuple[str, ...] | str]:
+    """The limits of each path and methods, or ``"exempt"``, or ``"none"``."""
     return {
         (each.path, each.methods): each.limits or ("exempt" if each.is_exempt else "none") for each in coverage(app)
     }
@@ -56,7 +56,7 @@ def limits_of(quota: Any) -> tuple[str, ...]:
 
 
 def test_every_route_is_listed_with_its_limits() -> None:
-    """By the middleware's own quota, by rules for some methods, by one that stands alone, or exempt."""
+    """By the middleware's own quota, by rules for some methods, by an ``only`` rule, or exempt."""
     rules = [
         Rule("/login", "3/minute", methods=["POST"]),
         Rule("/export", "1/hour", only=True),
@@ -65,7 +65,7 @@ def test_every_route_is_listed_with_its_limits() -> None:
     ]
     paths = ["/login", "/export", "/health", "/shadow"]
     routes = [Route(path, hello, methods=["GET", "POST"]) for path in paths]
-    assert told(Starlette(routes=routes, middleware=within("100/minute", *rules))) == {
+    assert limits_by_route(Starlette(routes=routes, middleware=within("100/minute", *rules))) == {
         ("/login", ("GET",)): ("default: 100/minute",),
         ("/login", ("POST",)): ("default: 100/minute", "default POST /login: 3/minute"),
         ("/export", ("GET", "POST")): ("default /export: 1/hour",),
@@ -74,17 +74,17 @@ def test_every_route_is_listed_with_its_limits() -> None:
     }
 
 
-def test_routes_without_limits_are_told() -> None:
-    """What is only tried out, and what only a part of the paths meets, is no limit of the route."""
+def test_routes_without_limits_are_reported() -> None:
+    """A shadow rule, and a rule for some of the paths or methods, is no limit of the route."""
     rules = [Rule("/a", "1/s", shadow=True), Rule("/users/me", "1/s"), Rule("/b", "1/s", methods=["POST"])]
     routes = [Route("/a", hello), Route("/users/{id}", hello), Route("/b", hello), WebSocketRoute("/ws", talk)]
     app = Starlette(routes=routes, middleware=within(None, *rules))
-    assert set(told(app).values()) == {"none"}
+    assert set(limits_by_route(app).values()) == {"none"}
     assert not any(each.is_covered for each in coverage(app))
 
 
 def test_mounts_hosts_and_apps_within_apps() -> None:
-    """Rules are about the path below the mount, wherever their middleware stands; a path's parameter may be in it."""
+    """Rules match the path below the mount of their middleware, which may have parameters."""
     inner = Starlette(routes=[Route("/x/{id:int}", hello)], middleware=within(None, Rule("/x/{id}", "1/s", name="in")))
     mounts = [
         Mount("/{tenant}/v1", inner),
@@ -92,15 +92,15 @@ def test_mounts_hosts_and_apps_within_apps() -> None:
         Mount("/static", ok),
     ]
     app = Starlette(routes=mounts, middleware=within(None, Rule("/{tenant}/v1/{rest:path}", "3/s", name="out")))
-    assert told(app) == {
+    assert limits_by_route(app) == {
         ("/{tenant}/v1/x/{id:int}", ("GET",)): ("out: 3/second", "in: 1/second"),
         ("/v2/y", ("GET",)): ("mount: 2/second",),
         ("/static/{path:path}", ()): "none",
     }
 
 
-def test_what_takes_any_method_is_asked_about_each() -> None:
-    """A limit for some of them leaves the others bare."""
+def test_a_route_for_any_method_is_checked_for_each() -> None:
+    """A limit for some methods does not cover the others."""
 
     class Endpoint(HTTPEndpoint):
         pass
@@ -108,11 +108,14 @@ def test_what_takes_any_method_is_asked_about_each() -> None:
     app = Starlette(
         routes=[Route("/", Endpoint)], middleware=within(None, Rule("/", "1/s", methods=["POST"], name="post"))
     )
-    assert told(app) == {("/", ("DELETE", "GET", "PATCH", "PUT")): "none", ("/", ("POST",)): ("post: 1/second",)}
+    assert limits_by_route(app) == {
+        ("/", ("DELETE", "GET", "PATCH", "PUT")): "none",
+        ("/", ("POST",)): ("post: 1/second",),
+    }
 
 
 def test_dependencies_at_every_level() -> None:
-    """Of the app, of routers however deep, of the inclusion, of the route, and of other dependencies."""
+    """Of the app, of nested routers, of their inclusion, of the route, and of other dependencies."""
 
     leaf, branch = APIRouter(dependencies=[named("leaf")]), APIRouter()
     leaf.get("/{id}", dependencies=[named("route"), Depends(inner)])(hello)
@@ -121,26 +124,26 @@ def test_dependencies_at_every_level() -> None:
     app = FastAPI(dependencies=[named("app")])
     app.include_router(branch, prefix="/v1")
     app.add_route("/plain", hello)
-    found = coverage(app)
-    assert [(each.path, each.is_websocket) for each in found] == [
+    covered = coverage(app)
+    assert [(each.path, each.is_websocket) for each in covered] == [
         ("/v1/leaf/{id}", False),
         ("/v1/leaf/ws", True),
         ("/plain", False),
     ]
-    names = [{limit.partition(":")[0] for limit in each.limits} for each in found]
+    names = [{limit.partition(":")[0] for limit in each.limits} for each in covered]
     assert names == [{"app", "branch", "leaf", "route", "within"}, {"app", "branch", "leaf"}, set()]
 
 
-def test_limits_that_are_taken_together_are_told_one_by_one() -> None:
-    """As if they were several."""
+def test_limits_that_are_taken_together_are_listed_one_by_one() -> None:
+    """Each with its own name."""
     app = FastAPI()
     both = RateLimit.together(RateLimit("5/minute", name="a"), RateLimit("1/hour", name="b"))
     app.get("/", dependencies=[Depends(both)])(hello)
     assert coverage(app)[0].limits == ("a: 5/minute", "b: 1/hour")
 
 
-async def test_what_fastapi_drops_is_not_covered() -> None:
-    """A Starlette route in a router that FastAPI includes loses its middleware: that shows, as it does in requests."""
+async def test_middleware_that_fastapi_drops_does_not_count() -> None:
+    """A Starlette route in a router that FastAPI includes loses its middleware, for requests and for coverage."""
     router = APIRouter(routes=[Route("/x", hello, middleware=within("1/minute"))])
     app = FastAPI()
     app.include_router(router)
@@ -149,8 +152,8 @@ async def test_what_fastapi_drops_is_not_covered() -> None:
     assert covered.is_covered is limited
 
 
-async def test_the_app_is_as_it_was() -> None:
-    """It may be given more middleware afterwards, and starts as if nobody had looked."""
+async def test_the_app_is_not_changed() -> None:
+    """It may get more middleware afterwards, and starts as usual."""
     app = Starlette(routes=[Route("/", hello)])
     assert not coverage(app)[0].is_covered
     app.add_middleware(RateLimitMiddleware, quota="1/minute")
@@ -159,10 +162,10 @@ async def test_the_app_is_as_it_was() -> None:
     assert coverage(app)[0].limits == ("default: 1/minute",)
 
 
-def test_any_app_is_covered_by_what_is_around_it() -> None:
-    """One that is no framework's is one route."""
-    assert told(RateLimitMiddleware(ok, "1/s")) == {("/{path:path}", ()): ("default: 1/second",)}
-    assert told(ok) == {("/{path:path}", ()): "none"}
+def test_any_app_is_covered_by_middleware_around_it() -> None:
+    """An app without routes is one route."""
+    assert limits_by_route(RateLimitMiddleware(ok, "1/s")) == {("/{path:path}", ()): ("default: 1/second",)}
+    assert limits_by_route(ok) == {("/{path:path}", ()): "none"}
 
 
 @pytest.mark.parametrize(
@@ -178,8 +181,8 @@ def test_any_app_is_covered_by_what_is_around_it() -> None:
         (tier, "by tier"),
     ],
 )
-def test_quotas_are_told_as_people_write_them(quota: Any, text: str) -> None:
-    """Or by the name of the function that knows."""
+def test_quotas_are_shown_as_people_write_them(quota: Any, text: str) -> None:
+    """A quota that is a function is shown by its name."""
     assert limits_of(quota) == (f"default: {text}",)
 
 

@@ -1,9 +1,8 @@
-"""Charges, takes and decisions: what may be asked of a store, and what it answers."""
+"""Charges, takes, decisions and settlements: what a store takes, and what it answers."""
 
 from __future__ import annotations
 
 import copy
-import json
 import math
 import pickle
 from dataclasses import asdict, fields, replace
@@ -13,9 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take, checked_cost, decided_at_once
+from asgi_ratelimit.algorithms import decide, settlement_of
+from asgi_ratelimit.decision import Charge, Take, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
 QUOTA = TokenBucket(10)
 OTHER = TokenBucket(10, 60)
@@ -32,31 +32,31 @@ WRONG_COSTS = [0, -1, 0.0, -0.0, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1,
 
 @pytest.mark.parametrize("cost", WRONG_COSTS, ids=repr)
 def test_anything_else_is_no_cost(cost: Any) -> None:
-    """It is refused by a plain ``ValueError`` that quotes it and shows a right one."""
+    """It raises a plain ``ValueError`` that quotes it and shows a valid one."""
     with pytest.raises(ValueError, match=r"cost must be a finite number above 0.*cost=1") as raised:
         Charge(QUOTA, "key", cost)
     assert repr(cost) in str(raised.value)
     assert type(raised.value) is ValueError
 
 
-def test_a_charge_is_for_one_unit_of_its_takers_bucket() -> None:
-    """... unless it says otherwise."""
+def test_a_charge_is_for_one_unit_of_a_bucket_of_its_taker() -> None:
+    """That is the default of its cost and name."""
     assert (Charge(QUOTA, "key").cost, Charge(QUOTA, "key").name) == (1, None)
 
 
 @pytest.mark.parametrize(
     ("charge", "bucket"),
     [
-        (Charge(QUOTA, "k"), ("default", "per-second", "k")),
-        (Charge(QUOTA, "k", 5), ("default", "per-second", "k")),
-        (Charge(OTHER, "k"), ("default", "per-minute", "k")),
-        (Charge(QUOTA, "k", name="api"), ("api", "per-second", "k")),
-        (Charge(QUOTA, ""), ("default", "per-second", "")),
+        (Charge(QUOTA, "k"), "default:per-second:{k}"),
+        (Charge(QUOTA, "k", 5), "default:per-second:{k}"),
+        (Charge(OTHER, "k"), "default:per-minute:{k}"),
+        (Charge(QUOTA, "k", name="api"), "api:per-second:{k}"),
+        (Charge(QUOTA, ""), "default:per-second:{%}"),
     ],
     ids=repr,
 )
-def test_a_bucket_is_told_by_limiter_quota_and_key(charge: Charge, bucket: tuple[str, str, str]) -> None:
-    """Neither the cost nor the numbers of the quota are a part of it."""
+def test_limiter_quota_and_key_identify_a_bucket(charge: Charge, bucket: str) -> None:
+    """Neither the cost nor the numbers of the quota are part of its text."""
     assert charge.bucket == bucket
 
 
@@ -65,33 +65,33 @@ def test_a_bucket_is_told_by_limiter_quota_and_key(charge: Charge, bucket: tuple
     [(0, 0), (0.0, 0), (1, 1e6), (2.5, 2.5e6), (1e-7, 0), (1.9e-6, 1), (math.inf, math.inf)],
 )
 def test_a_wait_is_whole_microseconds_rounded_down(max_wait: float, max_wait_us: float) -> None:
-    """Nobody waits longer than they said."""
+    """Nobody waits longer than requested."""
     assert Take((Charge(QUOTA, "key"),), max_wait).max_wait_us == max_wait_us
 
 
 @given(st.integers(0, 400 * 86_400 * 10**6))
 @example(249)
-def test_a_wait_that_a_decision_names_is_kept(wait_us: int) -> None:
-    """Whoever waits for as long as they were told to waits long enough: no microsecond is lost on the way."""
+def test_a_wait_that_a_decision_names_is_exact(wait_us: int) -> None:
+    """A caller who waits for ``retry_after`` waits long enough: no microsecond is lost in the conversion."""
     assert Take((Charge(QUOTA, "key"),), wait_us / 1e6).max_wait_us == wait_us
 
 
 @pytest.mark.parametrize("max_wait", [1e12, 1e300, 1.7e308])
-def test_a_wait_may_be_as_long_as_one_likes(max_wait: float) -> None:
-    """However long, it is a wait."""
+def test_a_wait_may_have_any_length(max_wait: float) -> None:
+    """Centuries are a wait, too."""
     assert Take((Charge(QUOTA, "key"),), max_wait).max_wait_us >= 1e18
 
 
 @pytest.mark.parametrize("max_wait", [-1, -1e-9, math.nan, -math.inf, "2.5", "", None, [1]], ids=repr)
 def test_a_wait_is_a_number_from_0_up(max_wait: Any) -> None:
-    """Anything else is refused by a plain ``ValueError`` that quotes it."""
+    """Anything else raises a plain ``ValueError`` that quotes it."""
     with pytest.raises(ValueError, match="max_wait must be seconds from 0 up") as raised:
         Take((Charge(QUOTA, "key"),), max_wait)
     assert repr(max_wait) in str(raised.value)
 
 
 def test_a_take_needs_a_charge() -> None:
-    """Nothing cannot be decided."""
+    """There is nothing to decide without one."""
     with pytest.raises(ConfigurationError, match="at least one charge"):
         Take(())
 
@@ -116,24 +116,54 @@ def test_a_take_may_charge_many_buckets() -> None:
     assert Take(charges).charges == charges
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_what_is_decided_at_once_is_a_decision_like_any_other(allowed: bool) -> None:
-    """What it leaves open follows from the rest: it equals one with all fields filled in, and can be copied."""
-    take, now = Take((Charge(QUOTA, "key", 2.5),)), 1_800_000_000.25
-    wait = 0.0 if allowed else 1.5
-    state = QuotaState(QUOTA, allowed, 7, wait, 0.5, 0.25)
-    granted = 2.5 if allowed else 0
-    filled = Decision(allowed, granted, 0.0, wait, 7, 0.5, now + wait, QUOTA, (state,), take=take)
-    filled.before, filled.now_us = [None], now * 1e6
+DECISION = decide(Take((Charge(QUOTA, "key", 2.5), Charge(OTHER, "key"))), [None, None], 1_800_000_000_250_000.0)[0]
+REFUSAL = decide(Take((Charge(QUOTA, "key", 11),)), [None], 1_800_000_000_250_000.0)[0]
+VALUES: dict[str, Any] = {
+    "token bucket": QUOTA,
+    "fixed window": FixedWindow(10, 60),
+    "rolling window": RollingWindow(10, 60),
+    "charge": Charge(QUOTA, "key", 2.5),
+    "charge with a name": Charge(QUOTA, "key", name="api"),
+    "take": DECISION.take,
+    "take with a wait": Take((Charge(QUOTA, "key"),), 2.5, on_error="deny"),
+    "decision": DECISION,
+    "refusal": REFUSAL,
+    "state": DECISION.states[0],
+    "state of a refusal": REFUSAL.states[0],
+    "settlement": settlement_of(DECISION, [1.0, 0.0]),
+}
 
-    def at_once() -> Decision:
-        return decided_at_once(allowed, take, (state,), [None], now * 1e6)
 
-    names = [each.name for each in fields(Decision)]
-    assert [getattr(at_once(), name) for name in names] == [getattr(filled, name) for name in names]
-    assert (at_once(), repr(at_once())) == (filled, repr(filled))
-    assert replace(at_once(), shadow=True) == replace(filled, shadow=True)
-    assert pickle.loads(pickle.dumps(at_once())) == copy.copy(at_once()) == filled
-    assert json.dumps(asdict(at_once())) == json.dumps(asdict(filled))
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_values_are_values(value: Any) -> None:
+    """A copy is equal, shows the same, and has all the same fields, those included that do not count for equality."""
+    for same in (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value)):
+        assert (same, repr(same)) == (value, repr(value))
+        for each in fields(value):
+            assert getattr(same, each.name) == getattr(value, each.name)
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_values_hold_nothing_but_their_fields(value: Any) -> None:
+    """No attribute is there for a cache or a note, neither declared nor in a dictionary."""
+    names = [each.name for each in fields(value)]
+    assert list(type(value).__slots__) == names
+    assert not hasattr(value, "__dict__")
+
+
+def test_values_of_equal_fields_are_equal() -> None:
+    """However they were made, and whatever was done with one of them before."""
+    now, takes = 1_800_000_000_000_000.0, [Take((Charge(TokenBucket(10), "key", 2),)) for _ in range(2)]
+    decide(takes[0], [None], now)
+    decide(takes[0], [(1e6, now, 0, (), ())], now)
+    assert takes[0] == takes[1]
+    assert decide(takes[0], [None], now) == decide(takes[1], [None], now)
+
+
+def test_a_decision_can_be_changed_and_shown() -> None:
+    """``replace`` changes one field, ``asdict`` shows all, and there are no others."""
+    assert replace(DECISION, shadow=True) != DECISION
+    assert replace(replace(DECISION, shadow=True), shadow=False) == DECISION
+    assert asdict(DECISION)["states"][0]["remaining"] == 7
     with pytest.raises(AttributeError, match="'Decision' object has no attribute 'remainder'"):
-        at_once().remainder  # type: ignore[attr-defined]  # noqa: B018
+        DECISION.remainder  # type: ignore[attr-defined]  # noqa: B018

@@ -1,4 +1,4 @@
-"""Hooks: they see every decision, and change none."""
+"""Hooks: they are called with every decision, and change none."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tests.support.asgi import ask, limited, ok
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_hook_is_told_of_every_decision() -> None:
-    """Of those that pass and those that are refused, by which limiter."""
-    told: list[Event] = []
-    app = limited(ok, "1/minute", name="api", hooks=[told.append])
+async def test_a_hook_is_called_with_every_decision() -> None:
+    """With those that pass and those that are refused, and the name of the limiter."""
+    events: list[Event] = []
+    app = limited(ok, "1/minute", name="api", hooks=[events.append])
     for _ in range(2):
         await ask(app)
-    assert [(event.name, event.decision.allowed) for event in told] == [("api", True), ("api", False)]
+    assert [(event.name, event.decision.allowed) for event in events] == [("api", True), ("api", False)]
 
 
-async def test_a_hook_is_told_of_what_is_decided_further_in() -> None:
-    """By a dependency, and by what an endpoint charges."""
-    told: list[Event] = []
+async def test_a_hook_is_called_with_decisions_inside_the_app() -> None:
+    """Those of a dependency, and those of charges that an endpoint makes."""
+    events: list[Event] = []
     app = FastAPI()
-    app.add_middleware(RateLimitMiddleware, "10/minute", hooks=[told.append])
+    app.add_middleware(RateLimitMiddleware, "10/minute", hooks=[events.append])
 
     @app.get("/", dependencies=[Depends(RateLimit("5/minute"))])
     async def endpoint(request: Annotated[Limits, Depends(limits)]) -> None:
@@ -44,65 +44,65 @@ async def test_a_hook_is_told_of_what_is_decided_further_in() -> None:
         await request.charge(4)
 
     assert (await ask(app)).status == 429
-    assert [event.decision.allowed for event in told] == [True, True, True, False]
+    assert [event.decision.allowed for event in events] == [True, True, True, False]
 
 
-async def test_a_limiter_tells_its_hooks_of_every_take() -> None:
-    """Limiting, pacing, spending and waiting in vain; to look, and to give back, decides nothing."""
-    told: list[Event] = []
-    limiter = Limiter("1/hour", name="jobs", hooks=[told.append])
+async def test_a_limiter_calls_its_hooks_with_every_take() -> None:
+    """Limiting, pacing, spending, and a spending that times out; peeking and refunding are no decisions."""
+    events: list[Event] = []
+    limiter = Limiter("1/hour", name="jobs", hooks=[events.append])
     first = await limiter.rate_limit("alice")
-    assert await limiter.peek("alice") not in [event.decision for event in told]
+    assert await limiter.peek("alice") not in [event.decision for event in events]
     await limiter.refund(first)
     async with limiter.spend("alice", 1):
         pass
     with pytest.raises(PaceTimeout) as caught:
         await limiter.spend("alice", 1, max_delay=1).__aenter__()
     refused = await limiter.pace("alice", max_delay=1)
-    assert [event.name for event in told] == ["jobs"] * 4
-    assert [event.decision.allowed for event in told] == [True, True, False, False]
-    assert told[2].decision is caught.value.decision
-    assert told[3].decision is refused
+    assert [event.name for event in events] == ["jobs"] * 4
+    assert [event.decision.allowed for event in events] == [True, True, False, False]
+    assert events[2].decision is caught.value.decision
+    assert events[3].decision is refused
 
 
-def test_a_limiter_without_async_tells_its_hooks_too() -> None:
-    """The same ones."""
-    told: list[Event] = []
-    decision = SyncLimiter("1/hour", hooks=[told.append]).rate_limit("alice")
-    assert told == [Event("default", decision)]
+def test_a_limiter_without_async_calls_its_hooks_too() -> None:
+    """With the same events."""
+    events: list[Event] = []
+    decision = SyncLimiter("1/hour", hooks=[events.append]).rate_limit("alice")
+    assert events == [Event("default", decision)]
 
 
 async def test_an_event_cannot_be_changed() -> None:
-    """It is frozen, and all hooks get the same one."""
-    told: list[Event] = []
-    await ask(limited(ok, hooks=[told.append, told.append]))
-    assert told[0] is told[1]
+    """It is frozen, and all hooks get the same object."""
+    events: list[Event] = []
+    await ask(limited(ok, hooks=[events.append, events.append]))
+    assert events[0] is events[1]
     with pytest.raises(AttributeError):
-        told[0].name = "other"  # type: ignore[misc]
+        events[0].name = "other"  # type: ignore[misc]
 
 
-async def test_a_hook_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """The request passes, the other hooks are told, and the log says so once."""
-    told: list[Event] = []
+async def test_a_hook_that_fails_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    """The request passes, the other hooks are called, and the error is logged once."""
+    events: list[Event] = []
 
     def broken(event: Event) -> None:
         raise LookupError("no such gauge")
 
-    app = limited(ok, hooks=[broken, told.append])
+    app = limited(ok, hooks=[broken, events.append])
     assert [(await ask(app)).status for _ in range(3)] == [200] * 3
-    assert len(told) == 3
+    assert len(events) == 3
     assert len(caplog.messages) == 1
     assert "no such gauge" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("hook", ["print", None, 7])
-def test_what_cannot_be_called_is_told_at_start_up(hook: Any) -> None:
-    """... quoted, with what to write."""
+def test_a_hook_that_is_not_callable_is_refused_at_start_up(hook: Any) -> None:
+    """The error quotes it, and shows a valid one."""
     with pytest.raises(ConfigurationError, match="a hook is a function"):
         RateLimitMiddleware(ok, "1/s", hooks=[hook])
 
 
 def test_no_hooks_are_false() -> None:
-    """So that nothing is done for them."""
+    """So callers can skip them."""
     assert not Hooks([])
     assert Hooks([print])

@@ -1,4 +1,4 @@
-"""Windows as text, several quotas in one, and what each of them promises in plain words."""
+"""Windows as text, several quotas in one text, and quotas explained in plain words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAY = 86_400
         ("100 per 15 minutes fixed", [FixedWindow(100, 900)]),
         ("2.5/day FIXED", [FixedWindow(2.5, DAY)]),
         ("5000/day rolling", [RollingWindow(5000, DAY, 60)]),
-        ("10/s rolling", [RollingWindow(10, 1, 50)]),  # 60 parts of a second are no whole microseconds
+        ("10/s rolling", [RollingWindow(10, 1, 50)]),  # 60 parts of a second are not whole microseconds
         ("10/0.000007 s rolling", [RollingWindow(10, 0.000007, 7)]),
         ("10/minute rolling 12", [RollingWindow(10, 60, 12)]),
         ("10/minute Rolling 1", [RollingWindow(10, 60, 1)]),
@@ -34,48 +34,48 @@ DAY = 86_400
     ],
 )
 def test_windows_as_text(text: str, quotas: list[Quota]) -> None:
-    """The kind stands behind the rate, and behind ``rolling`` the number of parts, else as many as fit, up to 60."""
+    """The kind comes after the rate, and after ``rolling`` the number of parts: by default as many as fit, up to 60."""
     assert list(parse_quotas(text)) == quotas
 
 
 @given(st.integers(1, 400 * DAY * 10**6))
 def test_any_period_has_parts(period_us: int) -> None:
-    """However odd a rolling window's period is, it is cut into whole microseconds."""
+    """The parts of a rolling window are whole microseconds, whatever its period."""
     (quota,) = parse_quotas(f"10/{period_us / 1e6:.6f} s rolling")
     assert isinstance(quota, RollingWindow)
     assert (quota.part_us * quota.buckets, quota.part_us % 1) == (period_us, 0)
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "said"),
+    ("text", "column", "message"),
     [
-        ("10/s rolling 12 parts", 16, "'parts' is not understood"),
-        ("10/s rolling fixed", 13, "'fixed' is not understood"),
-        ("10/s fixed 12", 11, "'12' is not understood"),
-        ("10/s fixed burst 5", 11, "'burst' is not understood"),
-        ("10/s burst 5 fixed", 13, "'fixed' is not understood"),
-        ("10/s rolling -5", 13, "'-' is not understood"),
-        ("10/s sliding", 5, "'sliding' is not understood"),
-        ("fixed", 0, "'fixed' stands where a limit"),
-        ("10 fixed", 3, "'fixed' stands where \"/\""),
+        ("10/s rolling 12 parts", 16, "'parts' is not expected"),
+        ("10/s rolling fixed", 13, "'fixed' is not expected"),
+        ("10/s fixed 12", 11, "'12' is not expected"),
+        ("10/s fixed burst 5", 11, "'burst' is not expected"),
+        ("10/s burst 5 fixed", 13, "'fixed' is not expected"),
+        ("10/s rolling -5", 13, "'-' is not expected"),
+        ("10/s sliding", 5, "'sliding' is not expected"),
+        ("fixed", 0, "'fixed' is not a limit"),
+        ("10 fixed", 3, "'fixed' is not \"/\""),
         ("10/fixed", 3, "'fixed' is not a unit of time"),
-        ("10/s fixed; rolling", 12, "'rolling' stands where a limit"),
+        ("10/s fixed; rolling", 12, "'rolling' is not a limit"),
         ("10/s fixed;", 11, "is missing at its end"),
     ],
 )
-def test_a_wrong_text_is_pointed_at(text: str, column: int, said: str) -> None:
-    """The error quotes the text, says what is wrong, points at the place, and shows right ones."""
+def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> None:
+    """The error quotes the text, says what is wrong, points at the place, and shows valid examples."""
     with pytest.raises(QuotaError) as raised:
         parse_quotas(text)
     first, quoted, pointer, examples = str(raised.value).split("\n")
     assert first.startswith(repr(text))
-    assert said in first
+    assert message in first
     assert (quoted, pointer.index("^")) == (f"    {text}", 4 + column)
     assert '"1000/hour fixed", "5000/day rolling"' in examples
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("0.5/s fixed", "the limit of a window must be at least 1, not 0.5"),
         ("0/s rolling", "limit must be a finite number above 0"),
@@ -83,16 +83,16 @@ def test_a_wrong_text_is_pointed_at(text: str, column: int, said: str) -> None:
         ("10/s rolling 0", "buckets must be a whole number from 1 to 1000, not 0"),
         ("10/s rolling 2.5", "not 2.5"),
         ("10/s rolling 1001", "not 1001"),
-        ("10/s rolling 12", "12 buckets do not divide a period of 1000000 microseconds into whole ones, 10 do"),
-        ("10/m; 10/s rolling 7", "7 buckets do not divide a period of 1000000 microseconds into whole ones, 5 do"),
+        ("10/s rolling 12", "12 buckets do not divide a period of 1000000 microseconds evenly, 10 do"),
+        ("10/m; 10/s rolling 7", "7 buckets do not divide a period of 1000000 microseconds evenly, 5 do"),
     ],
 )
-def test_a_text_with_wrong_numbers_is_quoted(text: str, said: str) -> None:
-    """Numbers that cannot be are refused as they are by the quotas themselves, with the text in front."""
+def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
+    """Numbers that are out of range raise the error of the quota itself, with the text in front."""
     with pytest.raises(QuotaError) as raised:
         parse_quotas(text)
     assert str(raised.value).startswith(f"{text!r}: ")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 WORDS = [
@@ -117,20 +117,20 @@ WORDS = [
 
 @given(st.lists(st.sampled_from(WORDS), max_size=8).map("".join))
 def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
-    """Nothing that can be written raises anything else."""
+    """No text raises anything else."""
     try:
         assert parse_quotas(text)
     except QuotaError as error:
         assert repr(text) in str(error)  # noqa: PT017  # most texts are wrong, and some are right
 
 
-def test_the_default_burst_is_not_for_windows() -> None:
-    """They have none."""
+def test_the_default_burst_does_not_apply_to_windows() -> None:
+    """They have no burst."""
     assert parse_quotas("10/s fixed; 10/m", default_burst=1) == (FixedWindow(10, 1), TokenBucket(10, 60, 1))
 
 
 @pytest.mark.parametrize(
-    ("quota", "said"),
+    ("quota", "message"),
     [
         (
             "100/minute",
@@ -168,9 +168,9 @@ def test_the_default_burst_is_not_for_windows() -> None:
         ),
     ],
 )
-def test_a_quota_is_explained(quota: Quota | str, said: str) -> None:
-    """One sentence: what passes at once, how it comes back, and the most that may pass in one period."""
-    assert explain(quota) == said
+def test_a_quota_is_explained(quota: Quota | str, message: str) -> None:
+    """In one sentence: what passes at once, how it is earned back, and the most that may pass in one period."""
+    assert explain(quota) == message
 
 
 def test_several_quotas_are_explained_line_by_line() -> None:
@@ -184,8 +184,8 @@ def test_several_quotas_are_explained_line_by_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["10/s", "7/3 s burst 2.5", "10/s fixed", "10/m rolling 6"])
-def test_what_is_explained_is_what_may_pass(text: str) -> None:
-    """The number of the worst case is the ceiling of the quota over one period."""
+def test_an_explanation_has_the_number_of_the_worst_case(text: str) -> None:
+    """It is the most that the quota lets pass in one period."""
     (quota,) = as_quotas(text)
     worst = {FixedWindow: 2 * quota.limit, RollingWindow: quota.limit, TokenBucket: quota.most + quota.limit}
     assert f" {worst[type(quota)]:g} " in explain(quota)

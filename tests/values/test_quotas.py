@@ -1,4 +1,4 @@
-"""Quotas: which numbers and words they are built from, what they are called, and how they compare."""
+"""Quotas: which numbers and texts they are built from, how they are named, and how they compare."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DAY = 86_400
 
 @pytest.mark.parametrize("limit", NO_UNITS, ids=repr)
 def test_a_limit_is_a_finite_number_above_0(limit: Any) -> None:
-    """What cannot be a limit is refused by its name, with a right example."""
+    """Any other value raises, with the name of the argument and a valid example."""
     with pytest.raises(QuotaError, match=r"limit must be .*TokenBucket\("):
         TokenBucket(limit)
 
 
 @pytest.mark.parametrize("burst", [b for b in NO_UNITS if b is not None], ids=repr)
 def test_a_burst_is_a_finite_number_above_0(burst: Any) -> None:
-    """What cannot be a burst is refused by its name, with a right example."""
+    """Any other value raises, with the name of the argument and a valid example."""
     with pytest.raises(QuotaError, match=r"burst must be .*TokenBucket\("):
         TokenBucket(10, burst=burst)
 
@@ -46,21 +46,21 @@ def test_a_burst_is_at_least_1(burst: float) -> None:
 
 @pytest.mark.parametrize("period", [*NO_UNITS, 0.9e-6, MAX_PERIOD * 1.01], ids=repr)
 def test_a_period_is_a_microsecond_to_400_days(period: Any) -> None:
-    """What cannot be a period is refused by its name, with a right example."""
+    """Any other value raises, with the name of the argument and a valid example."""
     with pytest.raises(QuotaError, match=r"period must be .*TokenBucket\("):
         TokenBucket(10, period)
 
 
 @pytest.mark.parametrize("factor", [0, -0.1, 1.0001, 2, math.nan, math.inf, "0.5", None, True], ids=repr)
 def test_a_burst_allowance_factor_is_above_0_and_at_most_1(factor: Any) -> None:
-    """What cannot be a factor is refused by its name, with a right example."""
+    """Any other value raises, with the name of the argument and a valid example."""
     with pytest.raises(QuotaError, match=r"burst_allowance_factor must be .*TokenBucket\("):
         TokenBucket(10, burst_allowance_factor=factor)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65, "ümlaut", "two\nlines", "nul\0", b"reads", 5], ids=repr)
 def test_a_name_is_1_to_64_printable_ascii_characters(name: Any) -> None:
-    """What cannot stand in a header is refused as a name."""
+    """A text that is not valid in a header is not valid as a name."""
     with pytest.raises(QuotaError, match="name must be"):
         TokenBucket(10, name=name)
 
@@ -77,7 +77,7 @@ def test_a_name_is_1_to_64_printable_ascii_characters(name: Any) -> None:
     ids=repr,
 )
 def test_a_bucket_fills_within_a_hundred_years(numbers: dict[str, float]) -> None:
-    """Beyond that, microseconds are no longer exact, so that the quota is refused."""
+    """Beyond that, microseconds are no longer exact, so the quota is refused."""
     with pytest.raises(QuotaError, match="hundred years to fill"):
         TokenBucket(**numbers)
 
@@ -86,12 +86,12 @@ def test_a_bucket_fills_within_a_hundred_years(numbers: dict[str, float]) -> Non
     ("limit", "burst"), [(10, 10), (1, 1), (0.5, 1), (0.001, 1), (1.5, 1), (2.999, 2), (MAX_UNITS, MAX_UNITS)]
 )
 def test_the_default_burst_is_the_whole_part_of_the_limit(limit: float, burst: float) -> None:
-    """... and at least 1."""
+    """It is at least 1."""
     assert TokenBucket(limit).burst == burst
 
 
 def test_the_defaults() -> None:
-    """A limit alone is for a second, earned back at the full rate."""
+    """A limit alone is for one second, and the burst is earned back at the full rate."""
     quota = TokenBucket(10)
     assert (quota.limit, quota.period, quota.burst, quota.burst_allowance_factor) == (10, 1.0, 10, 1.0)
     assert quota.most == 10
@@ -118,22 +118,22 @@ def test_the_defaults() -> None:
     ],
 )
 def test_a_name_comes_from_the_period(period: float, name: str) -> None:
-    """It survives a change of the limit, which is not in it."""
+    """It does not change with the limit."""
     assert period_name(period) == name
     assert TokenBucket(10, period).name == TokenBucket(99, period, burst=7).name == name
 
 
-def test_a_name_of_ones_own_wins() -> None:
-    """A given name is kept as it is."""
+def test_a_given_name_replaces_the_default() -> None:
+    """It is used as it is."""
     assert TokenBucket(10, name="reads").name == "reads"
 
 
 def test_equal_numbers_are_equal_quotas() -> None:
-    """Defaults that are spelled out, and ints for floats, make no difference."""
-    quota, spelled_out = TokenBucket(10, 60), TokenBucket(10.0, 60.0, 10.0, 1, "per-minute")
-    assert quota == spelled_out
-    assert hash(quota) == hash(spelled_out)
-    assert len({quota, spelled_out}) == 1
+    """Explicit defaults, and ints instead of floats, make no difference."""
+    quota, explicit = TokenBucket(10, 60), TokenBucket(10.0, 60.0, 10.0, 1, "per-minute")
+    assert quota == explicit
+    assert hash(quota) == hash(explicit)
+    assert len({quota, explicit}) == 1
 
 
 @pytest.mark.parametrize(
@@ -147,28 +147,28 @@ def test_equal_numbers_are_equal_quotas() -> None:
     ],
     ids=repr,
 )
-def test_any_other_number_is_another_quota(other: TokenBucket) -> None:
-    """Every argument counts."""
+def test_a_different_argument_is_a_different_quota(other: TokenBucket) -> None:
+    """Every argument is compared."""
     assert other != TokenBucket(10, 60)
 
 
-@pytest.mark.parametrize("field", ["limit", "burst", "name", "cap", "anything"])
+@pytest.mark.parametrize("field", ["limit", "burst", "name", "burst_level", "anything"])
 def test_a_quota_never_changes(field: str) -> None:
-    """Neither its numbers nor what was worked out from them can be set."""
+    """Neither its arguments nor the numbers derived from them can be set."""
     with pytest.raises((dataclasses.FrozenInstanceError, TypeError)):
         setattr(TokenBucket(10), field, 5)
 
 
 def test_a_quota_can_be_replaced_and_copied() -> None:
-    """A copy is equal; a replaced limit keeps the name, and works out anew what depends on it."""
+    """A copy is equal; replacing a number keeps the name, and derives the other numbers again."""
     quota = TokenBucket(10, 60, 20)
     assert copy.deepcopy(quota) == quota
     assert dataclasses.replace(quota, burst=30) == TokenBucket(10, 60, 30)
-    assert dataclasses.replace(quota, burst=30).cap == TokenBucket(10, 60, 30).cap
+    assert dataclasses.replace(quota, burst=30).burst_level == TokenBucket(10, 60, 30).burst_level
 
 
 def test_a_quota_from_another_process_is_the_same() -> None:
-    """Pickled by a process whose text hashes differ, it is equal to, and hashes like, one that was built here."""
+    """Pickled by a process with other string hashes, it is equal to a quota built here, and has the same hash."""
     imports = "import pickle, sys; from asgi_ratelimit.quotas import TokenBucket"
     code = f"{imports}; sys.stdout.buffer.write(pickle.dumps(TokenBucket(10, 60)))"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -194,8 +194,8 @@ def test_a_quota_from_another_process_is_the_same() -> None:
         ("2.5/1.5 hours burst 3.5", [TokenBucket(2.5, 5400, 3.5)]),
     ],
 )
-def test_a_text_stands_for_quotas(text: str, quotas: list[TokenBucket]) -> None:
-    """In the order in which they are written; the text says nothing that numbers could not."""
+def test_a_text_is_parsed_to_quotas(text: str, quotas: list[TokenBucket]) -> None:
+    """In the order of the text."""
     assert list(parse_quotas(text)) == quotas
 
 
@@ -215,7 +215,7 @@ def test_units_of_time(period: float, units: list[str]) -> None:
 
 
 WRONG_TEXTS = [
-    # text, column of the pointer, what is said
+    # text, column of the pointer, part of the message
     ("", 0, "is missing"),
     ("   ", 0, "is missing"),
     ("ten/s", 0, "'ten'"),
@@ -244,20 +244,20 @@ WRONG_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "column", "said"), WRONG_TEXTS)
-def test_a_wrong_text_is_pointed_at(text: str, column: int, said: str) -> None:
-    """The error quotes the text, says what is wrong, points at the place, and shows a right one."""
+@pytest.mark.parametrize(("text", "column", "message"), WRONG_TEXTS)
+def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> None:
+    """The error quotes the text, says what is wrong, points at the place, and shows a valid example."""
     with pytest.raises(QuotaError) as raised:
         parse_quotas(text)
     first, quoted, pointer, example = str(raised.value).split("\n")
     assert first.startswith(repr(text))
-    assert said in first
+    assert message in first
     assert (quoted.strip(), pointer.index("^")) == (text.strip(), 4 + column)
     assert '"100/minute"' in example
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("0/s", "limit"),
         ("10/0 s", "period"),
@@ -271,17 +271,17 @@ def test_a_wrong_text_is_pointed_at(text: str, column: int, said: str) -> None:
     ],
     ids=lambda value: value[:20],
 )
-def test_a_text_with_wrong_numbers_is_quoted(text: str, said: str) -> None:
-    """Numbers that cannot be are refused as they are by ``TokenBucket``, with the text in front."""
+def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
+    """Numbers that are out of range raise the error of ``TokenBucket``, with the text in front."""
     with pytest.raises(QuotaError) as raised:
         parse_quotas(text)
     assert repr(text)[:40] in str(raised.value)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("text", [None, 10, b"10/s", ["10/s"]], ids=repr)
 def test_only_text_is_parsed(text: Any) -> None:
-    """Anything else is refused with a right example."""
+    """Anything else raises, with a valid example."""
     with pytest.raises(QuotaError, match="100/minute"):
         parse_quotas(text)
 
@@ -291,7 +291,7 @@ WORDS = ["10", "0", "2.5", "1_0", "9" * 400, "²", "/", "per", "s", "m", "week",
 
 @given(st.text(max_size=30) | st.lists(st.sampled_from(WORDS), max_size=8).map("".join))
 def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
-    """Nothing that can be written raises anything else."""
+    """No text raises anything else."""
     try:
         assert parse_quotas(text)
     except QuotaError as error:
@@ -305,7 +305,7 @@ def test_any_text_gives_quotas_or_a_quota_error(text: str) -> None:
 def test_the_default_burst_is_for_texts_that_name_none(
     text: str, default_burst: float | None, bursts: list[float]
 ) -> None:
-    """A text's own burst wins; without a default it is the limit."""
+    """A text's own burst comes first; without a default it is the limit."""
     assert [quota.burst for quota in parse_quotas(text, default_burst=default_burst)] == bursts
 
 
@@ -323,24 +323,24 @@ def test_a_quota_argument_is_a_text_a_quota_or_several(quota: Any) -> None:
 
 
 def test_a_quota_argument_passes_the_default_burst_on() -> None:
-    """To texts, and not to quotas that were built."""
+    """It applies to texts, and not to quota objects."""
     assert [quota.burst for quota in as_quotas(["5/h", SECOND], default_burst=1)] == [1, 10]
 
 
 @pytest.mark.parametrize("quota", [None, 10, [], (), b"10/s", [None]], ids=repr)
-def test_what_is_no_quota_argument(quota: Any) -> None:
-    """It is refused with a right example."""
+def test_other_quota_arguments_raise(quota: Any) -> None:
+    """The error shows a valid example."""
     with pytest.raises(QuotaError, match="100/minute"):
         as_quotas(quota)
 
 
 @pytest.mark.parametrize("quota", ["10/s; 20/s", ["10/m", TokenBucket(5, 60)], "60/m; 1/60 s"], ids=repr)
 def test_two_quotas_of_one_name_are_refused(quota: Any) -> None:
-    """The error says which name, and how to give another."""
+    """The error has the name, and shows how to give another one."""
     with pytest.raises(ConfigurationError, match=r"named 'per-(second|minute)'.*name="):
         as_quotas(quota)
 
 
-def test_quotas_of_one_period_go_together_once_they_are_named() -> None:
-    """A name of its own keeps their buckets apart."""
+def test_quotas_with_one_period_need_different_names() -> None:
+    """Their names keep their buckets apart."""
     assert len(as_quotas([TokenBucket(10), TokenBucket(1, name="slowly")])) == 2

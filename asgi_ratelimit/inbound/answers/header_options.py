@@ -1,4 +1,4 @@
-"""How the answers of an app tell its limits, in detail."""
+"""Options of the headers with which answers report limits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
 
 @dataclass(frozen=True, slots=True)
 class HeaderOptions:
-    """The headers of every answer: ``dialect`` as in ``headers=``, and what is off unless asked for.
+    """The headers of every answer: ``dialect`` as in ``headers=``, and options that are off by default.
 
     ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` where a fifth of a quota or less is left. ``spread=0.1``
-    makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that those who are refused together
-    do not come back together. With a ``partition_secret`` the items of ``RateLimit-Policy`` and ``RateLimit`` say in
+    makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that clients that are refused together
+    do not come back together. With a ``partition_secret`` the items of ``RateLimit-Policy`` and ``RateLimit`` state in
     ``pk`` whose bucket they are about: a hash of the key under that secret, the same from all processes.
 
-    Raises ``ConfigurationError`` for what cannot be.
+    Raises ``ConfigurationError`` for options that are not possible.
     """
 
     dialect: str | None = "draft-10"
@@ -45,11 +45,11 @@ class HeaderOptions:
         ):
             raise ConfigurationError(f"partition_secret is a text that is not empty, not {self.partition_secret!r}")
 
-    def told(self) -> Dialect | None:
-        """The headers for the decisions on a request."""
+    def request_dialect(self) -> Dialect | None:
+        """The dialect that renders the decisions on a request, with these options."""
         secret, near = self.partition_secret, self.near_limit
-        told = dialect(self.dialect, None if secret is None else _partition(secret))
-        return told if near is None else _warning(told, near)
+        base = dialect(self.dialect, None if secret is None else _partition(secret))
+        return base if near is None else _with_near_limit(base, near)
 
     def retry_after(self, decision: Decision) -> list[Header]:
         """``Retry-After`` of a refusal, spread out."""
@@ -57,12 +57,12 @@ class HeaderOptions:
 
 
 def header_options(headers: str | HeaderOptions | None) -> HeaderOptions:
-    """The options of a ``headers`` argument; ``ConfigurationError`` for what is none."""
+    """The options of a ``headers`` argument; ``ConfigurationError`` for anything else."""
     return headers if isinstance(headers, HeaderOptions) else HeaderOptions(headers)
 
 
 def _partition(secret: str | bytes) -> Partition:
-    """What tells a client whose bucket it is, and nobody anything else."""
+    """A function from keys to their ``pk``, which reveals nothing of the key."""
     data = secret if isinstance(secret, bytes) else as_bytes(secret)
     under = hashlib.blake2b(data, digest_size=32).digest()
 
@@ -73,14 +73,14 @@ def _partition(secret: str | bytes) -> Partition:
     return pk
 
 
-def _warning(told: Dialect | None, near: float) -> Dialect:
-    def warning(decisions: Sequence[Decision]) -> Sequence[Header]:
-        headers = told(decisions) if told is not None else ()
+def _with_near_limit(base: Dialect | None, near: float) -> Dialect:
+    def rendered(decisions: Sequence[Decision]) -> Sequence[Header]:
+        headers = base(decisions) if base is not None else ()
         states = [state for decision in decisions for state in decision.states]
         is_near = any(state.remaining <= near * policy(state.quota)[0] for state in states)
         return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers
 
-    return warning
+    return rendered
 
 
 def _require_fraction(what: str, value: float) -> None:

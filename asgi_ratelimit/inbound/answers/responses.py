@@ -1,4 +1,4 @@
-"""What a refused request is told: problem details (RFC 9457) of the types that the IETF draft names."""
+"""Answers to refused requests: problem details (RFC 9457) of the types that the IETF draft names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ logger = logging.getLogger("asgi_ratelimit")
 class Refusal:
     """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
-    429, or 503 where no quota refused but the store was out. A handshake is closed where the server cannot answer it.
+    The status is 429, or 503 where the store is out and no quota refused. A handshake is closed where the server cannot
+    answer it.
     """
 
     def __init__(self, on_limited: OnLimited | None = None, options: HeaderOptions = _USUAL) -> None:
@@ -48,9 +49,9 @@ class Refusal:
         self._failed = False
 
     async def answer(
-        self, told: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False
+        self, reported: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False
     ) -> None:
-        """Answer a request that ``decision`` refused; its headers, which ``send`` adds, speak of all that is told."""
+        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions."""
         scope, receive, send = connection
         if not _can_answer(scope):
             code, reason = (1013, "rate limit unavailable") if is_outage(decision) else (1008, "rate limit exceeded")
@@ -58,7 +59,7 @@ class Refusal:
             return
         own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
         if own is None:
-            status, body, headers = _problem(violated(told), by_block)
+            status, body, headers = _problem(violated(reported), by_block)
             start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
             await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
             await send({"type": rest, "body": body})
@@ -76,34 +77,40 @@ class Refusal:
             return None
 
 
-async def answer_unavailable(scope: Scope, send: Send) -> None:
-    """Tell a client that for want of a decision nobody may pass: 503, or a close."""
-    if _can_answer(scope):
-        await _send_problem(_problem(()), [(b"retry-after", b"1")], scope, send)
-    else:
-        await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
+class AccessDenied(Exception):
+    """Raised within the package for a request on the list of those that never get in."""
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer with 429 without a time to come back, or close a handshake."""
+        if _can_answer(scope):
+            await _send_problem(_problem((), True), [], scope, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "access denied"})
 
 
-async def answer_barred(scope: Scope, send: Send) -> None:
-    """Tell a client that it never gets in: 429 without a time to come back, or a close."""
-    if _can_answer(scope):
-        await _send_problem(_problem((), True), [], scope, send)
-    else:
-        await send({"type": "websocket.close", "code": 1008, "reason": "access denied"})
+class LimitUnavailable(Exception):
+    """Raised within the package where a function failed and its rule denies in that case."""
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer with 503, or close a handshake."""
+        if _can_answer(scope):
+            await _send_problem(_problem(()), [(b"retry-after", b"1")], scope, send)
+        else:
+            await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
 
 
 def is_outage(decision: Decision) -> bool:
-    """Whether a refusal is for want of a store, and no quota has refused."""
+    """Whether a request is refused because the store is out, and by no quota."""
     return decision.degraded and all(state.allowed for state in decision.states)
 
 
-def violated(told: Sequence[Decision]) -> tuple[str, ...]:
-    """The names, as the headers have them, of the quotas that refused."""
-    if len(told) == 1 and len(told[0].states) == 1:
-        (state,) = told[0].states
+def violated(reported: Sequence[Decision]) -> tuple[str, ...]:
+    """The names, as in the headers, of the quotas that refused."""
+    if len(reported) == 1 and len(reported[0].states) == 1:
+        (state,) = reported[0].states
         return () if state.allowed else (state.quota.name,)
-    states = [state for decision in told for state in decision.states]
-    return tuple([name for name, state in zip(names(told), states) if not state.allowed])
+    states = [state for decision in reported for state in decision.states]
+    return tuple([name for name, state in zip(names(reported), states) if not state.allowed])
 
 
 def _can_answer(scope: Scope) -> bool:
@@ -111,13 +118,13 @@ def _can_answer(scope: Scope) -> bool:
 
 
 def _adding(headers: list[Header], send: Send) -> Send:
-    """A ``send`` that adds headers which the answer does not have by itself."""
+    """A ``send`` that adds those headers which the answer does not have."""
 
     async def adding_send(message: Message) -> None:
         if "headers" in message:
             own = [(name, value) for name, value in message["headers"]]
-            known = {name.lower() for name, _ in own}
-            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in known)]}
+            own_names = {name.lower() for name, _ in own}
+            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in own_names)]}
         await send(message)
 
     return adding_send
@@ -136,7 +143,7 @@ _HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
 
 @lru_cache(maxsize=4096)
 def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
-    """The problem details for a block, for the quotas that refused, or for the want of a store."""
+    """The problem details for a block, for quotas that refused, or for a store that is out."""
     status, problem = 503, _REDUCED_CAPACITY
     if is_blocked:
         status, problem = 429, _ABNORMAL_USAGE

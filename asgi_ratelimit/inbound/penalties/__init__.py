@@ -1,1 +1,1 @@
-"""Blocks for clients that do not stop, and lists of clients that are never limited or never let in."""
+"""Blocks for clients that are refused again and again, and lists of clients that are exempt or always refused."""

@@ -1,24 +1,24 @@
-"""Blocks: who is refused again and again is blocked for a while, by buckets like any others.
+"""Blocks: a key that is refused again and again is blocked for a while, by buckets like any others.
 
-Three buckets of a key are kept beside those of its quotas, so that processes share them and no store knows of them:
+Three buckets of a key stand beside those of its quotas, so processes share them and no store needs to know of them:
 
-* ``penalty-block`` is asked along with every request that may be blocked, in the same take, at next to no cost. A
-  block is one booking that is larger than the bucket: it stands over the rim for as long as the block lasts.
-* ``penalty-strikes`` counts refusals, and only those of a key that is not blocked: their number is bounded.
-* ``penalty-blocks`` counts earlier blocks where they grow, and forgets one of them a day.
+* ``penalty-block`` is checked in the same take as every request that may be blocked, at almost no cost. A block is one
+  charge that is larger than the bucket: the level stays above the burst for as long as the block lasts.
+* ``penalty-strikes`` counts refusals, and only those of a key that is not blocked, so their number is bounded.
+* ``penalty-blocks`` counts earlier blocks where blocks grow, and forgets one of them a day.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ...buckets import DEFAULT_NAME
+from ...buckets import DEFAULT_NAME, as_key
 from ...decision import Charge, Decision, QuotaState, Take
 from ...errors import StoreError, StoreUnavailable
-from ...limiter import as_key, as_store, checked_name
+from ...limiter import as_store, checked_name
 from ...quotas import RollingWindow, TokenBucket
 from ...stores import Store
 from .penalty import Penalty, seconds_of
@@ -26,26 +26,25 @@ from .penalty import Penalty, seconds_of
 RATE: Final = 1024.0
 """Units that a block drains in a second."""
 
-BLOCKED = TokenBucket(RATE, 1.0, burst=1, name="penalty-block")
-"""Is over its rim while a key is blocked; from full to empty it takes less than a millisecond."""
+BLOCK = TokenBucket(RATE, 1.0, burst=1, name="penalty-block")
+"""Its level is above the burst while a key is blocked; it drains from full to empty in less than a millisecond."""
 
-EARLIER = TokenBucket(1, 86_400.0, burst=32, name="penalty-blocks")
-"""Earlier blocks."""
+EARLIER_BLOCKS = TokenBucket(1, 86_400.0, burst=32, name="penalty-blocks")
 
-LOOK: Final = 1 / 16_384
-"""What it costs to look whether a key is blocked: so little that thousands of looks at once fill nothing."""
+CHECK_COST: Final = 1 / 16_384
+"""Units that a check for a block takes: so few that thousands of checks at once fill nothing."""
 
 _SOON = 0.005
-"""Seconds in which an unblocked bucket is certainly empty, and a blocked one certainly not."""
+"""Seconds after which the bucket of a key that is not blocked is certainly empty, and that of a blocked one is not."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
 
 class Blocks:
-    """Who is blocked, under the name of a rule or middleware: to see, to lift, and to block by hand.
+    """The blocks under the name of a rule or middleware: to see them, to lift them, and to block by hand.
 
     ``store`` is its store or URL, and ``name`` its name. Keys are what its key function returns: an address, or the
-    key of a header, ``header("x-api-key").of(scope)``. Every verb may raise ``StoreError``.
+    key of a header, ``header("x-api-key").of(scope)``. Every method may raise ``StoreError``.
     """
 
     def __init__(self, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
@@ -53,20 +52,21 @@ class Blocks:
         self._name = checked_name(name)
 
     async def blocked_for(self, key: str | bytes) -> float:
-        """The seconds for which ``key`` is still blocked; 0.0: it is not."""
-        return (await self._store.peek(Take((look(self._name, as_key(key)),)))).retry_after
+        """The seconds for which ``key`` is still blocked; 0.0 if it is not."""
+        return (await self._store.peek(Take((block_check(self._name, as_key(key)),)))).retry_after
 
     async def block(self, key: str | bytes, block_for: str | float) -> bool:
-        """Block ``key`` for a duration such as ``"1 day"``, or seconds; false: it was blocked before, and still is."""
+        """Block ``key`` for a duration such as ``"1 day"``, or seconds; false if it already was blocked."""
         seconds = seconds_of("block_for", block_for)
-        decision = await _block(self._store, look(self._name, as_key(key)), seconds)
+        decision = await _block(self._store, self._name, as_key(key), seconds)
         if decision.degraded:
-            raise StoreUnavailable(f"the store does not answer, so that {key!r} is not blocked")
+            raise StoreUnavailable(f"the store does not answer, so {key!r} is not blocked")
         return decision.allowed
 
     async def lift(self, key: str | bytes) -> None:
-        """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas are what they were."""
-        await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in (BLOCKED, _STRIKES, EARLIER)])
+        """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
+        quotas = (BLOCK, _STRIKES, EARLIER_BLOCKS)
+        await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in quotas])
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -74,148 +74,131 @@ class Blocks:
 
 
 @dataclass(slots=True)
-class Look(Charge):
-    """What asks, within a take, whether a key is blocked, and knows the penalty that hangs over it."""
+class BlockCheck(Charge):
+    """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of the rule it is for."""
 
     penalty: Penalty | None = None
-    bare: Take | None = field(init=False, repr=False, compare=False, default=None)
-    """The take of which this is the last charge, without any looks, once that was asked for."""
-
-    async def strike(self, store: Store) -> float:
-        """Count a refusal of a key that is not blocked; the seconds for which it is blocked now, 0.0 for not yet."""
-        if self.penalty is None or not await self._is_last(self.penalty, store):
-            return 0.0
-        earlier = Charge(EARLIER, self.key, 1, self.name)
-        seconds = self.penalty.seconds(await _taken(store, earlier) if self.penalty.growth > 1 else 0)
-        if not (await _block(store, self, seconds)).allowed:
-            return 0.0
-        logger.warning("the key %r is blocked by the rule %r for %g s", self.key, self.name, seconds)
-        if self.penalty.growth > 1:
-            await _one(store, (earlier,))
-        await store.reset([Charge(_STRIKES, self.key, 1, self.name)])
-        return seconds
-
-    async def _is_last(self, penalty: Penalty, store: Store) -> bool:
-        """Whether this refusal is one more than goes unpunished."""
-        if penalty.strikes is None:
-            return True
-        decision = await _one(store, (Charge(penalty.strikes, self.key, 1, self.name), self))
-        return not decision.allowed and not is_blocked(decision)
 
 
-def look(name: str, key: str, penalty: Penalty | None = None) -> Look:
-    """What asks, within a take, whether a key is blocked under a name."""
-    return Look(BLOCKED, key, LOOK, name, penalty)
+def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockCheck:
+    """The check whether a key is blocked under a name."""
+    return BlockCheck(BLOCK, key, CHECK_COST, name, penalty)
 
 
 def is_blocked(decision: Decision) -> bool:
     """Whether it was a block that refused."""
-    if decision.allowed or decision.take is None:
+    take = decision.take
+    if decision.allowed or take is None or not isinstance(take.charges[-1], BlockCheck):
         return False
-    charges = decision.take.charges
-    if len(charges) == 1:
-        return isinstance(charges[0], Look) and not decision.states[0].allowed
-    return any(isinstance(charge, Look) and not state.allowed for charge, state in zip(charges, decision.states))
+    return any(not state.allowed for _, state in _checks(decision))
 
 
-async def penalized(store: Store, decision: Decision) -> Decision:
-    """A decision after its penalties: a refusal is counted, and may now be one by a block.
+async def apply_penalties(store: Store, decision: Decision) -> Decision:
+    """A decision after its penalties: a refusal counts as a strike, and may become a refusal by a block.
 
-    All others are freed of their looks. What the store cannot count now goes unpunished, and so does what was decided
-    without it.
+    All other decisions lose their checks for blocks. A refusal that the store cannot count goes unpunished, and so
+    does one that was decided without the store.
     """
     if decision.allowed:
-        return without_looks(decision)
+        return without_checks(decision)
     if is_blocked(decision):
         return decision
-    refused = {charge.name for charge, state in _lines(decision) if not state.allowed}
-    for look, state in [] if decision.degraded else _looks(decision):
+    refusing = {charge.name for charge, state in _pairs(decision) if not state.allowed}
+    for check, state in [] if decision.degraded else _checks(decision):
         seconds = 0.0
         with suppress(StoreError):
-            seconds = await look.strike(store) if look.name in refused else 0.0
+            seconds = await add_strike(store, check) if check.name in refusing else 0.0
         if seconds:
-            return _now_blocked(decision, state, seconds)
-    return without_looks(decision)
+            return _as_blocked(decision, state, seconds)
+    return without_checks(decision)
 
 
-def without_looks(decision: Decision) -> Decision:
-    """A decision as it would have been without asking for blocks: what clients are told, and what is settled.
+async def add_strike(store: Store, check: BlockCheck) -> float:
+    """Count a refusal of a key that is not blocked; the seconds for which it is blocked now, 0.0 if it is not."""
+    penalty, key, name = check.penalty, check.key, check.name
+    if penalty is None or not await _is_last_strike(store, check, penalty):
+        return 0.0
+    earlier = Charge(EARLIER_BLOCKS, key, 1, name)
+    seconds = penalty.seconds(await _used(store, earlier) if penalty.growth > 1 else 0)
+    if not (await _block(store, name, key, seconds)).allowed:
+        return 0.0
+    logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
+    if penalty.growth > 1:
+        await _take(store, (earlier,))
+    await store.reset([Charge(_STRIKES, key, 1, name)])
+    return seconds
 
-    Looks are the last charges of their take.
+
+async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> bool:
+    """Whether this refusal is one more than goes unpunished."""
+    if penalty.strikes is None:
+        return True
+    decision = await _take(store, (Charge(penalty.strikes, check.key, 1, check.name), check))
+    return not decision.allowed and not is_blocked(decision)
+
+
+def without_checks(decision: Decision) -> Decision:
+    """A decision as it would have been without checks for blocks: that is reported to clients, and settled.
+
+    Checks are the last charges of their take.
     """
-    bare = _bare(decision.take)
-    if bare is None:
+    take = decision.take
+    if take is None or not isinstance(take.charges[-1], BlockCheck):
         return decision
-    count = len(bare.charges)
+    charges = tuple([charge for charge in take.charges if not isinstance(charge, BlockCheck)])
+    count = len(charges)
     states = decision.states[:count]
-    binding = states[0] if count == 1 else min(states, key=_how_much_is_left)
-    return Decision(  # by position, which is a good deal faster
-        decision.allowed,
-        decision.granted,
-        decision.delay,
-        binding.retry_after,
-        binding.remaining,
-        binding.reset_after,
-        decision.ready_at,
-        binding.quota,
-        states,
-        decision.degraded,
-        decision.shadow,
-        bare,
-        decision.before and decision.before[:count],
-        decision.now_us,
-        decision.settled,
-        decision.times_us and decision.times_us[:count],
+    binding = min(states, key=_order)
+    return replace(
+        decision,
+        retry_after=binding.retry_after,
+        remaining=binding.remaining,
+        reset_after=binding.reset_after,
+        quota=binding.quota,
+        states=states,
+        take=replace(take, charges=charges),
+        before=decision.before and decision.before[:count],
+        times_us=decision.times_us and decision.times_us[:count],
     )
 
 
-def _bare(take: Take | None) -> Take | None:
-    """A take without its looks, the same object each time; ``None`` where it has none."""
-    last = take.charges[-1] if take else None
-    if take is None or not isinstance(last, Look):
-        return None
-    if last.bare is None:
-        last.bare = replace(take, charges=tuple([charge for charge in take.charges if not isinstance(charge, Look)]))
-    return last.bare
-
-
-def _how_much_is_left(state: QuotaState) -> tuple[bool, float, int]:
-    """Refusals before the rest, the longest of them first, then what has the least left."""
+def _order(state: QuotaState) -> tuple[bool, float, int]:
+    """The binding quota first: of the refusing ones that with the longest wait, else the one with the least left."""
     return state.allowed, -state.retry_after, state.remaining
 
 
-def _now_blocked(decision: Decision, look: QuotaState, seconds: float) -> Decision:
+def _as_blocked(decision: Decision, check: QuotaState, seconds: float) -> Decision:
     """A refusal by quotas as one by the block that it has led to."""
-    blocked = replace(look, allowed=False, remaining=0, retry_after=seconds, reset_after=seconds, more_after=seconds)
-    states = tuple([blocked if state is look else state for state in decision.states])
+    blocked = replace(check, allowed=False, remaining=0, retry_after=seconds, reset_after=seconds, more_after=seconds)
+    states = tuple([blocked if state is check else state for state in decision.states])
     return replace(decision, quota=blocked.quota, retry_after=seconds, remaining=0, reset_after=seconds, states=states)
 
 
-def _lines(decision: Decision) -> list[tuple[Charge, QuotaState]]:
+def _pairs(decision: Decision) -> list[tuple[Charge, QuotaState]]:
     return list(zip(decision.take.charges, decision.states)) if decision.take else []
 
 
-def _looks(decision: Decision) -> list[tuple[Look, QuotaState]]:
-    return [(charge, state) for charge, state in _lines(decision) if isinstance(charge, Look)]
+def _checks(decision: Decision) -> list[tuple[BlockCheck, QuotaState]]:
+    return [(charge, state) for charge, state in _pairs(decision) if isinstance(charge, BlockCheck)]
 
 
 _STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
-"""A bucket is told by the name of its quota: this one will do to forget strikes."""
+"""A bucket is identified by the name of its quota, so this one is enough to reset strikes."""
 
 
-async def _block(store: Store, look: Charge, seconds: float) -> Decision:
-    """Book what has drained altogether after so long, unless something else stands over the rim.
+async def _block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
+    """Charge what takes so long to drain, unless the level is above the burst already.
 
-    It is back at the rim a millisecond earlier, so that when the time is over there is room for any number of looks.
+    The level is back at the burst a millisecond early, so any number of checks passes when the time is over.
     """
-    return await _one(store, (Charge(BLOCKED, look.key, seconds * RATE, look.name),), _SOON)
+    return await _take(store, (Charge(BLOCK, key, seconds * RATE, name),), _SOON)
 
 
-async def _taken(store: Store, charge: Charge) -> int:
-    """How many units of a charge's quota are taken."""
+async def _used(store: Store, charge: Charge) -> int:
+    """How many units of a charge's quota are used."""
     state = (await store.peek(Take((charge,)))).states[0]
     return round(charge.quota.most) - state.remaining
 
 
-async def _one(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:
+async def _take(store: Store, charges: tuple[Charge, ...], max_wait: float = 0.0) -> Decision:
     return (await store.take((Take(charges, max_wait),)))[0]

@@ -1,4 +1,4 @@
-"""Lists: who is never limited here, and who never gets in."""
+"""Lists: clients that are never limited, and clients that are always refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import Scope
 from ...decision import OnError
 from ...errors import ConfigurationError
 from ...keys.base import ScopeTest
-from ..lines import Denied
+from ..answers.responses import AccessDenied, LimitUnavailable
 
 Test: TypeAlias = Callable[[HTTPConnection], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""
@@ -21,15 +21,11 @@ Test: TypeAlias = Callable[[HTTPConnection], "bool | Awaitable[bool]"]
 logger = logging.getLogger("asgi_ratelimit")
 
 
-class Barred(Exception):
-    """Raised within the package for a request that is on the list of those who never get in."""
-
-
 class Lists:
-    """Two lists, of which that of ``deny`` goes first. Raises ``ConfigurationError`` for what is no function.
+    """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is no function.
 
-    A function that fails is logged once, and its list counts as empty; ``deny``, however, lets nobody in where
-    ``on_error`` says so.
+    A function that fails is logged once, and its list counts as empty; a failing ``deny`` refuses everybody if
+    ``on_error`` is ``"deny"``.
     """
 
     def __init__(self, allow: Test | None, deny: Test | None, on_error: OnError | None) -> None:
@@ -39,9 +35,12 @@ class Lists:
         self._failed: set[str] = set()
 
     async def allow(self, scope: Scope) -> bool:
-        """Whether a request is exempt. Raises ``Barred`` for one that never gets in, ``Denied`` if nobody knows."""
+        """Whether a request is exempt.
+
+        Raises ``AccessDenied`` for one that is always refused, ``LimitUnavailable`` where ``deny`` has failed.
+        """
         if self._deny is not None and await self._is_on(self._deny, "deny", scope):
-            raise Barred
+            raise AccessDenied
         return self._allow is not None and await self._is_on(self._allow, "allow", scope)
 
     async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
@@ -50,10 +49,10 @@ class Lists:
                 return test.of(scope)
             answer = test(HTTPConnection(scope))
             return bool(await answer if inspect.isawaitable(answer) else answer)
-        except Exception as error:  # a function of the user's, which may raise whatever it likes
+        except Exception as error:  # a user's function may raise anything
             self._log_once(name, error)
             if name == "deny" and self._on_error == "deny":
-                raise Denied from error
+                raise LimitUnavailable from error
             return False
 
     def _log_once(self, name: str, error: Exception) -> None:

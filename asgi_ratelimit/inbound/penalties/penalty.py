@@ -1,4 +1,4 @@
-"""Penalties: for how long whoever is refused again and again is blocked."""
+"""Penalties: when a key is blocked, and for how long."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...quotas import MAX_PERIOD, Quota, RollingWindow, fitting_parts, whole_us
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a while.
+    """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a time.
 
     Durations are texts such as ``"10 minutes"``, or seconds; ``within`` is as long as the block unless given. With a
     ``growth`` of 2 each further block is twice as long, up to ``longest``; one earlier block a day is forgotten.
-    Raises ``ConfigurationError`` for what cannot be.
+    Raises ``ConfigurationError`` for invalid arguments.
     """
 
     block_for: str | float
@@ -30,7 +30,7 @@ class Penalty:
     longest_s: float = field(init=False, repr=False, compare=False)
     """The longest block in seconds."""
     strikes: Quota | None = field(init=False, repr=False, compare=False)
-    """How many refusals go unpunished; ``None``: not one."""
+    """The quota of refusals that go unpunished; ``None`` if the first one is punished."""
 
     def __post_init__(self) -> None:
         shortest = seconds_of("block_for", self.block_for)
@@ -44,25 +44,25 @@ class Penalty:
         object.__setattr__(self, "strikes", strikes)
 
     def seconds(self, earlier: int) -> float:
-        """How long a block lasts that comes after so many earlier ones."""
+        """How long a block after so many earlier ones lasts."""
         return min(self.shortest_s * self.growth**earlier, self.longest_s)
 
 
 def checked_penalty(penalty: Penalty | None, quota: object) -> Penalty | None:
-    """A penalty, or none; ``ConfigurationError`` for anything else, and for one without a quota to go with."""
+    """A penalty, or ``None``; ``ConfigurationError`` for anything else, and for a penalty without a quota."""
     if penalty is None or (isinstance(penalty, Penalty) and quota is not None):
         return penalty
     if isinstance(penalty, Penalty):
-        raise ConfigurationError(f'{penalty!r} has no quota whose refusals it could punish: quota="3/minute"')
+        raise ConfigurationError(f'{penalty!r} has no quota whose refusals it could count: quota="3/minute"')
     raise ConfigurationError(f'penalty is a Penalty, not {penalty!r}: penalty=Penalty("10 minutes", after=5)')
 
 
 def seconds_of(what: str, duration: str | float) -> float:
-    """The seconds of a duration that is called ``what``; ``ConfigurationError`` for what is none."""
+    """The seconds of a duration, an argument named ``what``; ``ConfigurationError`` for an invalid one."""
     try:
         seconds = parse_period(duration) if isinstance(duration, str) else duration
     except QuotaError as error:
-        raise ConfigurationError(f'{what}: {duration!r} is no duration: {what}="10 minutes", or seconds') from error
+        raise ConfigurationError(f'{what}: {duration!r} is not a duration: {what}="10 minutes", or seconds') from error
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.1 <= seconds <= MAX_PERIOD:
         raise ConfigurationError(f'{what} must be from 0.1 s to 400 days, not {duration!r}: {what}="10 minutes"')
     return seconds

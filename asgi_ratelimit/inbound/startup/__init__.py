@@ -1,1 +1,1 @@
-"""What is checked once, when an app starts."""
+"""Checks that run once, when an app starts."""

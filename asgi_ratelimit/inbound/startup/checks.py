@@ -1,4 +1,4 @@
-"""What goes wrong silently, said aloud once: each with a link to what to do."""
+"""Warnings of mistakes that raise no error: each is logged once, with a link to the remedy."""
 
 from __future__ import annotations
 
@@ -7,103 +7,100 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from starlette.types import ASGIApp
 
-from ...keys.path_patterns import compiled
+from ...keys.path_patterns import compile_path
 from ...stores import MemoryStore, Store
-from ..lines import Line
-from ..rule_table import Compiled
-from .routes import Found, example, walk
+from ..rules import CompiledRule
+from .routes import AppRoute, example_path, walk
 
 PAGE = "docs/warnings.md"
 
 logger = logging.getLogger("asgi_ratelimit")
 
-_said: set[str] = set()
+
+@cache
+def warn_once(section: str, text: str) -> None:
+    """Log a warning with a link to a section of the docs, once in this process."""
+    logger.warning("%s (%s#%s)", text, PAGE, section)
 
 
-def warn(subject: str, text: str) -> None:
-    """Log a warning, unless the same one has been logged by this process before."""
-    if text not in _said:
-        _said.add(text)
-        logger.warning("%s (%s#%s)", text, PAGE, subject)
-
-
-def warn_of_costs(lines: Iterable[Line]) -> None:
-    """Of costs that are above what their quotas can ever give at once: such requests never pass."""
-    for line in lines:
-        if callable(line.cost) or callable(line.quota):
+def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
+    """Warn of costs that are above what their quotas can ever give at once: such requests never pass."""
+    for rule in rules:
+        if callable(rule.cost) or callable(rule.quota):
             continue
-        for quota in line.quota:
-            if line.cost > quota.most:
-                warn(
+        for quota in rule.quota:
+            if rule.cost > quota.most:
+                warn_once(
                     "a-cost-above-the-burst",
-                    f"a request of {line.name!r} costs {line.cost:g}, and {quota!r} never gives more than "
+                    f"a request of {rule.name!r} costs {rule.cost:g}, and {quota!r} never gives more than "
                     f"{quota.most:g} at once: all are refused",
                 )
 
 
 def warn_of_workers(store: Store) -> None:
-    """Of a memory store in one of several workers: each of them would let the whole quota pass."""
-    workers = max(_workers_of(sys.argv), _number(os.environ.get("WEB_CONCURRENCY")))
+    """Warn of a memory store in one of several workers: each of them would let the whole quota pass."""
+    workers = max(_workers_in(sys.argv), _number(os.environ.get("WEB_CONCURRENCY")))
     if isinstance(store, MemoryStore) and workers > 1:
-        warn(
+        warn_once(
             "a-memory-store-with-several-workers",
-            f"limits are kept in the memory of each of {workers} workers, so that {workers} times as much may pass: "
+            f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass: "
             'store="redis://..." is shared by all',
         )
 
 
-def warn_of_twins(name: str) -> None:
-    """Of two middlewares around one app, by which each request is charged."""
-    warn(
+def warn_of_duplicate(name: str) -> None:
+    """Warn of two middlewares around one app, which both charge each request."""
+    warn_once(
         "a-middleware-added-twice",
-        f"RateLimitMiddleware is around this app twice under the name {name!r}, and every request is charged by both: "
-        "take one away, or give them names",
+        f"RateLimitMiddleware is around this app twice under the name {name!r}, and both charge every request: "
+        "remove one, or give them names",
     )
 
 
-def warn_of_rules(rules: Sequence[Compiled], app: ASGIApp) -> None:
-    """Of rules that no request can ever meet."""
+def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
+    """Warn of rules that never apply to any request."""
     routes = list(walk(app))
     for number, rule in enumerate(rules):
-        ending = next((each for each in rules[:number] if _is_always_before(each, rule)), None)
-        if ending is not None:
-            text = f"{rule.rule!r} never applies, because {ending.rule!r} matches whatever it does, and stands alone"
-            warn("a-rule-that-never-applies", f"{text}: put it first")
-        elif not any(_may_meet(rule, found) for found in routes):
-            warn("a-rule-that-never-applies", f"{rule.rule!r} matches no route of the app: is its path the whole one?")
+        final = next((each for each in rules[:number] if _precludes(each, rule)), None)
+        if final is not None:
+            text = f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
+            warn_once("a-rule-that-never-applies", text)
+        elif not any(_may_match(rule, route) for route in routes):
+            warn_once("a-rule-that-never-applies", f"{rule!r} matches no route of the app: is its path complete?")
 
 
-def _is_always_before(earlier: Compiled, rule: Compiled) -> bool:
-    made = example(rule.rule.path)
+def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
+    """Whether an earlier rule decides alone on every request that a rule matches."""
+    path = example_path(rule.path)
     has_methods = earlier.methods is None or (rule.methods is not None and rule.methods <= earlier.methods)
-    return earlier.is_final and has_methods and made is not None and earlier.pattern.match(made) is not None
+    return earlier.is_final and has_methods and path is not None and earlier.pattern.match(path) is not None
 
 
-def _may_meet(rule: Compiled, found: Found) -> bool:
-    """Whether a rule may apply to some request for a route; when in doubt, it may."""
-    if rule.methods and (found.is_websocket or (found.methods and not rule.methods & {*found.methods, "OPTIONS"})):
+def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
+    """Whether a rule may apply to some request for a route; true if that is uncertain."""
+    if rule.methods and (route.is_websocket or (route.methods and not rule.methods & {*route.methods, "OPTIONS"})):
         return False
-    asked, ruled = example(found.path), example(rule.rule.path)
-    if asked is None or ruled is None:
+    of_route, of_rule = example_path(route.path), example_path(rule.path)
+    if of_route is None or of_rule is None:
         return True
-    return bool(rule.pattern.match(asked) or _pattern(found.path).match(ruled))
+    return bool(rule.pattern.match(of_route) or _pattern(route.path).match(of_rule))
 
 
 @lru_cache(maxsize=1024)
 def _pattern(path: str) -> re.Pattern[str]:
-    return compiled(path)[0]
+    return compile_path(path)[0]
 
 
-def _workers_of(arguments: Sequence[str]) -> int:
+def _workers_in(arguments: Sequence[str]) -> int:
     """The number of workers on the command line of uvicorn, gunicorn, hypercorn, granian or fastapi."""
-    for option, value in zip(arguments, [*arguments[1:], ""]):
-        name, found, own = option.partition("=")
+    for option, following in zip(arguments, [*arguments[1:], ""]):
+        name, equals, value = option.partition("=")
         if name in ("--workers", "-w"):
-            return _number(own if found else value)
+            return _number(value if equals else following)
     return 1
 
 

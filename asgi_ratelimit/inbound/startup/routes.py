@@ -1,6 +1,6 @@
-"""The routes of an app, wherever they are: in routers, mounts, hosts, apps within apps, and what FastAPI nests.
+"""The routes of an app: in routers, mounts, hosts, mounted apps, and in what FastAPI nests.
 
-It only reads, and never decides about a request: what it does not understand may not go unlimited for that.
+This module only reads apps and never decides about a request: a route that it does not understand is still limited.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _REST = "/{path:path}"
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """A middleware, and where it stands: by the path of its mount, or the methods and path of its route.
+class RouteMiddleware:
+    """A middleware around a route, and its place: the path of its mount, or the methods and path of its route.
 
-    ``base`` is the path below which it sees what is asked for.
+    ``base`` is the path below which it sees requests.
     """
 
     place: str
@@ -31,8 +31,8 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A route: its whole path, its methods (``None``: any), what is around it, and what FastAPI asks before it runs.
+class AppRoute:
+    """A route: its whole path, its methods (``None``: any), the middlewares around it, and FastAPI's dependencies.
 
     An app that is no router is one route, for all paths below its own.
     """
@@ -40,87 +40,96 @@ class Found:
     path: str
     methods: frozenset[str] | None
     is_websocket: bool
-    layers: tuple[Layer, ...]
+    middlewares: tuple[RouteMiddleware, ...]
     dependencies: tuple[Callable[..., Any], ...] = ()
     endpoint: Any = None
 
+    @property
+    def place(self) -> str:
+        """Its methods and path, after which limits on it are named."""
+        return place_text(self.path, self.methods)
 
-_Layers: TypeAlias = tuple[Layer, ...]
 
-DEEPEST = 100
-"""How many apps may be around one another before it is taken for a circle."""
+_Middlewares: TypeAlias = tuple[RouteMiddleware, ...]
+
+MAX_DEPTH = 100
+"""How many apps may be around one another before it is taken for a cycle."""
 
 
-def walk(app: Any, base: str = "", layers: _Layers = (), *, builds: bool = False) -> Iterator[Found]:
+def walk(app: Any, base: str = "", middlewares: _Middlewares = (), *, builds: bool = False) -> Iterator[AppRoute]:
     """All routes of an app, in the order in which they are tried.
 
-    An app of Starlette's that has not been called yet has no middleware: with ``builds`` it is made for this purpose.
+    A Starlette app that has not been called yet has no middleware: with ``builds`` it is built for this purpose.
     """
-    layers, core = _unwrapped(app, base, base, layers, builds)
+    middlewares, core = _unwrapped(app, base, base, middlewares, builds)
     if isinstance(core, Router):
         for route in core.routes:
-            yield from _routes(route, base, layers, builds)
+            yield from _routes(route, base, middlewares, builds)
     else:
-        yield Found(base + _REST, None, False, layers, endpoint=core)
+        yield AppRoute(base + _REST, None, False, middlewares, endpoint=core)
 
 
 def place_of(middleware: Any, router: Any) -> str | None:
-    """Where a middleware stands behind a router; ``None`` where it is not found."""
-    layers = (layer for found in walk(router) for layer in found.layers)
-    return next((layer.place for layer in layers if layer.app is middleware), None)
+    """The place of a middleware behind a router; ``None`` if it is not behind it."""
+    middlewares = (each for route in walk(router) for each in route.middlewares)
+    return next((each.place for each in middlewares if each.app is middleware), None)
 
 
-def _unwrapped(app: Any, place: str, base: str, layers: _Layers, builds: bool) -> tuple[_Layers, Any]:
-    """The middlewares around an app, outermost first, and what is inside of them all."""
-    for _ in range(DEEPEST):
+def place_text(path: str, methods: Iterable[str] | None) -> str:
+    """The methods and path of a route as one text."""
+    return " ".join([*sorted({*(methods or ())} - {"HEAD"}), path])
+
+
+def _unwrapped(app: Any, place: str, base: str, middlewares: _Middlewares, builds: bool) -> tuple[_Middlewares, Any]:
+    """The middlewares around an app, outermost first, and what is inside them all."""
+    for _ in range(MAX_DEPTH):
         if isinstance(app, Starlette):
             app = app.middleware_stack or (app.build_middleware_stack() if builds else app.router)
         elif isinstance(app, Router) or getattr(app, "app", None) is None:
             break
         else:
-            layers, app = (*layers, Layer(place, base, app)), app.app
-    return layers, app
+            middlewares, app = (*middlewares, RouteMiddleware(place, base, app)), app.app
+    return middlewares, app
 
 
-def _routes(route: Any, base: str, layers: _Layers, builds: bool) -> Iterator[Found]:
-    if hasattr(route, "effective_route_contexts"):  # a router that FastAPI includes, as it stands there
+def _routes(route: Any, base: str, middlewares: _Middlewares, builds: bool) -> Iterator[AppRoute]:
+    if hasattr(route, "effective_route_contexts"):  # a router that FastAPI includes
         for context in route.effective_route_contexts():
-            yield from _routes(context.starlette_route or context, base, layers, builds)
+            yield from _routes(context.starlette_route or context, base, middlewares, builds)
     elif isinstance(route, Mount):
-        yield from walk(route.app, base + route.path, layers, builds=builds)
+        yield from walk(route.app, base + route.path, middlewares, builds=builds)
     elif isinstance(route, Host):
-        yield from walk(route.app, base, layers, builds=builds)
+        yield from walk(route.app, base, middlewares, builds=builds)
     elif hasattr(route, "path"):
-        yield _found(route, base, layers, builds)
+        yield _app_route(route, base, middlewares, builds)
 
 
-def _found(route: Any, base: str, layers: _Layers, builds: bool) -> Found:
+def _app_route(route: Any, base: str, middlewares: _Middlewares, builds: bool) -> AppRoute:
     path = base + route.path
     methods = frozenset(route.methods) if getattr(route, "methods", None) else None
-    place = " ".join([*sorted((methods or frozenset()) - {"HEAD"}), path])
-    layers, _ = _unwrapped(getattr(route, "app", None), place, base, layers, builds)
-    calls = tuple(_calls(getattr(route, "dependant", None)))
-    return Found(path, methods, isinstance(route, WebSocketRoute), layers, calls, route.endpoint)
+    middlewares, _ = _unwrapped(getattr(route, "app", None), place_text(path, methods), base, middlewares, builds)
+    dependencies = tuple(_dependencies(getattr(route, "dependant", None)))
+    return AppRoute(path, methods, isinstance(route, WebSocketRoute), middlewares, dependencies, route.endpoint)
 
 
-def _calls(dependant: Any) -> Iterable[Callable[..., Any]]:
+def _dependencies(dependant: Any) -> Iterable[Callable[..., Any]]:
     """What FastAPI calls before the endpoint, at any depth."""
     for each in getattr(dependant, "dependencies", ()):
         yield each.call
-        yield from _calls(each)
+        yield from _dependencies(each)
 
 
 _EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(int=2**127)}
 
 
 @lru_cache(maxsize=1024)
-def example(path: str) -> str | None:
-    """A path that a template stands for, and hardly any other one; ``None`` where a parameter is of an unknown kind."""
-    _, form, convertors = compile_path(path)
-    made = {}
+def example_path(path: str) -> str | None:
+    """A path that a template matches, and hardly any other does; ``None`` where a parameter is of an unknown kind."""
+    _, template, convertors = compile_path(path)
+    values = {}
     for name, convertor in convertors.items():
-        kind = next((kind for kind, known in CONVERTOR_TYPES.items() if known is convertor), None)
+        kind = next((kind for kind, other in CONVERTOR_TYPES.items() if other is convertor), None)
         if kind not in ("str", "path", *_EXAMPLES):
             return None
-        made[name] = convertor.to_string(_EXAMPLES.get(kind, f"any.{name}"))
-    return form.format(**made)
+        values[name] = convertor.to_string(_EXAMPLES.get(kind, f"any.{name}"))
+    return template.format(**values)

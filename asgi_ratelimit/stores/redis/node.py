@@ -1,4 +1,4 @@
-"""A lane: the way to one Redis from one event loop, on which the takes of all callers travel in batches."""
+"""One Redis, for one event loop: the takes of all callers go to it in batches, over one connection."""
 
 from __future__ import annotations
 
@@ -10,225 +10,223 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
-from redis.exceptions import ResponseError
 
+from ...algorithms import Grant
 from ...clock import Clock, monotonic_us
-from ...decision import Bucket, Charge, Decision, Take
+from ...decision import Charge, Decision, Take
 from ...errors import StoreError, StoreUnavailable
-from . import script as _wire
-from .batching import GroupCommit, Tell
-from .connection.script_calls import Call, Link, NotWritable, as_ours
+from . import script
+from .batching import Finish, GroupCommit
+from .connection.script_calls import ScriptCall, ScriptCaller
+from .connection.store_errors import NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
-from .outage.local_decisions import Failover
+from .outage.local_decisions import MAX_STATES, LocalDecisions
 
-Answer: TypeAlias = list[Decision] | Decision | StoreError | None
-"""What comes of a take (a list of one), of a look, of one that failed alone, and of a settlement or a reset."""
+Answer: TypeAlias = Grant | Decision | StoreError | None
+"""The decision of a take or a peek, ``None`` for a settlement or a reset, or the error of this one action."""
 
-Answers: TypeAlias = "Sequence[Answer] | Exception"
-"""The answer to each action of a batch, or why there are none."""
+REPAID_TOGETHER = 64
+"""How many entries of the outage ledger are sent to Redis at a time."""
 
-_AT_ONCE = 64
-"""How many buckets are charged at once with what was taken while the store was out."""
-
-_STEPPED_TTL_MS = 3_600_000
-"""The least time to live of a key where the clock is not the server's."""
+_OWN_CLOCK_TTL_MS = 3_600_000
+"""The least time to live of a key when the clock is not the server's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """What all lanes of one store have in common. ``timeout`` is in seconds."""
+class NodeContext:
+    """What all nodes of one store share. ``timeout`` is in seconds."""
 
     prefix: bytes
     timeout: float
     clock: Clock | None
     denials: Denials
-    failover: Failover
+    local: LocalDecisions
 
-    def call(self, actions: Sequence[_wire.Action]) -> Call:
-        """What the script is called with to carry out these actions."""
-        keys, quotas, todo = _wire.encode(self.prefix, actions)
-        now, least_ttl_ms = (b"%d" % self.clock.now_us(), _STEPPED_TTL_MS) if self.clock else (b"", 1)
-        return (len(keys), *keys, quotas, todo, now, least_ttl_ms)
+    def script_call(self, actions: Sequence[script.Action]) -> ScriptCall:
+        """The call of the script that carries out these actions."""
+        keys, quotas, packed = script.encode(self.prefix, actions)
+        now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
+        return (len(keys), *keys, quotas, packed, now, least_ttl_ms)
 
-    def answers(self, actions: Sequence[_wire.Action], reply: _wire.Reply, asked_us: float) -> list[Answer]:
-        """The answers in the script's reply to actions, from which the denial cache and the failover learn.
+    def answers(self, actions: Sequence[script.Action], reply: script.Reply, sent_us: float) -> Sequence[Answer]:
+        """The answers to actions in the script's reply; the denial cache and the local decisions learn from them.
 
-        ``asked_us`` is when it was called, by the clock of the denial cache. Raises ``StoreError`` for nonsense.
+        ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
+        the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        decisions, known = _wire.decode(actions, reply)
-        self.failover.follow(known)
-        denied = bool(self.denials)
-        if not denied and _are_grants(actions, reply):
-            return [[decision] for decision in decisions if decision is not None]
-        answers: list[Answer] = []
-        for action, decision in zip(actions, decisions):
-            if decision is None:  # again: a refusal may have been under way when it was submitted
-                self.denials.forget(action.charges)
-                answers.append(None)
-            elif type(action) is not Take:
-                answers.append(decision)
-            else:
-                if not decision.allowed:
-                    self.denials.note(decision, asked_us)
-                    denied = True
-                elif denied:
-                    self.denials.forget(action.charges)
-                answers.append([decision])
+        answers, states = script.decode(actions, reply)
+        self.local.latest_states.update(states)
+        if len(self.local.latest_states) > MAX_STATES:
+            self.local.forget_oldest_states()
+        denials = self.denials
+        for action, answer in zip(actions, answers):
+            if type(answer) is tuple:
+                if denials.by_bucket:
+                    denials.forget(script.charges_of(action))
+            elif not isinstance(answer, Decision):  # a refusal may have come back after the action was submitted
+                denials.forget(script.charges_of(action))
+            elif type(action) is script.Peek:
+                continue
+            elif not answer.allowed:
+                denials.note(answer, sent_us)
+            elif denials.by_bucket:
+                denials.forget(script.charges_of(action))
         return answers
 
 
-def _are_grants(actions: Sequence[_wire.Action], reply: _wire.Reply) -> bool:
-    """Whether all actions are takes, and the script has let all of them pass, as is mostly so."""
-    verdicts = reply[1]
-    return verdicts is not None and verdicts.count(b"1") == len(actions) and set(map(type, actions)) == {Take}
-
-
-def _every(charge: Charge) -> bool:
+def _any_charge(charge: Charge) -> bool:
     return True
 
 
-class Lane:
-    """The way to one Redis, ``where``, for one event loop. A batch that fails opens the breaker.
+class RedisNode:
+    """One Redis, called ``name`` in the log, for one event loop. A batch that fails opens the breaker.
 
-    ``owns`` says whether the bucket of a charge is there.
+    ``is_here`` says whether the bucket of a charge is on this node.
     """
 
-    carries_parts = False
-    """Whether a take may be a part of one, so that somebody else decides what becomes of it without the store."""
+    decides_in_outage = True
+    """Whether a take that gets no answer is decided by this process; parts of a take are not."""
 
     def __init__(
-        self, shared: Shared, pool: ConnectionPool, where: str = "", owns: Callable[[Charge], bool] = _every
+        self,
+        context: NodeContext,
+        pool: ConnectionPool,
+        name: str = "",
+        is_here: Callable[[Charge], bool] = _any_charge,
     ) -> None:
-        self.breaker = Breaker(monotonic_us, shared.timeout * 1e6)
-        self._shared = shared
-        self.where = where
-        self._owns = owns
+        self.breaker = Breaker(monotonic_us, context.timeout * 1e6)
+        self.name = name
+        self._context = context
+        self._is_here = is_here
         self._failure: StoreError | None = None
-        self._link = Link(pool, shared.timeout)
-        self._repaying: asyncio.Task[None] | None = None
-        self._group: GroupCommit[_wire.Action, Answer] = GroupCommit(
-            self._commit, self._without, self._denied, self._close, hurries=not self.carries_parts
+        self._caller = ScriptCaller(pool, context.timeout)
+        self._repayment: asyncio.Task[None] | None = None
+        self._group: GroupCommit[script.Action, Answer] = GroupCommit(
+            self._send_batch, self._decide_without, self._refuse_early, eager=self.decides_in_outage
         )
         self.send = self._group.submit
-        """``submit`` for a caller who has asked the breaker already."""
+        """``submit`` for a caller that the breaker has allowed."""
 
-    def take(self, take: Take) -> list[Decision] | Awaitable[list[Decision]]:
-        """The decision of one take, whatever happens to the store: now, or what to await for it."""
-        if self.breaker.is_open and not self.breaker.lets_through():
-            return [self._shared.failover.decide(take)]
-        return self.send(take)  # type: ignore[return-value]  # a list is what a take is answered with
+    def take(self, take: Take) -> Decision | Awaitable[Decision]:
+        """The decision of one take, whatever happens to Redis."""
+        if self.breaker.is_open and not self.breaker.allows_call():
+            return self._context.local.decide(take)
+        return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
 
-    def take_all(self, takes: Sequence[Take]) -> list[list[Decision] | Awaitable[list[Decision]]]:
-        """``take`` for several that come together, and travel together."""
+    def charge(self, charge: Charge) -> Grant | Decision | Awaitable[Grant | Decision]:
+        """The outcome of a take of one charge without a wait, whatever happens to Redis."""
+        if self.breaker.is_open and not self.breaker.allows_call():
+            return self._context.local.decide(Take((charge,)))
+        return self.send(charge)  # type: ignore[return-value]  # a charge is answered with one of these
+
+    def take_all(self, takes: Sequence[Take]) -> list[Decision | Awaitable[Decision]]:
+        """``take`` for several, in one batch."""
         if len(takes) > 1:
-            self._group.expect_more()
+            self._group.hold()
         return list(map(self.take, takes))
 
-    def submit(self, action: _wire.Action) -> Awaitable[Answer]:
-        """What comes of ``action``. Raises ``StoreError``, and at once while the breaker is open."""
-        if self.breaker.lets_through():
+    def submit(self, action: script.Action) -> Awaitable[Answer]:
+        """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
+        if self.breaker.allows_call():
             return self.send(action)
-        raise StoreUnavailable(f"tried a moment ago: {self._failure}")
+        raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     def repay(self) -> None:
-        """Charge Redis with what was taken here while it was out: bit by bit, so that no take waits for all of it."""
-        if self._shared.failover.debts and (self._repaying is None or self._repaying.done()):
-            self._repaying = asyncio.get_running_loop().create_task(self._repay())
+        """Charge Redis with the entries of the outage ledger, in small batches between those of takes."""
+        if self._context.local.ledger and (self._repayment is None or self._repayment.done()):
+            self._repayment = asyncio.get_running_loop().create_task(self._repay())
 
     async def aclose(self) -> None:
         """Fail what waits, and close the connection."""
-        if self._repaying is not None:
-            self._repaying.cancel()
-            await asyncio.wait([self._repaying])
+        if self._repayment is not None:
+            self._repayment.cancel()
+            await asyncio.wait([self._repayment])
         await self._group.aclose(StoreUnavailable("the store was closed"))
+        await self._caller.aclose()
 
-    def _commit(self, actions: list[_wire.Action], submitted: float, tell: Tell[Answer]) -> None:
-        """Carry out a batch, the first of which was submitted at that time of the event loop."""
-        self._carry_out(actions, submitted, partial(self._told, tell))
+    def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+        sent_us = self._context.denials.now_us()
+        done = partial(self._answered, actions, sent_us, finish)
+        self._caller.call(self._context.script_call(actions), submitted, done)
 
-    def _without(self, action: _wire.Action, error: Exception) -> Answer:
-        """The decision of a take to which no answer came. Raises ``error`` for all else."""
-        if type(action) is Take and isinstance(error, StoreError) and not self.carries_parts:
-            return [self._shared.failover.decide(action)]
-        raise error
+    def _answered(self, actions: Sequence[script.Action], sent_us: float, finish: Finish[Answer], reply: Any) -> None:
+        """Finish a batch with the answers in ``reply``."""
+        answers: Sequence[Answer] | Exception
+        try:
+            if isinstance(reply, Exception):
+                raise store_error_of(reply, self._context.timeout) from reply
+            answers = self._context.answers(actions, reply, sent_us)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
+            answers = error
+        if self.breaker.is_open or isinstance(answers, Exception):
+            self._finish(actions, answers, finish)
+        else:
+            finish(answers)
 
-    def _denied(self, actions: Sequence[_wire.Action]) -> Sequence[Answer] | None:
-        """The refusals that are certain by now, of takes that have waited while others were refused.
-
-        Nothing is certain of a bucket that somebody further ahead goes to.
-        """
-        denials = self._shared.denials
-        if not denials or self.carries_parts:
-            return None
-        answers: list[Answer] = []
-        ahead: set[Bucket] = set()
-        for action in actions:
-            buckets = [charge.bucket for charge in action.charges]
-            denied = denials.find(action) if type(action) is Take and ahead.isdisjoint(buckets) else None
-            if denied is None:
-                ahead.update(buckets)
-            answers.append(None if denied is None else [denied])
-        return answers
-
-    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
-        """Tell ``done`` the answer to each action, or why there are none."""
-        asked_us = self._shared.denials.now_us()
-
-        def read(reply: Any) -> None:
-            try:
-                answers: Answers = self._read(actions, reply, asked_us)
-            except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
-                answers = error
-            done(answers)
-
-        self._link.call(self._shared.call(actions), submitted, read)
-
-    def _read(self, actions: Sequence[_wire.Action], reply: Any, asked_us: float) -> Sequence[Answer]:
-        """The answers in what came of a call. Raises ``StoreError``."""
-        if isinstance(reply, ResponseError):
-            raise as_ours(reply, self._shared.timeout) from reply
-        if isinstance(reply, StoreError):
-            raise reply
-        return self._shared.answers(actions, reply, asked_us)
-
-    def _told(self, tell: Tell[Answer], answers: Answers) -> None:
-        """Tell the answers to those who wait, once it is known whether the store is in or out."""
+    def _finish(
+        self, actions: Sequence[script.Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]
+    ) -> None:
+        """Open or close the breaker by what came of a batch, then finish the batch."""
         try:
             if isinstance(answers, StoreError):
-                self._failed(answers)
+                self._record_failure(answers)
             elif self.breaker.is_open and not isinstance(answers, Exception):
-                self._try_succeeded(answers)
-        except Exception as error:  # noqa: BLE001  # as above
-            answers = error
-        tell(answers)
+                self._record_success(actions, answers)
+        finally:
+            finish(answers)
 
-    def _failed(self, failure: StoreError) -> None:
-        self.breaker.failed()
+    def _record_failure(self, failure: StoreError) -> None:
+        self.breaker.record_failure()
         self._failure = failure
-        self._shared.failover.out(failure, self.where)
-        self._link.drop()
+        self._context.local.store_is_out(failure, self.name)
+        self._caller.drop()
 
-    def _try_succeeded(self, answers: Sequence[Answer]) -> None:
-        """The store is back, unless it could not write before and has only refused now."""
-        if isinstance(self._failure, NotWritable) and not any(map(_has_written, answers)):
-            self.breaker.failed()
+    def _record_success(self, actions: Sequence[script.Action], answers: Sequence[Answer]) -> None:
+        """Close the breaker, unless Redis could not write before and this batch wrote nothing."""
+        if isinstance(self._failure, NotWritable) and not any(map(_has_written, actions, answers)):
+            self.breaker.record_failure()
             return
-        self.breaker.succeeded()
-        self._shared.failover.back(self.where)
+        self.breaker.record_success()
+        self._context.local.store_is_back(self.name)
         self.repay()
 
+    def _decide_without(self, action: script.Action, error: Exception) -> Answer:
+        """The local decision of a take that got no answer. Raises ``error`` for any other action."""
+        take = Take((action,)) if isinstance(action, Charge) else action
+        if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
+            return self._context.local.decide(take)
+        raise error
+
+    def _refuse_early(self, actions: Sequence[script.Action]) -> Sequence[Answer] | None:
+        """The refusals that have become certain while the takes waited.
+
+        A take of a bucket that an action ahead of it may change is not refused early.
+        """
+        denials = self._context.denials
+        if not denials or not self.decides_in_outage:
+            return None
+        answers: list[Answer] = []
+        ahead: set[str] = set()
+        for action in actions:
+            take = Take((action,)) if isinstance(action, Charge) else action
+            buckets = [charge.bucket for charge in take.charges]
+            denied = denials.find(take) if isinstance(take, Take) and ahead.isdisjoint(buckets) else None
+            if denied is None:
+                ahead.update(buckets)
+            answers.append(denied)
+        return answers
+
     async def _repay(self) -> None:
-        due = self._shared.failover.debts.due(self._owns)
-        while some := list(islice(due, _AT_ONCE)):
+        settlements = self._context.local.ledger.collect(self._is_here)
+        while some := list(islice(settlements, REPAID_TOGETHER)):
             answers = await asyncio.gather(*self._group.submit_all(some), return_exceptions=True)
             if any(isinstance(answer, BaseException) for answer in answers):
-                return  # the rest stays due, but not these: they may have been charged
-
-    async def _close(self) -> None:
-        await self._link.aclose()
+                return  # the rest stays in the ledger, but not these: they may have been charged
 
 
-def _has_written(answer: Answer) -> bool:
-    """Whether an action has booked something, settled or reset: a refusal and a look have not."""
-    return answer is None or (isinstance(answer, list) and answer[0].allowed)
+def _has_written(action: script.Action, answer: Answer) -> bool:
+    """Whether an action has changed a state: a refused take and a peek have not."""
+    if isinstance(answer, Decision):
+        return answer.allowed and not isinstance(action, script.Peek)
+    return not isinstance(answer, StoreError)

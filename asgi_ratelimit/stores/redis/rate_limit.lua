@@ -6,40 +6,40 @@
 --
 -- KEYS     one string key for each charge, in the order of the takes; all in one slot on a cluster
 -- ARGV[1]  the distinct quotas, packed: for each  B kind, f period_us, d period_us, d limit, d most, and then
---          for a token bucket (1)    d slow, d cap, d line
+--          for a token bucket (1)    d slow_rate, d burst_level, d burst_floor
 --          for a fixed window (2)    d 0, d 0, d 0
 --          for a rolling window (3)  d buckets, d part_us, d 0
--- ARGV[2]  what to do, packed: for each
+-- ARGV[2]  the actions, packed: for each
 --          equal takes    B 1, or B 2 for a best effort, H how many of them, on keys that follow one another,
---                         d max_wait_us (-1: look, but take nothing), H charges,
---                         or B 5, to wait as long as it takes, with d soonest_us, the least wait, in that place,
+--                         d max_wait_us (-1: evaluate, but write nothing), H charges,
 --                         and for each charge  H number of the quota, from 1, d cost
 --          a settlement   B 3, H 1, d id, H charges, and for each charge
---                         H number of the quota, d charged, d actual, d since_us, d era, d place,
+--                         H number of the quota, d cost, d actual, d since_us, d generation, d place,
 --                         H length and the value before it was booked, H length and the value after, both without
---                         ids, or 0 and 0: if nothing has changed since, all is put back as it was before
+--                         ids, or 0 and 0: if nothing has changed since, the value before is restored
 --          a reset        B 4, H 1, d 0, H charges, and for each charge  H number of the quota, d 0
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
 -- ARGV[5]  a mark of this call, to tell its reply from others
 --
--- A value is packed: B format, f period_us, d last, H era, and then
---          of a token bucket (format 1)    d level
---          of a fixed window (format 2)    d window, d count
---          of a rolling window (format 3)  H buckets, H parts, and for each  d part, d count
--- and, where there are any, B holes, B ids, for each hole d, d, and for each id d. What has another format, or was
--- written under another period, counts as never used.
+-- Values are packed as algorithms/packed.py describes.
 --
--- Reply    { the mark, the time, one character for each take or settlement ('1' allowed or done, '0' not),
+-- Reply    { the mark, the time, the steps, one character for each take or settlement ('1' allowed or done, '0' not),
 --            then for each charge the value of its key before, false where there was none }
 --
--- Packed numbers are little-endian; d is a double and keeps every whole microsecond, which tostring would not.
+-- A call does MAX_STEPS steps, and what the take or settlement that reaches them still needs. The actions that are
+-- left over have no character in the reply, and the caller sends them again.
 --
--- Redis runs this whole file at each call, so what is not needed in most calls is defined when it is first needed.
+-- Packed numbers are little-endian; d is a double and holds every whole microsecond, which tostring would not.
+-- Redis runs this whole file at each call, so what most calls do not need is defined when it is first needed.
 
 local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps that becomes a text
+local NEVER_US = 2 ^ 52
+local MAX_STEPS = 5000 -- a step takes about a microsecond
+local PLAIN_STEPS = 4 -- for a charge to a token bucket without gaps and ids
+local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, ids and parts
 
-local ceil = math.ceil
+local ceil, max, min, huge = math.ceil, math.max, math.min, math.huge
 
 local now = tonumber(ARGV[3])
 if not now then
@@ -47,235 +47,212 @@ if not now then
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
-local todo, least_ttl = ARGV[2], tonumber(ARGV[4])
-local reply = { ARGV[5], string.format('%.0f', now), '' }
+local actions, least_ttl = ARGV[2], tonumber(ARGV[4])
+local reply = { ARGV[5], string.format('%.0f', now), '', '' }
 local verdicts = {}
-local charges_done = 0
-local held, found -- the key that was read last, and its value: no key is read twice in a row
+local charges_done, steps = 0, 0
+local last_key, last_value -- the key that was read or written last, and its value: no key is read twice in a row
 
 -- kind, stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
   return struct.unpack('<Bfdddddd', ARGV[1], quota * 53 - 52)
 end
 
--- The time to live as SET wants it: over a number Redis would take longer than over a text.
+-- The time to live as SET wants it: a text, because Redis takes longer over a number.
 local function ttl_text(ttl)
-  return math.min(math.max(ttl, least_ttl), LONGEST_TTL) .. ''
+  return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
 end
 
--- Rate limiting by token buckets that drain at one rate, one charge a take: what nearly all takes are. There is no
--- table for each, and the text of the TTL is made anew only where that changes. It ends in front of a take whose state
--- has more to it, and answers how many are left.
-local function quick_takes(number, count, cost)
-  local kind, stamp, period_us, limit, most, slow, cap = numbers_of(number)
-  if kind ~= 1 or slow ~= limit or cost > most then return count end
-  local keys, call, try, pack, unpack = KEYS, redis.call, redis.pcall, struct.pack, struct.unpack
-  local scaled, ttl, text = cost * period_us, nil, nil
-  local target = cap - scaled
-  for left = count, 1, -1 do
-    local key = keys[charges_done + 1]
-    if key ~= held then held, found = key, try('GET', key) end
-    local value = found
-    local format, mark, last, era, level = 1, stamp, now, now % 65536, 0
-    if value then
-      if #value ~= 23 then return left end
-      format, mark, last, era, level = unpack('<BfdHd', value)
-      if format ~= 1 or mark ~= stamp or last > now then return left end
+-- token_bucket: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
+
+local drained, drain_time, drain_wait
+
+local function define_draining()
+  drained = function(quota, level, elapsed)
+    if elapsed <= 0 then return level end
+    if level <= quota.burst_floor or quota.slow_rate == quota.limit then
+      return max(level - elapsed * quota.slow_rate, 0)
     end
-    local verdict = '0'
-    level = level - (now - last) * limit
-    if level < 0 then level = 0 end
-    if level <= target then
-      verdict, level = '1', level + scaled
-      local meaning_ms = ceil(ceil(level / limit) / 1000)
-      if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
-      found = pack('<BfdHd', 1, period_us, now, era, level)
-      call('SET', key, found, 'PX', text)
-    end
-    charges_done = charges_done + 1
-    reply[charges_done + 3] = value
-    verdicts[#verdicts + 1] = verdict
+    local above = (level - quota.burst_floor) / quota.limit
+    if elapsed <= above then return max(level - elapsed * quota.limit, quota.burst_floor) end
+    return max(quota.burst_floor - (elapsed - above) * quota.slow_rate, 0)
   end
-  return 0
+
+  drain_time = function(quota, level, target)
+    if level <= target then return 0 end
+    local is_fast = target >= quota.burst_floor or quota.slow_rate == quota.limit
+    if is_fast then return ceil((level - target) / quota.limit) end
+    local fast = max(level - quota.burst_floor, 0) / quota.limit
+    return ceil(fast + (min(level, quota.burst_floor) - target) / quota.slow_rate)
+  end
+
+  drain_wait = function(quota, level, elapsed, target)
+    local wait_us = drain_time(quota, level, target) - elapsed
+    if wait_us >= NEVER_US then return huge end
+    while drained(quota, level, elapsed + wait_us) > target do wait_us = wait_us + 1 end
+    while wait_us > 0 and drained(quota, level, elapsed + (wait_us - 1)) <= target do wait_us = wait_us - 1 end
+    return wait_us
+  end
 end
 
--- what pacing needs, and everything else as well, defined when it is first needed -------------------------------------
+-- The fast way: equal takes of token buckets without gaps and ids, of the charges that are packed from `at` on. It
+-- ends before a take that needs the general way, or at MAX_STEPS, and returns how many takes are left. What a take
+-- finds in a bucket is in local variables, and is put into the charge's table only where there are several charges.
+local function take_plain(count, max_wait_us, charges, at)
+  local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
+  local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
+  for i = 1, charges do
+    local number, cost, kind, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
+    number, cost, at = unpack('<Hd', actions, at)
+    kind, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
+    if kind ~= 1 then return count end
+    local scaled = cost * period_us
+    all[i] = { -- the quota, the cost, and what a take finds
+      stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
+      scaled = scaled, target = max(burst_level - scaled, 0), level = 0, left = 0, last = 0, generation = 0,
+    }
+    is_simple = is_simple and slow_rate == limit
+    is_never = is_never or (cost > most and max_wait_us <= 0)
+  end
+  local charge = all[1]
+  local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
+  local target, scaled = charge.target, charge.scaled
+  local level, left, last, generation, ttl, text
+  if not is_simple and not drained then define_draining() end
+  while count > 0 and steps < MAX_STEPS do
+    local wait_us = is_never and huge or 0
+    for i = 1, charges do
+      local number = charges_done + i
+      local key = keys[number]
+      if is_several then
+        charge = all[i]
+        stamp, period_us, limit, target = charge.stamp, charge.period_us, charge.limit, charge.target
+      end
+      if key ~= last_key then last_key, last_value = key, try('GET', key) end
+      local value = last_value
+      reply[number + 4] = value
+      level, left, last = 0, 0, now
+      if value then
+        if #value ~= 23 then return count end -- an error is a table without a length
+        local format, found
+        format, found, last, generation, level = unpack('<BfdHd', value)
+        if format ~= 1 or found ~= stamp or now < last - period_us then return count end
+        if is_simple and now >= last then
+          left = level - (now - last) * limit
+          if left < 0 then left = 0 end
+        else
+          if not drained then define_draining() end
+          left = drained(charge, level, now - last)
+        end
+        if left > target then
+          wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, now - last, target)) or huge
+        end
+      else
+        generation = now % 65536
+      end
+      if is_several then charge.level, charge.left, charge.last, charge.generation = level, left, last, generation end
+    end
+    local allowed = wait_us <= max_wait_us and wait_us < huge
+    for i = 1, allowed and charges or 0 do
+      if is_several then
+        charge = all[i]
+        period_us, limit, scaled = charge.period_us, charge.limit, charge.scaled
+        level, left, last, generation = charge.level, charge.left, charge.last, charge.generation
+      end
+      local since = now > last and now or last
+      if wait_us > 0 then left = drained(charge, level, now - last + wait_us) end
+      left = left + scaled
+      if now + wait_us > since then left = left + (now + wait_us - since) * limit end
+      local meaning_us = is_simple and ceil(left / limit) or drain_time(charge, left, 0)
+      local meaning_ms = ceil((since - now + meaning_us) / 1000)
+      if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
+      last_key, last_value = keys[charges_done + i], pack('<BfdHd', 1, period_us, since, generation, left)
+      call('SET', last_key, last_value, 'PX', text)
+    end
+    verdicts[#verdicts + 1] = allowed and '1' or '0'
+    charges_done, steps, count = charges_done + charges, steps + PLAIN_STEPS * charges, count - 1
+  end
+  return count
+end
 
-local function pacing()
-  local NEVER_US = 2 ^ 52
-  local max, min, huge = math.max, math.min, math.huge
+-- the general way, defined when it is first needed --------------------------------------------------------------------
+-- A state has the fields last, generation, gaps { start, size, start, size, ... } and ids, and those of its kind.
+
+local function general_way()
+  local MAX_GAPS = 64
+  local MAX_IDS = 8
+  local MAX_ROUNDS = 4
+
+  local floor = math.floor
   local quotas = {}
+  if not drained then define_draining() end
 
   local function quota_of(number)
-    if not quotas[number] then
+    local quota = quotas[number]
+    if not quota then
       local kind, stamp, period_us, limit, most, a, b, c = numbers_of(number)
-      quotas[number] = {
+      quota = {
         kind = kind, stamp = stamp, period_us = period_us, limit = limit, most = most,
-        slow = a, cap = b, line = c, buckets = a, part_us = b,
+        slow_rate = a, burst_level = b, burst_floor = c, buckets = a, part_us = b,
       }
+      quotas[number] = quota
     end
-    return quotas[number]
-  end
-
-  local function era_of(now)
-    return now % 65536
+    return quota
   end
 
   local function read(key)
-    if key ~= held then held, found = key, redis.pcall('GET', key) end
-    if type(found) == 'table' then -- an error: a key of a foreign type counts as unused, all else must not
-      if not string.find(found.err, 'WRONGTYPE', 1, true) then error(found.err) end
-      found = false
+    if key ~= last_key then last_key, last_value = key, redis.pcall('GET', key) end
+    if type(last_value) == 'table' then -- an error: a key of a foreign type counts as unused, all other errors do not
+      if not string.find(last_value.err, 'WRONGTYPE', 1, true) then error(last_value.err) end
+      last_value = false
     end
-    return found
+    return last_value
   end
 
   local function write(key, value, meaning_us)
     redis.call('SET', key, value, 'PX', ttl_text(ceil(meaning_us / 1000)))
-    held, found = key, value
+    last_key, last_value = key, value
   end
 
-  local function drained(quota, level, elapsed)
-    if elapsed <= 0 then return level end
-    if level <= quota.line or quota.slow == quota.limit then return max(level - elapsed * quota.slow, 0) end
-    local above = (level - quota.line) / quota.limit
-    if elapsed <= above then return max(level - elapsed * quota.limit, quota.line) end
-    return max(quota.line - (elapsed - above) * quota.slow, 0)
+  local function generation_of(now)
+    return now % 65536
   end
 
-  local function drain_time(quota, level, target)
-    if level <= target then return 0 end
-    if target >= quota.line or quota.slow == quota.limit then return ceil((level - target) / quota.limit) end
-    local fast = max(level - quota.line, 0) / quota.limit
-    return ceil(fast + (min(level, quota.line) - target) / quota.slow)
+  -- The functions below change a state and return it.
+  local function changed(state, changes)
+    for name, value in pairs(changes) do state[name] = value end
+    return state
   end
 
-  local function end_wait(quota, level, elapsed, target, soonest)
-    local found = drain_time(quota, level, target) - elapsed
-    if found >= NEVER_US then return huge end
-    while drained(quota, level, elapsed + found) > target do found = found + 1 end
-    while found > soonest and drained(quota, level, elapsed + (found - 1)) <= target do found = found - 1 end
-    return found
+  -- state -------------------------------------------------------------------------------------------------------------
+
+  local function add_gap(gaps, start, size)
+    if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
   end
 
-  -- A take of one charge from a token bucket without holes: with no table for each, which halves the time of pacing.
-  -- It answers false, and has done nothing, where the quota or its state has more to it.
-  local function plain_take(number, cost, max_wait)
-    local quota, key = quota_of(number), KEYS[charges_done + 1]
-    if quota.kind ~= 1 then return false end
-    local value = read(key)
-    local level, last, era, moved = 0, now, era_of(now), false
-    if value and #value >= 23 then
-      local format, stamp, since, made, left = struct.unpack('<BfdHd', value)
-      if format == 1 and stamp == quota.stamp then
-        if #value > 23 then return false end
-        level, moved = left, now < since - quota.period_us
-        if not moved then last, era = since, made end
-      end
-    end
-    local scaled, since = cost * quota.period_us, now > last and now or last
-    local target, wait = quota.cap - scaled, 0
-    if target < 0 then target = 0 end
-    local left = drained(quota, level, now - last)
-    if cost > quota.most and max_wait <= 0 then
-      wait = huge
-    elseif left > target then
-      wait = end_wait(quota, level, now - last, target, 0)
-      if wait < huge then left = drained(quota, level, now + wait - last) end
-    end
-    local allowed = wait <= max_wait and wait < huge
-    if allowed then
-      level, last = left + scaled, since
-      if now + wait > since then level = level + (now + wait - since) * quota.limit end
-    end
-    if allowed or (moved and max_wait >= 0) then
-      local meaning_us = last - now + drain_time(quota, level, 0) -- last is now, or ahead of it: nothing drains
-      write(key, struct.pack('<BfdHd', 1, quota.period_us, last, era, level), meaning_us)
-    end
-    charges_done = charges_done + 1
-    reply[charges_done + 3] = value
-    verdicts[#verdicts + 1] = allowed and '1' or '0'
-    return true
-  end
-
-  -- The same for several charges, to rate limit, from buckets whose time is not ahead. It answers where the next take
-  -- is, or nil, and has done nothing, where a quota or its state has more to it.
-  local function plain_bill(at, charges)
-    local fits, lines = true, {}
-    for i = 1, charges do
-      local number, cost, after = struct.unpack('<Hd', todo, at)
-      local quota, key = quota_of(number), KEYS[charges_done + i]
-      if quota.kind ~= 1 then return nil end
-      local value, era, level = read(key), era_of(now), 0
-      if value then
-        if #value ~= 23 then return nil end
-        local format, stamp, last
-        format, stamp, last, era, level = struct.unpack('<BfdHd', value)
-        if format ~= 1 or stamp ~= quota.stamp or last > now then return nil end
-        level = drained(quota, level, now - last)
-      end
-      local scaled = cost * quota.period_us
-      if cost > quota.most or level > quota.cap - scaled then fits = false end
-      lines[i] = { quota = quota, key = key, era = era, level = level + scaled }
-      reply[charges_done + i + 3] = value
-      at = after
-    end
-    for _, line in ipairs(fits and lines or {}) do
-      local value = struct.pack('<BfdHd', 1, line.quota.period_us, now, line.era, line.level)
-      write(line.key, value, drain_time(line.quota, line.level, 0))
-    end
-    charges_done = charges_done + charges
-    verdicts[#verdicts + 1] = fits and '1' or '0'
-    return at
-  end
-
-  return {
-    quota_of = quota_of, read = read, write = write, era_of = era_of,
-    drained = drained, drain_time = drain_time, end_wait = end_wait, plain_take = plain_take, plain_bill = plain_bill,
-  }
-end
-
--- everything else, defined when it is first needed --------------------------------------------------------------------
-
-local function everything_else(common)
-  local MAX_HOLES = 64
-  local MAX_IDS = 8
-
-  local floor, max, min, huge = math.floor, math.max, math.min, math.huge
-  local quota_of, read, write, era_of = common.quota_of, common.read, common.write, common.era_of
-  local drained, drain_time, end_wait = common.drained, common.drain_time, common.end_wait
-
-  -- _state ------------------------------------------------------------------------------------------------------------
-
-  local function by_start(a, b)
-    return a[1] < b[1]
-  end
-
-  local function units_in(holes, index)
-    for _, hole in ipairs(holes) do
-      if hole[1] == index then return hole[2] end
+  local function units_in_gap(gaps, index)
+    for i = 1, #gaps, 2 do
+      if gaps[i] == index then return gaps[i + 1] end
     end
     return 0
   end
 
-  local function with_units(holes, index, units, first)
-    local kept, found, left = {}, false, {}
-    for _, hole in ipairs(holes) do
-      if hole[1] >= first then
-        if hole[1] == index then
-          found = true
-          kept[#kept + 1] = { hole[1], hole[2] + units }
-        else
-          kept[#kept + 1] = hole
-        end
+  local function with_gap_units(gaps, index, units, first)
+    local count, found, after = 0, false, {}
+    for i = 1, #gaps, 2 do
+      if gaps[i] >= first then count = count + 1 end
+      if gaps[i] == index then found = gaps[i] >= first end
+    end
+    local adds = not found and count < MAX_GAPS
+    for i = 1, #gaps, 2 do
+      if adds and gaps[i] > index then
+        add_gap(after, index, units)
+        adds = false
       end
+      if gaps[i] >= first then add_gap(after, gaps[i], gaps[i] == index and gaps[i + 1] + units or gaps[i + 1]) end
     end
-    if not found and #kept < MAX_HOLES then kept[#kept + 1] = { index, units } end
-    for _, hole in ipairs(kept) do
-      if hole[2] > 0 then left[#left + 1] = hole end
-    end
-    table.sort(left, by_start)
-    return left
+    if adds then add_gap(after, index, units) end
+    return after
   end
 
   -- token_bucket: state.level -----------------------------------------------------------------------------------------
@@ -283,140 +260,146 @@ local function everything_else(common)
   local function token_bucket()
     local algorithm = {}
 
-    local function run(quota, hole, elapsed)
-      local start = hole[1] - max(elapsed, 0) * quota.limit
-      if start >= 0 then return { start, hole[2] } end
-      return { 0, hole[2] + start }
+    local function gap_at(quota, start, size, elapsed)
+      start = start - max(elapsed, 0) * quota.limit
+      if start >= 0 then return start, size end
+      return 0, size + start
     end
 
-    local function holes_after(quota, holes, elapsed)
-      local left = {}
-      for _, hole in ipairs(holes) do
-        local later = run(quota, hole, elapsed)
-        if later[2] > 0 then left[#left + 1] = later end
-      end
-      return left
+    local function gaps_after(quota, gaps, elapsed)
+      local after = {}
+      for i = 1, #gaps, 2 do add_gap(after, gap_at(quota, gaps[i], gaps[i + 1], elapsed)) end
+      return after
     end
 
-    local function fits(quota, hole, elapsed, cost)
-      local later, scaled = run(quota, hole, elapsed), cost * quota.period_us
-      return elapsed >= 0 and scaled <= later[2] and later[1] + scaled <= quota.cap
+    local function fits(quota, start, size, elapsed, cost)
+      local scaled = cost * quota.period_us
+      start, size = gap_at(quota, start, size, elapsed)
+      return elapsed >= 0 and scaled <= size and start + scaled <= quota.burst_level
     end
 
-    local function hole_wait(quota, hole, elapsed, cost, soonest)
-      local earliest = max(elapsed + soonest, 0)
-      local found = max(earliest, ceil((hole[1] + cost * quota.period_us - quota.cap) / quota.limit))
-      if not fits(quota, hole, found, cost) then
+    local function gap_wait(quota, start, size, earliest, cost)
+      local found = max(earliest, ceil((start + cost * quota.period_us - quota.burst_level) / quota.limit))
+      if not fits(quota, start, size, found, cost) then
         found = found + 1
-        if not fits(quota, hole, found, cost) then return huge end
+        if not fits(quota, start, size, found, cost) then return huge end
       end
-      while found > earliest and fits(quota, hole, found - 1, cost) do found = found - 1 end
-      return found - elapsed
+      while found > earliest and fits(quota, start, size, found - 1, cost) do found = found - 1 end
+      return found
     end
 
-    local function place_in_holes(quota, state, now, cost, wait_us)
-      local slot = now + wait_us
-      for _, hole in ipairs(state.holes) do
-        if fits(quota, hole, slot - state.last, cost) then
-          return run(quota, hole, slot - state.last)[1] + (slot - max(now, state.last)) * quota.limit
+    local function earliest_gap(quota, gaps, elapsed, cost, end_wait_us, min_wait_us)
+      local earliest, scaled = max(elapsed + min_wait_us, 0), cost * quota.period_us
+      for i = 1, #gaps, 2 do
+        if scaled <= gaps[i + 1] then
+          local wait_us = gap_wait(quota, gaps[i], gaps[i + 1], earliest, cost) - elapsed
+          if wait_us < huge then return min(wait_us, end_wait_us) end
+        end
+      end
+      return end_wait_us
+    end
+
+    local function start_in_gap(quota, state, now, cost, wait_us)
+      local slot, gaps = now + wait_us, state.gaps
+      for i = 1, #gaps, 2 do
+        if fits(quota, gaps[i], gaps[i + 1], slot - state.last, cost) then
+          return gap_at(quota, gaps[i], gaps[i + 1], slot - state.last) + (slot - max(now, state.last)) * quota.limit
         end
       end
       return nil
     end
 
-    local function filled(holes, at, scaled)
-      local left, kept = {}, {}
-      for _, hole in ipairs(holes) do
-        local start, size = hole[1], hole[2]
-        if start <= at and at < start + size then
-          local first, second = { start, at - start }, { at + scaled, start + size - (at + scaled) }
-          if first[2] > 0 then left[#left + 1] = first end
-          if second[2] > 0 then left[#left + 1] = second end
+    local function without(gaps, start, scaled)
+      local after = {}
+      for i = 1, #gaps, 2 do
+        local at, size = gaps[i], gaps[i + 1]
+        if at <= start and start < at + size then
+          add_gap(after, at, start - at)
+          add_gap(after, start + scaled, at + size - (start + scaled))
         else
-          left[#left + 1] = hole
+          add_gap(after, at, size)
         end
       end
-      for i = 1, min(#left, MAX_HOLES) do kept[i] = left[i] end
-      return kept
+      for i = #after, 2 * MAX_GAPS + 1, -1 do after[i] = nil end
+      return after
     end
 
-    local function with_hole(holes, start, size)
-      local stop, apart, kept = start + size, {}, {}
-      for _, hole in ipairs(holes) do
-        if hole[1] + hole[2] < start or hole[1] > stop then
-          apart[#apart + 1] = hole
+    local function with_gap(gaps, start, size)
+      local stop, apart, after, adds = start + size, {}, {}, true
+      for i = 1, #gaps, 2 do
+        if gaps[i] + gaps[i + 1] < start or gaps[i] > stop then
+          add_gap(apart, gaps[i], gaps[i + 1])
         else
-          start, size = min(start, hole[1]), size + hole[2]
+          start, size = min(start, gaps[i]), size + gaps[i + 1]
         end
       end
-      apart[#apart + 1] = { start, size }
-      table.sort(apart, by_start)
-      for i = 1, min(#apart, MAX_HOLES) do kept[i] = apart[i] end
-      return kept
+      for i = 1, #apart, 2 do
+        if adds and apart[i] > start then
+          add_gap(after, start, size)
+          adds = false
+        end
+        add_gap(after, apart[i], apart[i + 1])
+      end
+      if adds then add_gap(after, start, size) end
+      for i = #after, 2 * MAX_GAPS + 1, -1 do after[i] = nil end
+      return after
     end
 
     function algorithm.fresh(now)
-      return { level = 0, last = now, era = era_of(now), holes = {}, ids = {} }
+      return { level = 0, last = now, generation = generation_of(now), gaps = {}, ids = {} }
     end
 
-    function algorithm.healed(_, state, now)
-      return { level = state.level, last = now, era = era_of(now), holes = state.holes, ids = state.ids, moved = true }
+    function algorithm.rebased(_, state, now)
+      return changed(state, { last = now, generation = generation_of(now), rebased = true })
     end
 
-    function algorithm.wait(quota, state, now, cost, soonest)
-      local target = max(quota.cap - cost * quota.period_us, 0)
-      local found = soonest
-      if drained(quota, state.level, now + soonest - state.last) > target then
-        found = end_wait(quota, state.level, now - state.last, target, soonest)
+    function algorithm.wait(quota, state, now, cost, min_wait_us)
+      local target, elapsed = max(quota.burst_level - cost * quota.period_us, 0), now - state.last
+      local wait_us = min_wait_us
+      if drained(quota, state.level, elapsed + min_wait_us) > target then
+        wait_us = drain_wait(quota, state.level, elapsed, target)
       end
-      for _, hole in ipairs(state.holes) do
-        found = min(found, hole_wait(quota, hole, now - state.last, cost, soonest))
-      end
-      return found
+      return earliest_gap(quota, state.gaps, elapsed, cost, wait_us, min_wait_us)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
-      local since, slot = max(now, state.last), now + wait_us
-      local scaled = cost * quota.period_us
-      local at = place_in_holes(quota, state, now, cost, wait_us)
-      local booked = { last = since, era = state.era, ids = state.ids }
-      booked.holes = holes_after(quota, state.holes, since - state.last)
-      if at then
-        booked.level = drained(quota, state.level, since - state.last)
-        booked.holes = filled(booked.holes, at, scaled)
-        return booked
+      local since, slot, scaled = max(now, state.last), now + wait_us, cost * quota.period_us
+      local start = start_in_gap(quota, state, now, cost, wait_us)
+      local gaps = gaps_after(quota, state.gaps, since - state.last)
+      if start then
+        local level = drained(quota, state.level, since - state.last)
+        return changed(state, { level = level, last = since, gaps = without(gaps, start, scaled) })
       end
-      booked.level = drained(quota, state.level, slot - state.last) + scaled
-      if slot > since then booked.level = booked.level + (slot - since) * quota.limit end
-      return booked
+      local level = drained(quota, state.level, slot - state.last) + scaled
+      if slot > since then level = level + (slot - since) * quota.limit end
+      return changed(state, { level = level, last = since, gaps = gaps })
     end
 
-    function algorithm.give_back(quota, state, now, line)
+    function algorithm.give_back(quota, state, now, settled)
       local base = max(now, state.last)
       local level = drained(quota, state.level, base - state.last)
-      local holes = holes_after(quota, state.holes, base - state.last)
-      local bottom = line.place + (line.cost - line.units) * quota.period_us
-      local piece = run(quota, { bottom, line.units * quota.period_us }, base - line.since)
-      local start, size = piece[1], piece[2]
+      local gaps = gaps_after(quota, state.gaps, base - state.last)
+      local bottom = settled.place + (settled.cost - settled.units) * quota.period_us
+      local start, size = gap_at(quota, bottom, settled.units * quota.period_us, base - settled.since)
       if size > 0 and start < level then
         if start + size < level then
-          holes = with_hole(holes, start, size)
+          gaps = with_gap(gaps, start, size)
         else
           level = start
-          while #holes > 0 and holes[#holes][1] + holes[#holes][2] >= level do
-            level = min(level, holes[#holes][1])
-            holes[#holes] = nil
+          while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
+            level = min(level, gaps[#gaps - 1])
+            gaps[#gaps] = nil
+            gaps[#gaps] = nil
           end
         end
       end
-      return { level = level, last = base, era = state.era, holes = holes, ids = state.ids }
+      return changed(state, { level = level, last = base, gaps = gaps })
     end
 
-    function algorithm.owe(quota, state, now, units)
+    function algorithm.debit(quota, state, now, units)
       local base = max(now, state.last)
       local level = drained(quota, state.level, base - state.last) + units * quota.period_us
-      local holes = holes_after(quota, state.holes, base - state.last)
-      return { level = level, last = base, era = state.era, holes = holes, ids = state.ids }
+      return changed(state, { level = level, last = base, gaps = gaps_after(quota, state.gaps, base - state.last) })
     end
 
     function algorithm.reset_us(quota, state, now)
@@ -424,16 +407,21 @@ local function everything_else(common)
     end
 
     local function units_at(quota, level)
-      local units = floor((quota.cap - level) / quota.period_us)
-      return max(level <= quota.cap - units * quota.period_us and units or units - 1, 0)
+      local units = floor((quota.burst_level - level) / quota.period_us)
+      if level > quota.burst_level - units * quota.period_us then units = units - 1 end
+      return max(units, 0)
     end
 
-    function algorithm.left(quota, state, now)
-      local units = units_at(quota, drained(quota, state.level, now - state.last))
-      for _, hole in ipairs(holes_after(quota, state.holes, now - state.last)) do
-        units = units + floor(max(min(hole[2], quota.cap - hole[1]), 0) / quota.period_us)
+    function algorithm.most_at_once(quota, state, now)
+      local elapsed, gaps = now - state.last, state.gaps
+      local most = units_at(quota, drained(quota, state.level, elapsed))
+      for i = 1, elapsed >= 0 and #gaps or 0, 2 do
+        local start, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
+        local units = floor(max(min(size, quota.burst_level - start), 0) / quota.period_us)
+        if units > 0 and not fits(quota, gaps[i], gaps[i + 1], elapsed, units) then units = units - 1 end
+        most = max(most, units)
       end
-      return units
+      return most
     end
 
     function algorithm.pack(state)
@@ -453,75 +441,62 @@ local function everything_else(common)
   local function fixed_window()
     local algorithm = {}
 
-    local function window_at(quota, now)
+    local function index(quota, now)
       return floor(now / quota.period_us)
     end
 
     function algorithm.fresh(now)
-      return { window = 0, count = 0, last = now, era = era_of(now), holes = {}, ids = {} }
+      return { window = 0, count = 0, last = now, generation = generation_of(now), gaps = {}, ids = {} }
     end
 
-    function algorithm.healed(quota, state, now)
-      local back = window_at(quota, state.last) - window_at(quota, now)
-      local holes = {}
-      for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
-      return {
-        window = state.window - back, count = state.count,
-        last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true,
-      }
+    function algorithm.rebased(quota, state, now)
+      local back, gaps = index(quota, state.last) - index(quota, now), {}
+      for i = 1, #state.gaps, 2 do add_gap(gaps, state.gaps[i] - back, state.gaps[i + 1]) end
+      local window, generation = state.window - back, generation_of(now)
+      return changed(state, { window = window, last = now, generation = generation, gaps = gaps, rebased = true })
     end
 
-    function algorithm.wait(quota, state, now, cost, soonest)
+    function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local first = window_at(quota, now + soonest)
+      local first, gaps = index(quota, now + min_wait_us), state.gaps
       local found = max(first, state.window)
       if found == state.window and state.count + cost > quota.limit then found = found + 1 end
-      for _, hole in ipairs(state.holes) do
-        if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
+      for i = 1, #gaps, 2 do
+        if first <= gaps[i] and gaps[i] < found and gaps[i + 1] >= cost then found = gaps[i] end
       end
-      return max(soonest, found * quota.period_us - now)
+      return max(min_wait_us, found * quota.period_us - now)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
-      local taken = window_at(quota, now + wait_us)
-      local booked = {
-        window = state.window, count = state.count,
-        last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids,
-      }
+      local taken, since = index(quota, now + wait_us), max(now, state.last)
       if taken < state.window then
-        booked.holes = with_units(state.holes, taken, -cost, window_at(quota, now))
-      else
-        booked.window = taken
-        booked.count = taken == state.window and state.count + cost or cost
+        return changed(state, { last = since, gaps = with_gap_units(state.gaps, taken, -cost, index(quota, now)) })
       end
-      return booked
+      local count = taken == state.window and state.count + cost or cost
+      return changed(state, { last = since, window = taken, count = count })
     end
 
-    function algorithm.give_back(quota, state, now, line)
-      local current = window_at(quota, now)
-      if line.place < current or line.place > state.window then return state end
-      local window, count, holes = state.window, state.count, state.holes
-      if line.place < window then
-        holes = with_units(holes, line.place, line.units, current)
-      else
-        count = max(count - line.units, 0)
-        while count == 0 and window > current do
-          window = window - 1
-          count = quota.limit - units_in(holes, window)
-          local kept = {}
-          for _, hole in ipairs(holes) do
-            if hole[1] < window then kept[#kept + 1] = hole end
-          end
-          holes = kept
-        end
+    function algorithm.give_back(quota, state, now, settled)
+      local current, place = index(quota, now), settled.place
+      local window, count, gaps, base = state.window, state.count, state.gaps, max(now, state.last)
+      if place < current or place > window then return state end
+      if place < window then
+        return changed(state, { last = base, gaps = with_gap_units(gaps, place, settled.units, current) })
       end
-      return {
-        window = window, count = count, last = max(now, state.last), era = state.era, holes = holes, ids = state.ids,
-      }
+      count = max(count - settled.units, 0)
+      while count == 0 and window > current do
+        window = window - 1
+        count = quota.limit - units_in_gap(gaps, window)
+      end
+      local before = {}
+      for i = 1, #gaps, 2 do
+        if window == state.window or gaps[i] < window then add_gap(before, gaps[i], gaps[i + 1]) end
+      end
+      return changed(state, { window = window, count = count, last = base, gaps = before })
     end
 
-    function algorithm.owe(quota, state, now, units)
-      local window, count, current = state.window, state.count, window_at(quota, now)
+    function algorithm.debit(quota, state, now, units)
+      local window, count, current = state.window, state.count, index(quota, now)
       if window < current then window, count = current, 0 end
       local over = units - max(quota.limit - count, 0)
       if over <= 0 then
@@ -530,20 +505,17 @@ local function everything_else(common)
         local more = ceil(over / quota.limit)
         window, count = window + more, over - (more - 1) * quota.limit
       end
-      return {
-        window = window, count = count, last = max(now, state.last),
-        era = state.era, holes = state.holes, ids = state.ids,
-      }
+      return changed(state, { window = window, count = count, last = max(now, state.last) })
     end
 
     function algorithm.reset_us(quota, state, now)
-      if state.window < window_at(quota, now) then return 0 end
+      if state.window < index(quota, now) then return 0 end
       return max((state.window + 1) * quota.period_us, state.last) - now
     end
 
-    function algorithm.left(quota, state, now)
-      local current = window_at(quota, now)
-      if current < state.window then return floor(units_in(state.holes, current)) end
+    function algorithm.most_at_once(quota, state, now)
+      local current = index(quota, now)
+      if current < state.window then return floor(units_in_gap(state.gaps, current)) end
       return floor(current == state.window and max(quota.limit - state.count, 0) or quota.limit)
     end
 
@@ -559,21 +531,20 @@ local function everything_else(common)
     return algorithm
   end
 
-  -- rolling_window: state.parts, { part, count, part, count, ... }, because a table for each would cost the most ------
+  -- rolling_window: state.parts { index, count, index, count, ... } ---------------------------------------------------
 
   local function rolling_window()
     local algorithm = {}
 
-    local function part_at(quota, now)
+    local function index(quota, now)
       return floor(now / quota.part_us)
     end
 
-    local function add(parts, part, count)
-      parts[#parts + 1] = part
-      parts[#parts + 1] = count
+    local function add(parts, at, count)
+      parts[#parts + 1], parts[#parts + 2] = at, count
     end
 
-    local function used(quota, state, at)
+    local function counted(quota, state, at)
       local parts, total = state.parts, 0
       for i = #parts, 2, -2 do
         if parts[i - 1] < at - quota.buckets then break end
@@ -592,79 +563,75 @@ local function everything_else(common)
     end
 
     function algorithm.fresh(now)
-      return { parts = {}, last = now, era = era_of(now), holes = {}, ids = {} }
+      return { parts = {}, last = now, generation = generation_of(now), gaps = {}, ids = {} }
     end
 
-    function algorithm.healed(quota, state, now)
-      local back = part_at(quota, state.last) - part_at(quota, now)
-      local parts, holes = {}, {}
-      for i, number in ipairs(state.parts) do parts[i] = i % 2 == 1 and number - back or number end
-      for i, hole in ipairs(state.holes) do holes[i] = { hole[1] - back, hole[2] } end
-      return { parts = parts, last = now, era = era_of(now), holes = holes, ids = state.ids, moved = true }
+    function algorithm.rebased(quota, state, now)
+      local back, parts, gaps = index(quota, state.last) - index(quota, now), {}, {}
+      for i = 1, #state.parts, 2 do add(parts, state.parts[i] - back, state.parts[i + 1]) end
+      for i = 1, #state.gaps, 2 do add_gap(gaps, state.gaps[i] - back, state.gaps[i + 1]) end
+      return changed(state, { parts = parts, last = now, generation = generation_of(now), gaps = gaps, rebased = true })
     end
 
-    function algorithm.wait(quota, state, now, cost, soonest)
+    function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local parts, first = state.parts, part_at(quota, now + soonest)
+      local parts, gaps, first = state.parts, state.gaps, index(quota, now + min_wait_us)
       local found = first_end(quota, parts, max(first, parts[#parts - 1] or first), cost)
-      for _, hole in ipairs(state.holes) do
-        if first <= hole[1] and hole[1] < found and hole[2] >= cost then found = hole[1] end
+      for i = 1, #gaps, 2 do
+        if first <= gaps[i] and gaps[i] < found and gaps[i + 1] >= cost then found = gaps[i] end
       end
-      return max(soonest, found * quota.part_us - now)
+      return max(min_wait_us, found * quota.part_us - now)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
-      local taken, parts = part_at(quota, now + wait_us), state.parts
-      local latest = parts[#parts - 1]
-      local booked = { parts = {}, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
+      local taken, since, parts = index(quota, now + wait_us), max(now, state.last), state.parts
+      local latest, after = parts[#parts - 1], {}
       if latest and taken < latest then
-        booked.parts, booked.holes = parts, with_units(state.holes, taken, -cost, part_at(quota, now))
-      elseif taken == latest then
-        booked.parts = { unpack(parts) }
-        booked.parts[#parts] = parts[#parts] + cost
-      else
-        for i = 1, #parts, 2 do
-          if parts[i] >= taken - quota.buckets and parts[i + 1] > 0 then add(booked.parts, parts[i], parts[i + 1]) end
-        end
-        add(booked.parts, taken, cost)
+        return changed(state, { last = since, gaps = with_gap_units(state.gaps, taken, -cost, index(quota, now)) })
       end
-      return booked
-    end
-
-    function algorithm.give_back(quota, state, now, line)
-      local parts, current = state.parts, part_at(quota, now)
-      local latest = parts[#parts - 1]
-      if not latest or line.place > latest then return state end
-      local left = { parts = parts, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
-      if current <= line.place and line.place < latest then
-        left.holes = with_units(state.holes, line.place, line.units, current)
-        return left
-      end
-      left.parts = { unpack(parts) }
       for i = 1, #parts, 2 do
-        if parts[i] == line.place then left.parts[i + 1] = max(parts[i + 1] - line.units, 0) end
+        if parts[i] == taken then
+          cost = cost + parts[i + 1]
+        elseif taken == latest or (parts[i] >= taken - quota.buckets and parts[i + 1] > 0) then
+          add(after, parts[i], parts[i + 1])
+        end
       end
-      return left
+      add(after, taken, cost)
+      return changed(state, { last = since, parts = after })
     end
 
-    function algorithm.owe(quota, state, now, units)
-      local parts, current, kept, had = state.parts, part_at(quota, now), {}, 0
+    function algorithm.give_back(quota, state, now, settled)
+      local parts, current, after = state.parts, index(quota, now), {}
+      local latest, base = parts[#parts - 1], max(now, state.last)
+      if not latest or settled.place > latest then return state end
+      if current <= settled.place and settled.place < latest then
+        return changed(state, { last = base, gaps = with_gap_units(state.gaps, settled.place, settled.units, current) })
+      end
+      for i = 1, #parts, 2 do
+        local count = parts[i + 1]
+        add(after, parts[i], parts[i] == settled.place and max(count - settled.units, 0) or count)
+      end
+      return changed(state, { last = base, parts = after })
+    end
+
+    function algorithm.debit(quota, state, now, units)
+      local parts, current, after, had = state.parts, index(quota, now), {}, 0
       local at = max(current, parts[#parts - 1] or current)
       for i = 1, #parts, 2 do
         if parts[i] == at then
           had = parts[i + 1]
         elseif parts[i] >= at - quota.buckets then
-          add(kept, parts[i], parts[i + 1])
+          add(after, parts[i], parts[i + 1])
         end
       end
-      local over = units - max(quota.limit - used(quota, state, at), 0)
+      local over = units - max(quota.limit - counted(quota, state, at), 0)
       if over <= 0 then
-        add(kept, at, had + units)
+        add(after, at, had + units)
       else
         local more = ceil(over / quota.limit)
-        kept = { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit }
+        after = { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit }
       end
-      return { parts = kept, last = max(now, state.last), era = state.era, holes = state.holes, ids = state.ids }
+      return changed(state, { parts = after, last = max(now, state.last) })
     end
 
     function algorithm.reset_us(quota, state, now)
@@ -674,10 +641,10 @@ local function everything_else(common)
       return over > now and max(over, state.last) - now or 0
     end
 
-    function algorithm.left(quota, state, now)
-      local parts, current = state.parts, part_at(quota, now)
-      if #parts > 0 and current < parts[#parts - 1] then return floor(units_in(state.holes, current)) end
-      return floor(max(quota.limit - used(quota, state, current), 0))
+    function algorithm.most_at_once(quota, state, now)
+      local parts, current = state.parts, index(quota, now)
+      if #parts > 0 and current < parts[#parts - 1] then return floor(units_in_gap(state.gaps, current)) end
+      return floor(max(quota.limit - counted(quota, state, current), 0))
     end
 
     function algorithm.pack(state, quota)
@@ -696,7 +663,7 @@ local function everything_else(common)
     return algorithm
   end
 
-  -- takes -------------------------------------------------------------------------------------------------------------
+  -- packed ------------------------------------------------------------------------------------------------------------
 
   local algorithms = {}
 
@@ -707,156 +674,163 @@ local function everything_else(common)
     return algorithms[quota.kind]
   end
 
-  local function known(quota, state, now)
-    if not state then return quota.algorithm.fresh(now) end
-    if now < state.last - quota.period_us then return quota.algorithm.healed(quota, state, now) end
-    return state
-  end
-
-  local function ask(lines, max_wait, now, floor_us)
-    local longest, holes = 0, false
-    for _, line in ipairs(lines) do
-      local own = huge
-      if line.cost <= line.quota.most or max_wait > 0 then
-        own = line.quota.algorithm.wait(line.quota, line.state, now, line.cost, 0)
-      end
-      longest = max(longest, own)
-      holes = holes or #line.state.holes > 0
-    end
-    if longest == huge or (floor_us == 0 and (not holes or #lines == 1)) then return longest end
-    local soonest = -1
-    longest = max(longest, floor_us)
-    while soonest < longest do
-      soonest = longest
-      for _, line in ipairs(lines) do
-        longest = line.quota.algorithm.wait(line.quota, line.state, now, line.cost, longest)
-      end
-    end
-    return longest
-  end
-
-  local function at_cost(lines, cost)
-    for _, line in ipairs(lines) do line.cost = cost end
-  end
-
-  local function partial(lines, now)
-    local cost = lines[1].cost
-    local least, granted = min(cost, 1), cost
-    for _, line in ipairs(lines) do
-      granted = min(granted, line.quota.algorithm.left(line.quota, line.state, now))
-    end
-    at_cost(lines, granted)
-    while granted > least and ask(lines, 0, now, 0) > 0 do
-      granted = granted - 1
-      at_cost(lines, granted)
-    end
-    at_cost(lines, max(granted, least))
-  end
-
-  local function unpack_state(quota, value)
-    if not value or #value < 19 then return nil end
-    local format, period_us, last, era, at = struct.unpack('<BfdH', value)
-    if format ~= quota.kind or period_us ~= quota.stamp then return nil end
-    local state = { last = last, era = era, holes = {}, ids = {} }
+  local function unpacked(quota, value)
+    if not value or #value < 15 then return nil end
+    local format, stamp, last, generation, at = struct.unpack('<BfdH', value)
+    if format ~= quota.kind or stamp ~= quota.stamp then return nil end
+    local state = { last = last, generation = generation, gaps = {}, ids = {} }
     at = quota.algorithm.unpack(state, value, at)
     if state.buckets and state.buckets ~= quota.buckets then return nil end
     if at > #value then return state end
-    local holes, ids
-    holes, ids, at = struct.unpack('<BB', value, at)
-    for i = 1, holes do
-      local first, second
-      first, second, at = struct.unpack('<dd', value, at)
-      state.holes[i] = { first, second }
+    local gaps, ids
+    gaps, ids, at = struct.unpack('<BB', value, at)
+    if gaps > 0 then
+      state.gaps = { struct.unpack('<' .. ('dd'):rep(gaps), value, at) }
+      at = table.remove(state.gaps)
     end
     for i = 1, ids do state.ids[i], at = struct.unpack('<d', value, at) end
     return state
   end
 
-  local function pack_state(quota, state)
-    local head = struct.pack('<BfdH', quota.kind, quota.period_us, state.last, state.era)
-    local value = head .. quota.algorithm.pack(state, quota)
-    if #state.holes == 0 and #state.ids == 0 then return value end
-    local packed = { value, struct.pack('<BB', #state.holes, #state.ids) }
-    for _, hole in ipairs(state.holes) do packed[#packed + 1] = struct.pack('<dd', hole[1], hole[2]) end
-    for _, id in ipairs(state.ids) do packed[#packed + 1] = struct.pack('<d', id) end
-    return table.concat(packed)
+  local function packed(quota, state, ids)
+    local head = struct.pack('<BfdH', quota.kind, quota.period_us, state.last, state.generation)
+    local value, gaps = head .. quota.algorithm.pack(state, quota), state.gaps
+    if #gaps == 0 and #ids == 0 then return value end
+    local tail = struct.pack('<BB' .. ('d'):rep(#gaps), #gaps / 2, #ids, unpack(gaps))
+    return value .. tail .. struct.pack('<' .. ('d'):rep(#ids), unpack(ids))
   end
 
-  local function settled(id, line, now)
-    local algorithm, state = line.quota.algorithm, known(line.quota, line.state, now)
-    if line.units == 0 or (not line.state and line.units > 0) then return nil end
-    for _, other in ipairs(state.ids) do
-      if other == id then return nil end
-    end
-    local after
-    local booked = { level = state.level, window = state.window, count = state.count, parts = state.parts }
-    booked.last, booked.era, booked.holes, booked.ids = state.last, state.era, state.holes, {}
-    if #line.after > 0 and pack_state(line.quota, booked) == line.after then
-      after = unpack_state(line.quota, line.before)
-    elseif line.units < 0 then
-      after = algorithm.owe(line.quota, state, now, -line.units)
-    elseif state.era == line.era and line.since <= state.last then
-      after = algorithm.give_back(line.quota, state, now, line)
-    else
-      return nil
-    end
-    local ids = {}
-    for i = max(#state.ids - MAX_IDS + 2, 1), #state.ids do ids[#ids + 1] = state.ids[i] end
-    ids[#ids + 1] = id
-    after.ids = ids
-    return after
+  -- kinds -------------------------------------------------------------------------------------------------------------
+
+  local function current(quota, state, now)
+    if not state then return quota.algorithm.fresh(now) end
+    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now) end
+    return state
   end
 
-  local function next_line(at)
-    local number, line = nil, {}
-    number, line.cost, at = struct.unpack('<Hd', todo, at)
+  -- take --------------------------------------------------------------------------------------------------------------
+
+  -- A charge is a table { quota, key, cost, state }.
+  local function next_charge(at)
+    local number, charge = nil, {}
+    number, charge.cost, at = struct.unpack('<Hd', actions, at)
     charges_done = charges_done + 1
-    line.quota, line.key = quota_of(number), KEYS[charges_done]
-    line.quota.algorithm = algorithm_of(line.quota)
-    local value = read(line.key)
-    reply[charges_done + 3] = value
-    local whole, state = pcall(unpack_state, line.quota, value)
-    if whole then line.state = state end
-    return line, at
+    charge.quota, charge.key = quota_of(number), KEYS[charges_done]
+    charge.quota.algorithm = algorithm_of(charge.quota)
+    local value = read(charge.key)
+    reply[charges_done + 4] = value
+    steps = steps + CHARGE_STEPS + (value and #value / 16 or 0)
+    local whole, state = pcall(unpacked, charge.quota, value)
+    if whole then charge.state = state end
+    return charge, at
   end
 
-  local function save(line, state)
-    write(line.key, pack_state(line.quota, state), line.quota.algorithm.reset_us(line.quota, state, now))
+  local function save(charge, state)
+    local meaning_us = charge.quota.algorithm.reset_us(charge.quota, state, now)
+    write(charge.key, packed(charge.quota, state, state.ids), meaning_us)
+  end
+
+  local function longest_wait(charges, max_wait_us, min_wait_us)
+    local longest = min_wait_us
+    for _, charge in ipairs(charges) do
+      local wait_us, gaps = huge, charge.state.gaps
+      if charge.cost <= charge.quota.most or max_wait_us > 0 then
+        wait_us = charge.quota.algorithm.wait(charge.quota, charge.state, now, charge.cost, min_wait_us)
+      end
+      longest = max(longest, wait_us)
+      steps = steps + 1 + #gaps / 8
+    end
+    return longest
+  end
+
+  local function agreed(charges, wait_us)
+    for _ = 1, MAX_ROUNDS do
+      local latest_us = longest_wait(charges, huge, wait_us)
+      if latest_us == wait_us then return wait_us end
+      wait_us = latest_us
+    end
+    local ends = {}
+    for i, charge in ipairs(charges) do
+      local state = charge.state
+      local without_gaps = { level = state.level, window = state.window, count = state.count, parts = state.parts }
+      without_gaps.last, without_gaps.gaps = state.last, {}
+      ends[i] = { quota = charge.quota, cost = charge.cost, state = without_gaps }
+    end
+    return longest_wait(ends, huge, wait_us)
+  end
+
+  local function partial_cost(charges)
+    local cost = charges[1].cost
+    local most = cost
+    for _, charge in ipairs(charges) do
+      most = min(most, charge.quota.algorithm.most_at_once(charge.quota, charge.state, now))
+    end
+    return max(most, min(cost, 1))
   end
 
   local function take(at, action)
-    local max_wait, count, lines, soonest = nil, nil, {}, 0
-    max_wait, count, at = struct.unpack('<dH', todo, at)
-    if action == 5 then max_wait, soonest = huge, max_wait end
+    local max_wait_us, count, charges = nil, nil, {}
+    max_wait_us, count, at = struct.unpack('<dH', actions, at)
     for i = 1, count do
-      lines[i], at = next_line(at)
-      lines[i].state = known(lines[i].quota, lines[i].state, now)
+      charges[i], at = next_charge(at)
+      charges[i].state = current(charges[i].quota, charges[i].state, now)
     end
-    if action == 2 then partial(lines, now) end
-    local longest = ask(lines, max_wait, now, soonest)
-    local allowed = longest <= max_wait and longest < huge
-    for _, line in ipairs(lines) do
+    if action == 2 then
+      local cost = partial_cost(charges)
+      for _, charge in ipairs(charges) do charge.cost = cost end
+    end
+    local wait_us = longest_wait(charges, max_wait_us, 0)
+    local waits = wait_us > 0 and wait_us <= max_wait_us and wait_us < huge
+    if waits and count > 1 then wait_us = agreed(charges, wait_us) end
+    local allowed = wait_us <= max_wait_us and wait_us < huge
+    for _, charge in ipairs(charges) do
       if allowed then
-        save(line, line.quota.algorithm.book(line.quota, line.state, now, line.cost, longest))
-      elseif line.state.moved and max_wait >= 0 then
-        save(line, line.state)
+        save(charge, charge.quota.algorithm.book(charge.quota, charge.state, now, charge.cost, wait_us))
+      elseif charge.state.rebased and max_wait_us >= 0 then
+        save(charge, charge.state)
       end
     end
     verdicts[#verdicts + 1] = allowed and '1' or '0'
     return at
   end
 
+  -- settle ------------------------------------------------------------------------------------------------------------
+
+  local function settled_state(id, settled)
+    local quota, algorithm = settled.quota, settled.quota.algorithm
+    local state = current(quota, settled.state, now)
+    if settled.units == 0 or (not settled.state and settled.units > 0) then return nil end
+    for _, other in ipairs(state.ids) do
+      if other == id then return nil end
+    end
+    local after
+    if #settled.after > 0 and packed(quota, state, {}) == settled.after then
+      after = unpacked(quota, settled.before)
+    elseif settled.units < 0 then
+      after = algorithm.debit(quota, state, now, -settled.units)
+    elseif state.generation == settled.generation and settled.since <= state.last then
+      after = algorithm.give_back(quota, state, now, settled)
+    else
+      return nil
+    end
+    local ids = {}
+    for i = max(#state.ids - MAX_IDS + 2, 1), #state.ids do ids[#ids + 1] = state.ids[i] end
+    ids[#ids + 1] = id
+    return changed(after, { ids = ids })
+  end
+
   local function settle(at)
     local id, count, done = nil, nil, false
-    id, count, at = struct.unpack('<dH', todo, at)
+    id, count, at = struct.unpack('<dH', actions, at)
     for _ = 1, count do
-      local line, actual
-      line, at = next_line(at)
-      actual, line.since, line.era, line.place, line.before, line.after, at = struct.unpack('<ddddHc0Hc0', todo, at)
-      line.units = line.cost - actual
-      local after = settled(id, line, now)
+      local settled, actual
+      settled, at = next_charge(at)
+      actual, settled.since, settled.generation, settled.place, settled.before, settled.after, at =
+        struct.unpack('<ddddHc0Hc0', actions, at)
+      settled.units = settled.cost - actual
+      local after = settled_state(id, settled)
       if after then
-        save(line, after)
+        save(settled, after)
         done = true
       end
     end
@@ -865,13 +839,14 @@ local function everything_else(common)
   end
 
   local function reset(at)
-    local _, charges = struct.unpack('<dH', todo, at)
+    local _, charges = struct.unpack('<dH', actions, at)
     for _ = 1, charges do
       charges_done = charges_done + 1
       redis.call('DEL', KEYS[charges_done])
-      held = nil
-      reply[charges_done + 3] = false
+      last_key = nil
+      reply[charges_done + 4] = false
     end
+    steps = steps + charges
     verdicts[#verdicts + 1] = '1'
     return at + 10 + charges * 10
   end
@@ -884,25 +859,21 @@ local function everything_else(common)
 end
 
 local at = 1
-local paced, carry_out
-while at <= #todo do
-  local action, count, max_wait, charges, number, cost, after = struct.unpack('<BHdHHd', todo, at)
-  local single, several = action == 1 and charges == 1, action == 1 and charges > 1 and max_wait == 0
-  while count > 0 do
-    if single and max_wait == 0 then count = quick_takes(number, count, cost) end
-    if count > 0 then
-      paced = paced or pacing()
-      local over = several and paced.plain_bill(at + 13, charges)
-      if single and paced.plain_take(number, cost, max_wait) then over = after end
-      if not over then
-        carry_out = carry_out or everything_else(paced)
-        over = carry_out(action, at + 3)
-      end
-      count, after = count - 1, over
+local carry_out
+while at <= #actions and steps < MAX_STEPS do
+  local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
+  local is_take = action == 1 and max_wait_us >= 0
+  after = after + 10 * charges -- for takes; the others say themselves
+  while count > 0 and steps < MAX_STEPS do
+    if is_take then count = take_plain(count, max_wait_us, charges, at + 13) end
+    if count > 0 and steps < MAX_STEPS then
+      carry_out = carry_out or general_way()
+      after = carry_out(action, at + 3)
+      count = count - 1
     end
   end
   at = after
 end
 
-reply[3] = table.concat(verdicts)
+reply[3], reply[4] = string.format('%.0f', steps), table.concat(verdicts)
 return reply

@@ -1,35 +1,33 @@
 """What travels between ``RedisStore`` and ``rate_limit.lua``: packed takes and settlements there, values of keys back.
 
-The script answers with the state that each charge found, and the decision is worked out here from that, by the same
-``decide`` that a memory store calls. So a reply is short, and both stores give equal decisions by construction.
-
-No ``await``, no clock, no lock, no logging in this module.
+The script answers with the value that each charge met, and its verdict. The decision is worked out here from that, by
+the same ``decide`` that a memory store calls. So a reply is short, and both stores give equal decisions.
 """
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
-from operator import attrgetter
 from typing import Any, TypeAlias
 
-from ...algorithms import State, decide, decide_simple, foresee, known
-from ...buckets import redis_key_of
-from ...decision import Bucket, Charge, Decision, Settlement, Take
+from ...algorithms import ALGORITHMS, Grant, State, current, decide, foresee, pack, unpack
+from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 Reply: TypeAlias = Sequence[bytes | None]
-Known: TypeAlias = dict[Bucket, tuple[Quota, State]]
+StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
 """The quota that a bucket was last charged under, and the state that it is in."""
+
+logger = logging.getLogger("asgi_ratelimit")
 
 
 @dataclass(slots=True)
-class Look:
-    """To be told what a take would be told."""
+class Peek:
+    """Ask what a take would be answered."""
 
     take: Take
 
@@ -40,104 +38,102 @@ class Look:
 
 @dataclass(slots=True)
 class Reset:
-    """To forget the buckets of these charges."""
+    """Forget the buckets of these charges."""
 
     charges: Sequence[Charge]
 
 
-Action: TypeAlias = Take | Look | Settlement | Reset
+Action: TypeAlias = Charge | Take | Peek | Settlement | Reset
+"""A charge stands for a take of it alone, without a wait."""
 
-FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
-"""The first byte of a stored value: how the rest is packed."""
+Answer: TypeAlias = Grant | Decision | None
+"""The grant of a charge, or the decision that refuses it; the decision of a take or peek; ``None`` for all else."""
 
-TAKE, BEST_EFFORT, SETTLE, RESET, TAKE_LATER = 1, 2, 3, 4, 5
-LOOK_ONLY = -1.0
-_CHARGES = attrgetter("charges")
-_TEXTS = {bytes, type(None)}
+
+TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
+PEEK_US = -1.0
+"""In the place of the longest wait: evaluate, but write nothing."""
 _YES = ord("1")
+_TEXTS = {bytes, type(None)}
 
 _QUOTA = struct.Struct("<Bfdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hddddd")
-_STAMP = struct.Struct("<Bf")
-_HEAD = struct.Struct("<BfdH")
-_BARE = struct.Struct("<5sdHd")
-_BARE_SIZE = _BARE.size
-_LEVEL = struct.Struct("<d")
-_PAIR = struct.Struct("<dd")
 _LENGTH = struct.Struct("<H")
-_PARTS = struct.Struct("<HH")
-_TAIL = struct.Struct("<BB")
+
+
+class Disagreements:
+    """How often the script and Python decided differently over the same states. The script's verdict stands."""
+
+    count = 0
 
 
 def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes, bytes]:
-    """The keys of all charges, the distinct quotas, each once, and what to do, as the script wants them.
+    """The keys of all charges, the distinct quotas, each once, and the actions, as the script expects them.
 
     Takes of one charge that follow one another, and are equal but for their keys, travel once.
     """
     keys: list[bytes] = []
+    start = prefix + b":"
     runs: list[list[Any]] = []  # an action, and how many there are of it
-    quota = cost = wait_us = None
+    quota = cost = None
     for action in actions:
-        if type(action) is not Take or action.only is None:
-            keys += [_key_of(prefix, charge) for charge in action.charges]
+        if type(action) is Charge:
+            keys.append(start + action.bucket.encode())
+            if action.quota is quota and action.cost == cost:
+                runs[-1][1] += 1
+            else:
+                quota, cost = action.quota, action.cost
+                runs.append([action, 1])
+        else:
+            keys += [start + charge.bucket.encode() for charge in charges_of(action)]
             runs.append([action, 1])
             quota = None
-            continue
-        charge = action.only
-        kept = charge.stored_under
-        keys.append(kept[1] if kept is not None and kept[0] is prefix else _key_of(prefix, charge))
-        if charge.quota is quota and charge.cost == cost and action.max_wait_us == wait_us:
-            runs[-1][1] += 1
-            continue
-        quota, cost, wait_us = charge.quota, charge.cost, action.max_wait_us
-        runs.append([action, 1])
     numbers: dict[Quota, int] = {}
     packed = b"".join([_PACKERS[type(action)](action, count, numbers) for action, count in runs])
     return keys, b"".join(map(_packed_quota, numbers)), packed
 
 
-def _key_of(prefix: bytes, charge: Charge) -> bytes:
-    """The key of a charge, kept with it: the charges of a middleware come again."""
-    kept = charge.stored_under
-    if kept is None or kept[0] is not prefix:
-        kept = charge.stored_under = (prefix, redis_key_of(prefix, charge.bucket))
-    return kept[1]
+def charges_of(action: Action) -> Sequence[Charge]:
+    """The charges of an action."""
+    return (action,) if isinstance(action, Charge) else action.charges
+
+
+def _packed_charge(charge: Charge, count: int, numbers: dict[Quota, int]) -> bytes:
+    return _packed_charges(TAKE, count, 0.0, (charge,), numbers)
 
 
 def _packed_take(take: Take, count: int, numbers: dict[Quota, int]) -> bytes:
-    if take.soonest_us:
-        return _packed_charges(TAKE_LATER, count, take.soonest_us, take.charges, numbers)
     return _packed_charges(BEST_EFFORT if take.best_effort else TAKE, count, take.max_wait_us, take.charges, numbers)
 
 
-def _packed_look(look: Look, count: int, numbers: dict[Quota, int]) -> bytes:
-    kind = BEST_EFFORT if look.take.best_effort else TAKE
-    return _packed_charges(kind, count, LOOK_ONLY, look.charges, numbers)
+def _packed_peek(peek: Peek, count: int, numbers: dict[Quota, int]) -> bytes:
+    return _packed_charges(BEST_EFFORT if peek.take.best_effort else TAKE, count, PEEK_US, peek.charges, numbers)
 
 
 def _packed_charges(
     kind: int, count: int, max_wait_us: float, charges: Sequence[Charge], numbers: dict[Quota, int]
 ) -> bytes:
-    lines = [_CHARGE.pack(_number(charge.quota, numbers), charge.cost) for charge in charges]
-    return _ACTION.pack(kind, count, max_wait_us, len(lines)) + b"".join(lines)
+    packed = [_CHARGE.pack(_number(charge.quota, numbers), charge.cost) for charge in charges]
+    return _ACTION.pack(kind, count, max_wait_us, len(packed)) + b"".join(packed)
 
 
 def _packed_settlement(settlement: Settlement, count: int, numbers: dict[Quota, int]) -> bytes:
-    packed = [_ACTION.pack(SETTLE, count, settlement.id, len(settlement.lines))]
-    for line in settlement.lines:
-        number = _number(line.charge.quota, numbers)
-        packed.append(_SETTLED.pack(number, line.charge.cost, line.actual, line.since_us, line.era, line.place))
-        for state in (line.before, line.after):
-            value = b"" if state is None else pack_state(line.charge.quota, state)
+    packed = [_ACTION.pack(SETTLE, count, settlement.id, len(settlement.settled_charges))]
+    for each in settlement.settled_charges:
+        number = _number(each.charge.quota, numbers)
+        numbers_of_charge = (each.charge.cost, each.actual, each.since_us, each.generation, each.place)
+        packed.append(_SETTLED.pack(number, *numbers_of_charge))
+        for state in (each.before, each.after):
+            value = b"" if state is None else pack(each.charge.quota, state, with_ids=False)
             packed.append(_LENGTH.pack(len(value)) + value)
     return b"".join(packed)
 
 
 def _packed_reset(reset: Reset, count: int, numbers: dict[Quota, int]) -> bytes:
-    lines = [_CHARGE.pack(_number(charge.quota, numbers), 0.0) for charge in reset.charges]
-    return _ACTION.pack(RESET, count, 0.0, len(lines)) + b"".join(lines)
+    packed = [_CHARGE.pack(_number(charge.quota, numbers), 0.0) for charge in reset.charges]
+    return _ACTION.pack(RESET, count, 0.0, len(packed)) + b"".join(packed)
 
 
 def _number(quota: Quota, numbers: dict[Quota, int]) -> int:
@@ -145,153 +141,109 @@ def _number(quota: Quota, numbers: dict[Quota, int]) -> int:
 
 
 _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
+    Charge: _packed_charge,
     Take: _packed_take,
-    Look: _packed_look,
+    Peek: _packed_peek,
     Settlement: _packed_settlement,
     Reset: _packed_reset,
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Decision | None], Known]:
-    """From the script's reply, the decision of each take and look, ``None`` for all else, and what is known now.
+def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Answer], StatesByBucket]:
+    """From the script's reply, the answer to each action, and the states of the buckets now.
 
-    Raises ``StoreError`` where that makes no sense, or the script decided otherwise than ``decide`` does over the same
-    states.
+    There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
+    Raises ``StoreError`` where the reply makes no sense.
     """
     now, verdicts, values = _parts(reply)
-    if len(verdicts) != len(actions) or len(values) != sum(map(len, map(_CHARGES, actions))):
-        raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
-    decisions: list[Decision | None] = []
-    kept: Known = {}
-    due, quota, stamp, unused = iter(values), None, b"", None
-    for action, verdict in zip(actions, verdicts):
-        if type(action) is not Take or action.only is None:
-            decisions.append(_decision(action, verdict, due, now, kept))
-            continue
-        charge = action.only
-        if charge.quota is not quota:  # as a rule, it is that of the take before
-            quota = charge.quota
-            stamp, unused = _stamp(quota) if type(quota) is TokenBucket else b"", known(quota, None, now)
-        value = next(due)
-        state: State | None = unused  # which is what a take finds where nothing is kept
-        if value is not None:
-            if len(value) == _BARE_SIZE:  # what nearly all are: a token bucket with nothing more to it
-                found, last, era, level = _BARE.unpack(value)
-                if found == stamp:
-                    state = (level, last, era, (), ())
+    answers: list[Answer] = []
+    after: StatesByBucket = {}
+    remaining = iter(values)
+    try:
+        for action, verdict in zip(actions, verdicts):
+            if type(action) is Charge and verdict == _YES:
+                answers.append(_grant(action, next(remaining), now, after))
             else:
-                state = unpack_state(quota, value)
-        decision, left = decide_simple(action, charge, state, now)
-        if decision.allowed != (verdict == _YES):
-            raise _disagreement(action, verdict, decision)
-        decisions.append(decision)
-        state = state if left is None else left
-        if state is not None:
-            kept[charge.bucket] = (quota, state)
-    return decisions, kept
+                answers.append(_answer(action, verdict, remaining, now, after))
+    except StopIteration:
+        raise _nonsense(reply) from None
+    if len(verdicts) > len(actions) or not verdicts or next(remaining, remaining) is not remaining:
+        raise _nonsense(reply)
+    return answers, after
 
 
-def _decision(action: Action, verdict: int, due: Iterator[bytes | None], now: float, kept: Known) -> Decision | None:
-    """What came of an action, whose values are the next; in what state it leaves its buckets goes to ``kept``."""
-    charges = action.charges
-    states = [unpack_state(charge.quota, value) for charge, value in zip(charges, islice(due, len(charges)))]
-    if type(action) is Look:
+def _grant(charge: Charge, value: bytes | None, now: float, after: StatesByBucket) -> Grant | Decision:
+    """The grant of a charge that the script has allowed; its new state is added to ``after``."""
+    quota = charge.quota
+    state = None if value is None else unpack(quota, value)
+    if state is None or state[1] > now:
+        state = current(quota, state, now)
+    left, _, outlook = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
+    if left is None:
+        decision, _ = decide(Take((charge,)), [state], now)
+        return _as_decided(decision, True)
+    after[charge.bucket] = (quota, left)
+    return state, outlook, now
+
+
+def _answer(
+    action: Action, verdict: int, values: Iterator[bytes | None], now: float, after: StatesByBucket
+) -> Decision | None:
+    """The decision of an action, whose values are the next; the states that it leaves are added to ``after``."""
+    charges = charges_of(action)
+    states = [unpack(charge.quota, next(values)) for charge in charges]
+    if isinstance(action, Peek):
         return foresee(action.take, states, now)
-    if type(action) is not Take:
+    if not isinstance(action, (Charge, Take)):
         return None
-    decision, left = decide(action, states, now)
+    take = Take((action,)) if isinstance(action, Charge) else action
+    decision, written = decide(take, states, now)
     if decision.allowed != (verdict == _YES):
-        raise _disagreement(action, verdict, decision)
-    for charge, found, written in zip(charges, states, left):
-        state = found if written is None else written
-        if state is not None:
-            kept[charge.bucket] = (charge.quota, state)
+        return _as_decided(decision, verdict == _YES)
+    for charge, state, found in zip(charges, written, states):
+        left = found if state is None else state
+        if left is not None:
+            after[charge.bucket] = (charge.quota, left)
     return decision
 
 
-def _disagreement(take: Take, verdict: int, decision: Decision) -> StoreError:
-    return StoreError(f"the script decided {verdict:c} on {take!r}, where {decision!r} was due")
+def _as_decided(decision: Decision, allowed: bool) -> Decision:
+    """A decision with the verdict of the script, which is what was written."""
+    Disagreements.count += 1
+    logger.error("the script allowed=%s where %r was expected; the script's verdict stands", allowed, decision)
+    take = decision.take
+    if allowed and take is not None:
+        return replace(decision, allowed=True, granted=take.charges[0].cost, retry_after=0.0, before=None)
+    return replace(decision, allowed=False, granted=0, delay=0.0, retry_after=1e-6, before=None)
 
 
 def _parts(reply: object) -> tuple[float, bytes, Reply]:
     """The time, the verdicts and the values in a reply, whatever it is."""
-    if isinstance(reply, list) and len(reply) >= 2 and reply[1] is not None and _TEXTS.issuperset(map(type, reply)):
-        now, verdicts, *values = reply
+    if isinstance(reply, list) and len(reply) >= 3 and _TEXTS.issuperset(map(type, reply)):
+        now, _, verdicts, *values = reply
         try:
-            return float(now), verdicts, values
+            if verdicts is not None:
+                return float(now), verdicts, values
         except (TypeError, ValueError):  # no time at all
             pass
-    raise StoreError(f"the script's reply has the wrong shape: {reply!r}")
+    raise _nonsense(reply)
 
 
-def unpack_state(quota: Quota, value: bytes | None) -> State | None:
-    """The state in a stored value; a foreign format, or another period, counts as never used."""
-    if value is None or len(value) < 19 or value[:5] != _stamp(quota):
-        return None
-    try:
-        return _unpacked(quota, value)
-    except struct.error:  # cut short, by whomever
-        return None
-
-
-def _unpacked(quota: Quota, value: bytes) -> State | None:
-    if len(value) == _BARE_SIZE and value[0] == 1:
-        _, last, era, level = _BARE.unpack(value)
-        return (level, last, era, (), ())
-    _, _, last, era = _HEAD.unpack_from(value)
-    core: Any
-    if value[0] == 1:
-        core, at = _LEVEL.unpack_from(value, _HEAD.size)[0], _HEAD.size + _LEVEL.size
-    elif value[0] == 2:
-        core, at = _PAIR.unpack_from(value, _HEAD.size), _HEAD.size + _PAIR.size
-    else:
-        start = _HEAD.size + _PARTS.size
-        buckets, parts = _PARTS.unpack_from(value, _HEAD.size)
-        if not isinstance(quota, RollingWindow) or buckets != quota.buckets:
-            return None
-        at = start + parts * _PAIR.size
-        core = tuple(_PAIR.iter_unpack(value[start:at]))
-    return (core, last, era, *_tail(value, at))
-
-
-def pack_state(quota: Quota, state: State) -> bytes:
-    """A state as it is stored, but for its ids."""
-    core, last, era, holes, _ = state
-    head = _HEAD.pack(FORMATS[type(quota)], quota.period_us, last, int(era))
-    if isinstance(quota, TokenBucket):
-        body = _LEVEL.pack(core)
-    elif isinstance(quota, RollingWindow):
-        body = _PARTS.pack(quota.buckets, len(core)) + b"".join([_PAIR.pack(*part) for part in core])
-    else:
-        body = _PAIR.pack(*core)
-    return head + body + (_TAIL.pack(len(holes), 0) + b"".join([_PAIR.pack(*hole) for hole in holes]) if holes else b"")
-
-
-def _tail(value: bytes, at: int) -> tuple[Any, Any]:
-    if at == len(value):
-        return (), ()
-    holes, ids = _TAIL.unpack_from(value, at)
-    start = at + _TAIL.size
-    stop = start + holes * _PAIR.size
-    return tuple(_PAIR.iter_unpack(value[start:stop])), struct.unpack_from(f"<{ids}d", value, stop)
+def _nonsense(reply: object) -> StoreError:
+    return StoreError(f"the script's reply has the wrong shape: {reply!r:.200}")
 
 
 @lru_cache(maxsize=4096)
 def _packed_quota(quota: Quota) -> bytes:
     numbers = (quota.period_us, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
-    return _QUOTA.pack(FORMATS[type(quota)], *numbers)
+    return _QUOTA.pack(quota.state_kind[0], *numbers)
 
 
-def _own_numbers(quota: Quota) -> Iterator[float]:
-    if isinstance(quota, TokenBucket):
-        yield from (quota.slow, quota.cap, quota.line)
-    elif isinstance(quota, RollingWindow):
-        yield from (quota.buckets, quota.part_us, 0.0)
-    else:
-        yield from (0.0, 0.0, 0.0)
-
-
-@lru_cache(maxsize=4096)
-def _stamp(quota: Quota) -> bytes:
-    """How a value of this quota starts."""
-    return _STAMP.pack(FORMATS[type(quota)], quota.period_us)
+def _own_numbers(quota: Quota) -> tuple[float, float, float]:
+    match quota:
+        case TokenBucket():
+            return quota.slow_rate, quota.burst_level, quota.burst_floor
+        case RollingWindow():
+            return quota.buckets, quota.part_us, 0.0
+        case FixedWindow():
+            return 0.0, 0.0, 0.0

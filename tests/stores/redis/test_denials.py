@@ -1,4 +1,4 @@
-"""The denial cache: it refuses what the store would refuse, with the same words, and nothing else."""
+"""The denial cache: it refuses what the store would refuse, with the same answer, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.redis import denials as _denials
+from asgi_ratelimit.stores.redis import denials
 from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.background_loop import run_in_place
@@ -36,21 +36,21 @@ class Front:
         self.ours.advance(us / 1e6)
         self.theirs.advance(us / 1e6)
 
-    def ask(self, take: Take, there_us: int = 0, back_us: int = 0) -> Decision:
-        """What ``take`` is told: by the cache, or by a trip to the store of these microseconds there and back."""
+    def take(self, take: Take, there_us: int = 0, back_us: int = 0) -> Decision:
+        """The decision of the cache, or else of the store, after a trip of these microseconds there and back."""
         return self.denials.find(take) or self.go(take, there_us, back_us)
 
     def go(self, take: Take, there_us: int = 0, back_us: int = 0) -> Decision:
-        """What the store says, which the cache notes."""
+        """The decision of the store, which the cache notes."""
         self.trips += 1
-        asked_us = self.denials.now_us()
+        sent_us = self.denials.now_us()
         self.wait(there_us)
         (decision,) = run_in_place(self.store.take((take,)))
         self.wait(back_us)
         if decision.allowed:
             self.denials.forget(take.charges)
         else:
-            self.denials.note(decision, asked_us)
+            self.denials.note(decision, sent_us)
         return decision
 
     def peek(self, take: Take) -> Decision:
@@ -67,33 +67,33 @@ def front() -> Front:
 
 
 def test_a_refusal_is_repeated_without_a_trip(front: Front) -> None:
-    """With the answer that the store would give at that moment: the time to wait goes down."""
-    front.ask(one(SLOW, 10))
-    refused = front.ask(one(SLOW))
+    """With the decision of the store at that moment: ``retry_after`` goes down."""
+    front.take(one(SLOW, 10))
+    refused = front.take(one(SLOW))
     assert (refused.allowed, front.trips) == (False, 2)
     for _ in range(9):
         front.wait(100_000)
-        again = front.ask(one(SLOW))
+        again = front.take(one(SLOW))
         assert again == front.peek(one(SLOW))
     assert front.trips == 2
     assert again.retry_after == pytest.approx(refused.retry_after - 0.9)
 
 
-def test_it_is_over_when_the_take_would_pass(front: Front) -> None:
+def test_a_denial_ends_when_the_take_would_pass(front: Front) -> None:
     """To the microsecond."""
-    front.ask(one(FAST, 10))
-    refused = front.ask(one(FAST))
+    front.take(one(FAST, 10))
+    refused = front.take(one(FAST))
     front.wait(round(refused.retry_after * 1e6) - 1)
-    assert not front.ask(one(FAST)).allowed
+    assert not front.take(one(FAST)).allowed
     assert front.trips == 2
     front.wait(1)
-    assert front.ask(one(FAST)).allowed
+    assert front.take(one(FAST)).allowed
 
 
-def test_it_is_over_after_a_second(front: Front) -> None:
-    """So that a reset elsewhere, or a limit that was raised, is seen."""
-    front.ask(one(SLOW, 10))
-    front.ask(one(SLOW))
+def test_a_denial_ends_after_a_second(front: Front) -> None:
+    """So a reset by another process, or a raised limit, takes effect."""
+    front.take(one(SLOW, 10))
+    front.take(one(SLOW))
     front.wait(int(LONGEST_US) - 1)
     assert front.denials.find(one(SLOW)) is not None
     front.wait(1)
@@ -101,89 +101,89 @@ def test_it_is_over_after_a_second(front: Front) -> None:
 
 
 def test_a_smaller_cost_may_pass(front: Front) -> None:
-    """What was refused to a large one says nothing against it."""
-    front.ask(one(SLOW, 8))
-    assert not front.ask(one(SLOW, 5)).allowed
-    assert not front.ask(one(SLOW, 3)).allowed
+    """The refusal of a large cost does not apply to it."""
+    front.take(one(SLOW, 8))
+    assert not front.take(one(SLOW, 5)).allowed
+    assert not front.take(one(SLOW, 3)).allowed
     assert front.trips == 2
-    assert front.ask(one(SLOW, 2)).allowed
+    assert front.take(one(SLOW, 2)).allowed
     assert front.trips == 3
 
 
-def test_one_who_waits_may_pass(front: Front) -> None:
-    """A slot in the future is booked where it is within the caller's patience, and refused here where it is not."""
-    front.ask(one(FAST, 10))
-    assert not front.ask(one(FAST)).allowed
-    assert not front.ask(one(FAST, max_wait=0.05)).allowed
+def test_a_caller_that_waits_may_pass(front: Front) -> None:
+    """A slot within ``max_wait`` is booked, and one beyond it is refused here."""
+    front.take(one(FAST, 10))
+    assert not front.take(one(FAST)).allowed
+    assert not front.take(one(FAST, max_wait=0.05)).allowed
     assert front.trips == 2
-    assert front.ask(one(FAST, max_wait=0.1)).allowed
+    assert front.take(one(FAST, max_wait=0.1)).allowed
 
 
-def test_what_passes_is_never_remembered(front: Front) -> None:
+def test_an_allowed_take_is_never_remembered(front: Front) -> None:
     """Every take that may pass is a trip."""
     for _ in range(10):
-        assert front.ask(one(SLOW)).allowed
+        assert front.take(one(SLOW)).allowed
     assert front.trips == 10
 
 
 def test_another_key_another_quota_another_limiter(front: Front) -> None:
-    """None of them is refused for what this one has used up."""
-    front.ask(one(SLOW, 10))
-    front.ask(one(SLOW))
+    """None of them is refused because this bucket is exhausted."""
+    front.take(one(SLOW, 10))
+    front.take(one(SLOW))
     other_numbers = FixedWindow(10, 7200, name=SLOW.name)
     others = [Charge(SLOW, "other"), Charge(FAST, "key"), Charge(SLOW, "key", 1, "other"), Charge(other_numbers, "key")]
     assert [front.denials.find(Take((charge,))) for charge in others] == [None] * 4
 
 
 def test_a_take_of_several_charges(front: Front) -> None:
-    """It is refused here where the states of all its buckets are known, and one of them refuses."""
+    """The cache refuses it where it has the states of all its buckets, and one of them refuses."""
     both = Take((Charge(SLOW, "key"), Charge(FAST, "key")))
-    front.ask(one(SLOW, 10))
-    assert not front.ask(one(SLOW)).allowed
+    front.take(one(SLOW, 10))
+    assert not front.take(one(SLOW)).allowed
     assert front.denials.find(both) is None
-    assert front.ask(both) == front.ask(both) == front.peek(both)
+    assert front.take(both) == front.take(both) == front.peek(both)
     assert front.trips == 3
-    assert front.ask(one(FAST)).allowed  # the one that did not refuse is not refused alone
+    assert front.take(one(FAST)).allowed  # the one that did not refuse is not refused alone
 
 
 def test_forgetting(front: Front) -> None:
-    """The next take asks the store; other keys stay refused."""
+    """The next take goes to the store; other keys stay refused."""
     for key in ("a", "b"):
-        front.ask(one(SLOW, 10, key))
-        front.ask(one(SLOW, 1, key))
+        front.take(one(SLOW, 10, key))
+        front.take(one(SLOW, 1, key))
     front.denials.forget([Charge(SLOW, "a")])
     assert front.denials.find(one(SLOW, 1, "a")) is None
     assert front.denials.find(one(SLOW, 1, "b")) is not None
 
 
 def test_it_is_bounded(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest goes first; one that is refused by the store again is not old."""
-    monkeypatch.setattr(_denials, "MAX_DENIALS", 3)
+    """The oldest denial goes first; a new refusal by the store renews it."""
+    monkeypatch.setattr(denials, "MAX_DENIALS", 3)
     for key in "abcd":
-        front.ask(one(SLOW, 10, key))
+        front.take(one(SLOW, 10, key))
     for key in "abcad":
         front.go(one(SLOW, 1, key))
     assert [key for key in "abcd" if front.denials.find(one(SLOW, 1, key))] == ["a", "c", "d"]
-    assert len(front.denials._denied) == 3
+    assert len(front.denials.by_bucket) == 3
 
 
 def test_it_is_bounded_for_threads(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many of them add to it at once."""
-    monkeypatch.setattr(_denials, "MAX_DENIALS", 10)
+    monkeypatch.setattr(denials, "MAX_DENIALS", 10)
 
     def refuse(number: int) -> None:
-        for turn in range(2_000):
-            decision = front.peek(one(SLOW, 11, f"{number} {turn}"))
+        for attempt in range(2_000):
+            decision = front.peek(one(SLOW, 11, f"{number} {attempt}"))
             front.denials.note(decision, front.denials.now_us())
-            front.denials.find(one(SLOW, 11, f"{number} {turn}"))
+            front.denials.find(one(SLOW, 11, f"{number} {attempt}"))
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(refuse, range(4)))
-    assert len(front.denials._denied) <= 10 + 3  # each of the others may be just about to make room
+    assert len(front.denials.by_bucket) <= 10 + 3  # each of the others may be just about to make room
 
 
 def test_the_bound_is_there() -> None:
-    """Refusing ever new keys must not fill this process's memory."""
+    """Refusals of ever new keys do not fill the memory of this process."""
     assert MAX_DENIALS <= 100_000
     assert LONGEST_US <= 1_000_000
 
@@ -210,28 +210,28 @@ def floods(draw: st.DrawFn) -> Iterator[tuple[int, Take, int, int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(floods(), st.integers(-(10**12), 10**12))
-def test_it_never_refuses_what_the_store_would_let_pass(
+def test_it_never_refuses_what_the_store_would_allow(
     flood: Iterator[tuple[int, Take, int, int]], ahead_us: int
 ) -> None:
-    """However long the trips take, and whatever the store's clock says."""
+    """However long the trips take, and whatever the time on the store's clock."""
     front = Front(ahead_us)
     for step, take, there_us, back_us in flood:
         front.wait(step)
         denied = front.denials.find(take)
         if denied is not None:
-            asked = front.peek(take)
-            assert not asked.allowed
-            assert denied.retry_after <= asked.retry_after
+            decision = front.peek(take)
+            assert not decision.allowed
+            assert denied.retry_after <= decision.retry_after
         else:
             front.go(take, there_us, back_us)
 
 
 @settings(max_examples=150, deadline=None)
 @given(floods(), st.integers(-(10**12), 10**12))
-def test_with_no_time_lost_it_always_says_what_the_store_would_say(
+def test_without_delays_it_always_answers_as_the_store_would(
     flood: Iterator[tuple[int, Take, int, int]], ahead_us: int
 ) -> None:
-    """Word for word."""
+    """With an equal decision."""
     front = Front(ahead_us)
     for step, take, _, _ in flood:
         front.wait(step)
@@ -247,5 +247,5 @@ def test_all_kinds_of_quotas(front: Front) -> None:
         front.go(one(quota, 10, quota.__class__.__name__))
         front.trips = 0
         for _ in range(1_000):
-            assert not front.ask(one(quota, 1, quota.__class__.__name__)).allowed
+            assert not front.take(one(quota, 1, quota.__class__.__name__)).allowed
         assert front.trips == 1

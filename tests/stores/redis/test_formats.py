@@ -1,4 +1,4 @@
-"""The values that Redis keeps, byte for byte: a deployment with a new version reads what the old one wrote."""
+"""The values in Redis, byte for byte: a new version of the package reads what the old one wrote."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from statistics import median
 import pytest
 import redis
 
-from asgi_ratelimit.algorithms import State
-from asgi_ratelimit.decision import Decision
+from asgi_ratelimit.algorithms import State, pack, unpack
+from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
-from asgi_ratelimit.stores.redis.script import unpack_state
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
 
 NOW = 1_800_000_000_000_000.0
-ERA = 32_768.0  # the low 16 bits of NOW
+GENERATION = 32_768  # the low 16 bits of NOW
 
 BUCKET = TokenBucket(10, burst=1, name="quota")
 FIXED = FixedWindow(10, 10, name="quota")
@@ -32,7 +31,7 @@ KEY = "rl:default:quota:{key}"
 
 
 async def book(limiter: Limiter, callers: int, cancelled: int | None = None) -> None:
-    """Slots at NOW, one of which is given back."""
+    """Book slots at NOW, and give one of them back."""
     decisions = [await limiter.pace("key") for _ in range(callers)]
     if cancelled is not None:
         await limiter.cancel(decisions[cancelled])
@@ -42,7 +41,7 @@ async def book_two(limiter: Limiter) -> None:
     await book(limiter, 2)
 
 
-async def book_three_of_which_one_is_cancelled(limiter: Limiter) -> None:
+async def book_three_and_cancel_one(limiter: Limiter) -> None:
     await book(limiter, 3, cancelled=1)
 
 
@@ -50,18 +49,18 @@ async def book_three(limiter: Limiter) -> None:
     await book(limiter, 3)
 
 
-async def book_25_of_which_one_is_cancelled(limiter: Limiter) -> None:
+async def book_25_and_cancel_one(limiter: Limiter) -> None:
     await book(limiter, 25, cancelled=12)
 
 
-async def book_one_that_came_to_three(limiter: Limiter) -> None:
+async def book_one_and_settle_it_to_three(limiter: Limiter) -> None:
     decision = await limiter.rate_limit("key")
     await limiter.settle(decision, 3)
 
 
 @dataclass
 class Golden:
-    """How a value comes to be, its bytes, and the state that they stand for."""
+    """The history that leads to a value, its bytes, and its state."""
 
     quota: Quota
     history: Callable[[Limiter], Awaitable[None]]
@@ -73,58 +72,58 @@ class Golden:
         return bytes.fromhex(self.hexadecimal)
 
 
-# format, period, last, era; then what the kind of quota keeps; then the numbers of holes and ids, the holes, the ids
+# format, period, last, generation; the core of the state; the numbers of gaps and ids, the gaps, the ids
 GOLDEN = {
     "bucket": Golden(
         BUCKET,
         book_two,
         "01 00247449 000062a25c941943 0080  0000000080843e41",
-        (2e6, NOW, ERA, (), ()),
+        (2e6, NOW, GENERATION, (), ()),
     ),
-    "bucket with a hole": Golden(
+    "bucket with a gap": Golden(
         BUCKET,
-        book_three_of_which_one_is_cancelled,
+        book_three_and_cancel_one,
         "01 00247449 000062a25c941943 0080  0000000060e34641"
         "  01 01  0000000080842e41 0000000080842e41  eab06ce426382943",
-        (3e6, NOW, ERA, ((1e6, 1e6),), (3_549_307_055_003_765.0,)),
+        (3e6, NOW, GENERATION, ((1e6, 1e6),), (3_549_307_055_003_765.0,)),
     ),
-    "bucket with debt": Golden(
+    "bucket with a debit": Golden(
         BUCKET,
-        book_one_that_came_to_three,
+        book_one_and_settle_it_to_three,
         "01 00247449 000062a25c941943 0080  0000000060e34641  00 01  14a4f19959ad1743",
-        (3e6, NOW, ERA, (), (1_666_131_202_697_477.0,)),
+        (3e6, NOW, GENERATION, (), (1_666_131_202_697_477.0,)),
     ),
     "fixed": Golden(
         FIXED,
         book_three,
         "02 8096184b 000062a25c941943 0080  000000002a75a541 0000000000000840",
-        ((WINDOW, 3.0), NOW, ERA, (), ()),
+        ((WINDOW, 3.0), NOW, GENERATION, (), ()),
     ),
-    "fixed with a hole": Golden(
+    "fixed with a gap": Golden(
         FIXED,
-        book_25_of_which_one_is_cancelled,
+        book_25_and_cancel_one,
         "02 8096184b 000062a25c941943 0080  000000042a75a541 0000000000001440"
         "  01 01  000000022a75a541 000000000000f03f  bd9ce64d86d13e43",
-        ((WINDOW + 2, 5.0), NOW, ERA, ((WINDOW + 1, 1.0),), (8_674_624_064_101_565.0,)),
+        ((WINDOW + 2, 5.0), NOW, GENERATION, ((WINDOW + 1, 1.0),), (8_674_624_064_101_565.0,)),
     ),
     "rolling": Golden(
         ROLLING,
         book_three,
         "03 8096184b 000062a25c941943 0080  0a00 0100 0000008074d2da41 0000000000000840",
-        (((PART, 3.0),), NOW, ERA, (), ()),
+        (((PART, 3.0),), NOW, GENERATION, (), ()),
     ),
-    "rolling with a hole": Golden(
+    "rolling with a gap": Golden(
         ROLLING,
-        book_25_of_which_one_is_cancelled,
+        book_25_and_cancel_one,
         "03 8096184b 000062a25c941943 0080  0a00 0100 0000808574d2da41 0000000000001440"
         "  01 01  0000c08274d2da41 000000000000f03f  f510175e4e833243",
-        (((PART + 22, 5.0),), NOW, ERA, ((PART + 11, 1.0),), (5_210_922_190_049_525.0,)),
+        (((PART + 22, 5.0),), NOW, GENERATION, ((PART + 11, 1.0),), (5_210_922_190_049_525.0,)),
     ),
-    "rolling with debt": Golden(
+    "rolling with a debit": Golden(
         ROLLING,
-        book_one_that_came_to_three,
+        book_one_and_settle_it_to_three,
         "03 8096184b 000062a25c941943 0080  0a00 0100 0000008074d2da41 0000000000000840  00 01  36565d8652ea3e43",
-        (((PART, 3.0),), NOW, ERA, (), (8_701_889_463_801_398.0,)),
+        (((PART, 3.0),), NOW, GENERATION, (), (8_701_889_463_801_398.0,)),
     ),
 }
 EACH = pytest.mark.parametrize("golden", GOLDEN.values(), ids=GOLDEN)
@@ -132,14 +131,14 @@ EACH = pytest.mark.parametrize("golden", GOLDEN.values(), ids=GOLDEN)
 
 @pytest.fixture
 def client(redis_url: str) -> Iterator[redis.Redis]:
-    """To look into Redis from outside of the store."""
+    """A client of the same Redis."""
     with redis.Redis.from_url(redis_url) as made:
         yield made
 
 
 @pytest.fixture
 async def remote(redis_url: str, clock: SteppedClock) -> AsyncIterator[RedisStore]:
-    """A store whose faults no failover hides."""
+    """A Redis store on a clock that is stepped by hand."""
     made = RedisStore(redis_url, clock=clock, timeout=30)
     yield made
     await made.aclose()
@@ -148,7 +147,7 @@ async def remote(redis_url: str, clock: SteppedClock) -> AsyncIterator[RedisStor
 @EACH
 def test_a_value_is_read(golden: Golden) -> None:
     """The bytes stand for this state."""
-    assert unpack_state(golden.quota, golden.value) == golden.state
+    assert unpack(golden.quota, golden.value) == golden.state
 
 
 @EACH
@@ -159,11 +158,20 @@ async def test_a_value_is_written(golden: Golden, client: redis.Redis, remote: R
 
 
 @EACH
-async def test_a_state_is_what_memory_keeps(golden: Golden, clock: SteppedClock) -> None:
+async def test_the_memory_store_has_the_same_state(golden: Golden, clock: SteppedClock) -> None:
     """The same history leaves the same state there."""
     store = MemoryStore(clock=clock)
     await golden.history(Limiter(golden.quota, store=store))
-    assert [kept.state for kept in store._buckets.values()] == [golden.state]
+    assert len(store) == 1
+    assert store.state_of(Charge(golden.quota, "key")) == golden.state
+
+
+@EACH
+def test_python_packs_the_same_bytes(golden: Golden) -> None:
+    """With its ids, and without them where two states are compared."""
+    assert pack(golden.quota, golden.state).hex() == golden.value.hex()
+    without_ids = (*golden.state[:4], ())
+    assert pack(golden.quota, golden.state, with_ids=False) == pack(golden.quota, without_ids)
 
 
 async def next_decisions(limiter: Limiter, clock: SteppedClock) -> list[Decision]:
@@ -177,10 +185,10 @@ async def next_decisions(limiter: Limiter, clock: SteppedClock) -> list[Decision
 
 
 @EACH
-async def test_the_script_goes_on_from_a_value(
+async def test_the_script_continues_from_a_value(
     golden: Golden, client: redis.Redis, remote: RedisStore, clock: SteppedClock
 ) -> None:
-    """A value that is found there is as good as the history that it comes from, in memory."""
+    """A value in Redis stands for its history: the next decisions equal those of a memory store with that history."""
     limiter = Limiter(golden.quota, store=MemoryStore(clock=clock))
     await golden.history(limiter)
     client.set(KEY, golden.value)
@@ -188,12 +196,12 @@ async def test_the_script_goes_on_from_a_value(
 
 
 async def require_unused(quota: Quota, remote: RedisStore, client: redis.Redis) -> None:
-    """What lies under the key does not count, and the next take heals it."""
+    """The value under the key does not count, and the next take replaces it."""
     limiter = Limiter(quota, store=remote)
     assert (await limiter.peek("key")).remaining == quota.most
     decision = await limiter.rate_limit("key")
     assert (decision.allowed, decision.remaining, decision.degraded) == (True, quota.most - 1, False)
-    assert unpack_state(quota, client.get(KEY)) is not None
+    assert unpack(quota, client.get(KEY)) is not None
     assert client.pttl(KEY) > 0
 
 
@@ -202,10 +210,10 @@ async def require_unused(quota: Quota, remote: RedisStore, client: redis.Redis) 
 async def test_an_unknown_format_counts_as_never_used(
     golden: Golden, version: int, client: redis.Redis, remote: RedisStore
 ) -> None:
-    """What a version to come has written, or something else altogether."""
+    """A later version may have written it, or another program."""
     value = bytes([version]) + golden.value[1:]
     client.set(KEY, value)
-    assert unpack_state(golden.quota, value) is None
+    assert unpack(golden.quota, value) is None
     await require_unused(golden.quota, remote, client)
 
 
@@ -219,41 +227,41 @@ async def test_another_kinds_format_counts_as_never_used(
 ) -> None:
     """A quota that became one of another kind starts clean."""
     client.set(KEY, GOLDEN[other].value)
-    assert unpack_state(quota, GOLDEN[other].value) is None
+    assert unpack(quota, GOLDEN[other].value) is None
     await require_unused(quota, remote, client)
 
 
 def lengths_of(golden: Golden) -> list[int]:
-    """All lengths that a value may be cut to, but the one that leaves off all of its holes and ids."""
+    """All lengths of a truncated value, but the one that leaves out all of its gaps and ids."""
     cores = {TokenBucket: 23, FixedWindow: 31, RollingWindow: 35}
     return [length for length in range(len(golden.value)) if length != cores[type(golden.quota)]]
 
 
 @EACH
 def test_a_truncated_value_is_no_state(golden: Golden) -> None:
-    """Wherever it was cut: it counts as never used."""
+    """Whatever its length, it counts as never used."""
     for length in lengths_of(golden):
-        assert unpack_state(golden.quota, golden.value[:length]) is None, length
+        assert unpack(golden.quota, golden.value[:length]) is None, length
 
 
 @EACH
-async def test_a_truncated_value_heals(golden: Golden, client: redis.Redis, remote: RedisStore) -> None:
-    """The script does not stumble over it, wherever it was cut."""
+async def test_a_truncated_value_is_replaced(golden: Golden, client: redis.Redis, remote: RedisStore) -> None:
+    """The script accepts it, whatever its length."""
     for length in lengths_of(golden):
         client.set(KEY, golden.value[:length])
         await require_unused(golden.quota, remote, client)
 
 
 @EACH
-async def test_a_key_of_another_type_heals(golden: Golden, client: redis.Redis, remote: RedisStore) -> None:
-    """A list under the key is no state, and a take that passes puts its own value there."""
+async def test_a_key_of_another_type_is_replaced(golden: Golden, client: redis.Redis, remote: RedisStore) -> None:
+    """A list under the key is no state, and an allowed take replaces it by its own value."""
     client.rpush(KEY, "foreign")
     await require_unused(golden.quota, remote, client)
 
 
 @EACH
 async def test_settling_over_a_key_of_another_type(golden: Golden, client: redis.Redis, remote: RedisStore) -> None:
-    """There is nothing that could be given back; debt makes a value anew."""
+    """There is nothing to give back; a debit writes a new value."""
     limiter = Limiter(golden.quota, store=remote)
     first, second = [await limiter.pace("key") for _ in range(2)]
     client.delete(KEY)
@@ -261,7 +269,7 @@ async def test_settling_over_a_key_of_another_type(golden: Golden, client: redis
     await limiter.refund(first)
     assert client.type(KEY) == b"list"
     await limiter.settle(second, 2)
-    assert unpack_state(golden.quota, client.get(KEY)) is not None
+    assert unpack(golden.quota, client.get(KEY)) is not None
 
 
 async def test_a_token_bucket_is_small(client: redis.Redis, remote: RedisStore) -> None:
@@ -275,95 +283,44 @@ async def test_a_token_bucket_is_small(client: redis.Redis, remote: RedisStore) 
 
 
 async def test_a_rolling_window_is_small(client: redis.Redis, remote: RedisStore, clock: SteppedClock) -> None:
-    """With all of its sixty parts in use: it counts parts, not requests."""
+    """With all of its sixty parts in use: it stores parts, not requests."""
     limiter = Limiter(RollingWindow(10_000, 3600, name="quota"), store=remote)
     for _ in range(180):
         clock.advance(20)
         await limiter.rate_limit("key", 55)
-    state = unpack_state(RollingWindow(10_000, 3600), client.get(KEY))
+    state = unpack(RollingWindow(10_000, 3600), client.get(KEY))
     assert len(state[0]) >= 60
     assert client.memory_usage(KEY) < 2048
-
-
-class Commands:
-    """Which commands the script has called, by the server's own count."""
-
-    def __init__(self, client: redis.Redis) -> None:
-        self.client = client
-        client.config_resetstat()
-
-    @property
-    def seen(self) -> dict[str, int]:
-        called = {
-            name.removeprefix("cmdstat_"): stat["calls"] for name, stat in self.client.info("commandstats").items()
-        }
-        return {name: called[name] for name in ("get", "set") if name in called}
 
 
 KINDS = pytest.mark.parametrize("quota", QUOTAS, ids=["bucket", "fixed", "rolling"])
 
 
 @KINDS
-async def test_a_pass_is_one_read_and_one_write(quota: Quota, client: redis.Redis, remote: RedisStore) -> None:
-    """And so is a settlement."""
-    limiter = Limiter(quota, store=remote)
-    commands = Commands(client)
-    decision = await limiter.pace("key")
-    assert commands.seen == {"get": 1, "set": 1}
-    await limiter.cancel(decision)
-    assert commands.seen == {"get": 2, "set": 2}
-
-
-@KINDS
-@pytest.mark.parametrize("max_delay", [0, 0.01])
-async def test_a_refusal_only_reads(quota: Quota, max_delay: float, client: redis.Redis, remote: RedisStore) -> None:
-    """Be it of a caller who waits for a while or of one who does not; and the next one is refused with no call."""
-    limiter = Limiter(quota, store=remote)
-    await limiter.rate_limit("key", quota.most)
-    commands = Commands(client)
-    for _ in range(3):
-        assert not (await limiter.pace("key", max_delay=max_delay)).allowed
-    assert commands.seen == {"get": 1}
-
-
-async def test_each_charge_is_read_and_written_once(client: redis.Redis, remote: RedisStore) -> None:
-    """However many there are in one take; where one refuses, none is written."""
-    limiter = Limiter(
-        [BUCKET, FixedWindow(10, 10, name="fixed"), RollingWindow(2, 10, 10, name="rolling")], store=remote
-    )
-    commands = Commands(client)
-    for seen in ({"get": 3, "set": 3}, {"get": 6, "set": 6}, {"get": 9, "set": 6}):
-        await limiter.pace("key", max_delay=10)
-        assert commands.seen == seen
-
-
-@KINDS
-async def test_the_last_eight_settlements_are_remembered(
+async def test_a_state_holds_the_last_eight_settlements(
     quota: Quota, client: redis.Redis, remote: RedisStore, clock: SteppedClock
 ) -> None:
-    """The same ones in both stores, so that a state stays small however much is given back."""
+    """The same ones in both stores; a state stays small however much is given back."""
     memory = MemoryStore(clock=clock)
     for store in (remote, memory):
         limiter = Limiter(quota, store=store)
         for decision in [await limiter.pace("key") for _ in range(12)]:
             await limiter.cancel(decision)
-    (kept,) = [each.state for each in memory._buckets.values()]
-    assert len(kept[4]) == len(set(kept[4])) == 8
-    assert unpack_state(quota, client.get(KEY)) == kept
+    state = memory.state_of(Charge(quota, "key"))
+    assert len(state[4]) == len(set(state[4])) == 8
+    assert unpack(quota, client.get(KEY)) == state
 
 
 @KINDS
-async def test_gaps_are_kept_in_order(
-    quota: Quota, client: redis.Redis, remote: RedisStore, clock: SteppedClock
-) -> None:
-    """In whatever order slots are given back, both stores keep the same, the soonest first."""
+async def test_gaps_are_in_order(quota: Quota, client: redis.Redis, remote: RedisStore, clock: SteppedClock) -> None:
+    """In whatever order slots are given back, both stores hold the same gaps, the soonest first."""
     memory = MemoryStore(clock=clock)
     for store in (remote, memory):
         limiter = Limiter(quota, store=store)
         decisions = [await limiter.pace("key") for _ in range(70)]
         for number in (61, 15, 33, 47, 35):
             await limiter.cancel(decisions[number])
-    (kept,) = [each.state for each in memory._buckets.values()]
-    assert len(kept[3]) >= 3
-    assert list(kept[3]) == sorted(kept[3])
-    assert unpack_state(quota, client.get(KEY)) == kept
+    state = memory.state_of(Charge(quota, "key"))
+    assert len(state[3]) >= 3
+    assert list(state[3]) == sorted(state[3])
+    assert unpack(quota, client.get(KEY)) == state

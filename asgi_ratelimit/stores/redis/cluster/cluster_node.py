@@ -1,4 +1,4 @@
-"""A node: the lane to one primary of a cluster."""
+"""One primary of a cluster: a batch is one script call for each slot, and a slot that has moved is followed."""
 
 from __future__ import annotations
 
@@ -11,96 +11,110 @@ from redis.exceptions import AskError, MovedError
 from ....clock import monotonic_us
 from ....decision import Charge
 from ....errors import StoreError, StoreUnavailable
-from .. import script as _wire
-from ..batching import Tell
+from .. import script
+from ..batching import Finish
 from ..connection.addresses import Address
-from ..connection.script_calls import Call, Link, as_ours
-from ..node import Answer, Answers, Lane, Shared
+from ..connection.script_calls import ScriptCall, ScriptCaller
+from ..connection.store_errors import store_error_of
+from ..node import Answer, NodeContext, RedisNode
 from .slots import slot_of
 
-LOOK_EVERY_US = 1_000_000.0
-"""Microseconds from one look for what is owed to a node to the next."""
+REPAY_INTERVAL_US = 1_000_000.0
+"""Microseconds between two looks for entries of the outage ledger that belong to this node."""
 
 
-class Node(Lane):
-    """The way to one primary: a call for each slot of a batch, all in one packet, and on to where a slot has moved.
+class ClusterNode(RedisNode):
+    """A ``RedisNode`` at ``address`` that sends all calls of a batch in one packet.
 
-    ``redirected`` is told of every redirection, and of the host that it came from, and says where it leads;
-    ``owns`` says whether the bucket of a charge is there.
+    ``redirected`` receives each redirection and the host that it came from, and returns the address that it leads to;
+    ``is_here`` says whether the bucket of a charge is on this node.
     """
 
-    carries_parts = True
+    decides_in_outage = False
 
     def __init__(
         self,
-        shared: Shared,
+        context: NodeContext,
         pool: Callable[[Address], ConnectionPool],
         address: Address,
         redirected: Callable[[AskError, str], Address],
-        owns: Callable[[Charge], bool],
+        is_here: Callable[[Charge], bool],
     ) -> None:
-        super().__init__(shared, pool(address), "{}:{}".format(*address), owns)
+        super().__init__(context, pool(address), "{}:{}".format(*address), is_here)
         self._pool = pool
         self._host = address[0]
         self._redirected = redirected
-        self._detours: dict[Address, Link] = {}
-        self._next_look = 0.0
+        self._other_callers: dict[Address, ScriptCaller] = {}
+        self._next_repayment = 0.0
 
-    def _carry_out(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
-        self._link.start(self._tell(actions, submitted, done))
+    async def aclose(self) -> None:
+        """Fail what waits, and close the connections."""
+        await super().aclose()
+        for caller in self._other_callers.values():
+            await caller.aclose()
 
-    async def _tell(self, actions: Sequence[_wire.Action], submitted: float, done: Tell[Answer]) -> None:
-        answers: Answers = StoreUnavailable("the event loop has ended")
+    def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+        self._caller.start(self._call(actions, submitted, finish))
+
+    async def _call(self, actions: Sequence[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+        answers: Sequence[Answer] | Exception = StoreUnavailable("the event loop has ended")
         try:
             answers = await self._answers(actions, submitted)
-        except Exception as error:  # noqa: BLE001  # whatever it was, it must reach those who wait
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
         finally:
-            done(answers)
+            self._finish(actions, answers, finish)
 
-    async def _answers(self, actions: Sequence[_wire.Action], submitted: float) -> Sequence[Answer]:
-        asked_us = self._shared.denials.now_us()
+    async def _answers(self, actions: Sequence[script.Action], submitted: float) -> Sequence[Answer]:
+        """The answers to all actions; what the script leaves undone, at its bound of work, is sent again."""
         groups: dict[int, list[int]] = {}
         for at, action in enumerate(actions):
-            groups.setdefault(slot_of(action.charges[0]), []).append(at)
-        calls = [self._shared.call([actions[at] for at in group]) for group in groups.values()]
-        replies = await self._link.evaluate(calls, submitted)
+            groups.setdefault(slot_of(script.charges_of(action)[0]), []).append(at)
         answers: list[Answer] = [None] * len(actions)
-        for group, call, reply in zip(groups.values(), calls, replies, strict=True):
-            final = await self._detour(reply, call, submitted) if isinstance(reply, AskError) else reply
-            for at, answer in zip(group, self._read([actions[at] for at in group], final, asked_us), strict=True):
-                answers[at] = answer
-        self._look_for_debts()
+        left = list(groups.values())
+        while left:
+            in_groups = await self._call_groups([[actions[at] for at in group] for group in left], submitted)
+            for group, in_group in zip(left, in_groups, strict=True):
+                for at, answer in zip(group, in_group):
+                    answers[at] = answer
+            left = [group[len(done) :] for group, done in zip(left, in_groups) if len(done) < len(group)]
+        self._repay_now_and_then()
         return answers
 
-    def _look_for_debts(self) -> None:
-        """Now and then: this node may have taken over what was decided here while another was out, or a slot moved."""
+    async def _call_groups(self, groups: list[list[script.Action]], submitted: float) -> list[Sequence[Answer]]:
+        """The answers to groups of actions, each in a slot of its own and a call of its own, in one packet."""
+        sent_us = self._context.denials.now_us()
+        calls = list(map(self._context.script_call, groups))
+        answers = []
+        for group, call, reply in zip(groups, calls, await self._caller.evaluate(calls, submitted), strict=True):
+            final = await self._follow(reply, call, submitted) if isinstance(reply, AskError) else reply
+            answers.append(self._read(group, final, sent_us))
+        return answers
+
+    def _repay_now_and_then(self) -> None:
+        """A slot may have moved here, or this replica become a primary, while the ledger had entries for it."""
         now = monotonic_us()
-        if self._shared.failover.debts and now >= self._next_look:
-            self._next_look = now + LOOK_EVERY_US
+        if self._context.local.ledger and now >= self._next_repayment:
+            self._next_repayment = now + REPAY_INTERVAL_US
             self.repay()
 
-    def _read(self, actions: Sequence[_wire.Action], reply: Any, asked_us: float) -> Sequence[Answer]:
-        """The answers in a reply. Raises ``StoreUnavailable`` for one that is true of the whole node."""
+    def _read(self, actions: Sequence[script.Action], reply: Any, sent_us: float) -> Sequence[Answer]:
+        """The answers in the reply for one slot. Raises ``StoreUnavailable`` for what concerns the whole node."""
         if not isinstance(reply, Exception):
-            return self._shared.answers(actions, reply, asked_us)
-        error = reply if isinstance(reply, StoreError) else as_ours(reply, self._shared.timeout)
+            return self._context.answers(actions, reply, sent_us)
+        error = store_error_of(reply, self._context.timeout)
         if isinstance(error, StoreUnavailable) and error is not reply:
             raise error from reply
         return [error] * len(actions)
 
-    async def _detour(self, redirection: AskError, call: Call, submitted: float) -> Any:
-        """The answer of the node that we are sent to, for good (MOVED) or while a slot is being moved (ASK)."""
+    async def _follow(self, redirection: AskError, call: ScriptCall, submitted: float) -> Any:
+        """The reply of the node that a redirection leads to, permanently (MOVED) or during a migration (ASK)."""
         address = self._redirected(redirection, self._host)
-        if address not in self._detours:
-            self._detours[address] = Link(self._pool(address), self._shared.timeout)
+        if address not in self._other_callers:
+            self._other_callers[address] = ScriptCaller(self._pool(address), self._context.timeout)
         asking = not isinstance(redirection, MovedError)
         try:
-            (answer,) = await self._detours[address].evaluate([call], submitted, asking=asking)
+            (reply,) = await self._other_callers[address].evaluate([call], submitted, asking=asking)
         except StoreError as error:
             return error
-        return answer
-
-    async def _close(self) -> None:
-        for link in (self._link, *self._detours.values()):
-            await link.aclose()
+        return reply

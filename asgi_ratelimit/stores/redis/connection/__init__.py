@@ -1,1 +1,1 @@
-"""One connection to a Redis: where it leads, what is sent, what comes back."""
+"""A connection to Redis: its address, what travels over it, deadlines, and errors."""

@@ -1,4 +1,4 @@
-"""Where a Redis is: what a URL or a ready client says of it, as pools of connections whose settings suit a limiter."""
+"""The addresses that a URL or a client stands for, as pools of connections whose settings suit a limiter."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _EXAMPLES = {
     "sentinel": '"redis+sentinel://host1:26379,host2:26379/mymaster"',
 }
 
-_OURS: dict[str, Any] = {
-    "socket_timeout": None,  # the deadline of a call covers it, for less
+_LIMITER_SETTINGS: dict[str, Any] = {
+    "socket_timeout": None,  # the deadline of a call is stricter, and costs less
     "retry": Retry(NoBackoff(), 0),  # a retry after a time-out would charge twice
     "decode_responses": False,
     "max_connections": 4,
 }
-"""Settings that suit a limiter, in place of those that a client has for other work."""
+"""Settings that suit a limiter, in place of those of a client for other work."""
 
-_OF_CLUSTER_CLIENTS = ("response_callbacks", "himport_registry", "redis_connect_func", "event_dispatcher")
-"""What the nodes of a cluster client are given besides the settings of a connection."""
+_NODE_ONLY_SETTINGS = ("response_callbacks", "himport_registry", "redis_connect_func", "event_dispatcher")
+"""Settings that a cluster client gives its nodes, and that a connection does not understand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
-    """One Redis, or the primary that sentinels name: ``pool()`` is a new pool of connections to it."""
+class SingleAddress:
+    """One Redis, or the primary that sentinels report: ``pool()`` is a new pool of connections to it."""
 
     pool: Callable[[], ConnectionPool]
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A cluster: some of its nodes' addresses, and ``pool(address)``, a new pool of connections to one.
+class ClusterAddresses:
+    """A cluster: ``seeds`` are the addresses of some nodes, ``pool(address)`` is a new pool of connections to one.
 
-    ``remap`` turns an address that the cluster tells into one that can be reached from here.
+    ``remap`` turns an address that the cluster reports into one that can be reached from here.
     """
 
     seeds: tuple[Address, ...]
@@ -57,66 +57,68 @@ class Cluster:
     remap: Callable[[Address], Address]
 
 
-def source_of(url_or_client: RedisLike, timeout: float) -> Single | Cluster:
-    """Where a URL or a client leads. Connecting takes ``timeout`` seconds at the most.
+def addresses_of(url_or_client: RedisLike, timeout: float) -> SingleAddress | ClusterAddresses:
+    """The addresses of a URL or a client. Connecting takes at most ``timeout`` seconds.
 
-    Raises ``ConfigurationError`` for what is neither a URL of a Redis nor a client.
+    Raises ``ConfigurationError`` for anything that is neither a URL of a Redis nor a client.
     """
-    ours = {**_OURS, "socket_connect_timeout": timeout}
+    overrides = {**_LIMITER_SETTINGS, "socket_connect_timeout": timeout}
     if isinstance(url_or_client, str):
-        return _of_url(url_or_client, ours, timeout)
+        return _url_addresses(url_or_client, overrides, timeout)
     if isinstance(url_or_client, RedisCluster):
-        return _of_cluster_client(url_or_client, ours)
+        return _cluster_client_addresses(url_or_client, overrides)
     pool = getattr(url_or_client, "connection_pool", None)
     if isinstance(url_or_client, Redis) and isinstance(pool, SentinelConnectionPool):
-        return _of_sentinel_client(pool, ours, timeout)
+        return _sentinel_client_address(pool, overrides, timeout)
     if isinstance(url_or_client, Redis) and isinstance(pool, ConnectionPool):
-        settings = {**pool.connection_kwargs, **ours}
-        return Single(lambda: ConnectionPool(connection_class=pool.connection_class, **settings))
+        settings = {**pool.connection_kwargs, **overrides}
+        return SingleAddress(lambda: ConnectionPool(connection_class=pool.connection_class, **settings))
     raise ConfigurationError(
         "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
         f'not {repr(url_or_client)[:80]}: RedisStore("redis://localhost")'
     )
 
 
-def _of_url(url: str, ours: dict[str, Any], timeout: float) -> Single | Cluster:
+def _url_addresses(url: str, overrides: dict[str, Any], timeout: float) -> SingleAddress | ClusterAddresses:
     scheme, _, kind = urlsplit(url).scheme.partition("+")
     try:
         if kind == "cluster":
-            return _of_cluster_url(url, scheme, ours)
+            return _cluster_url_addresses(url, scheme, overrides)
         if kind == "sentinel":
-            return _of_sentinel_url(url, scheme, ours, timeout)
-        settings = {"protocol": 2, **parse_url(url), **ours}
-        return Single(_checked(lambda: ConnectionPool(**settings)))
+            return _sentinel_url_address(url, scheme, overrides, timeout)
+        settings = {"protocol": 2, **parse_url(url), **overrides}
+        return SingleAddress(_checked(lambda: ConnectionPool(**settings)))
     except (TypeError, ValueError) as error:
         example = _EXAMPLES.get(kind, _EXAMPLES[""])
-        raise ConfigurationError(f"{url!r} is no URL of a Redis: {error}: {example}") from error
+        raise ConfigurationError(f"{url!r} is not a URL of a Redis: {error}: {example}") from error
 
 
-def _of_cluster_url(url: str, scheme: str, ours: dict[str, Any]) -> Cluster:
-    settings = dict(next(_parsed_hosts(url, scheme)), **ours)
+def _cluster_url_addresses(url: str, scheme: str, overrides: dict[str, Any]) -> ClusterAddresses:
+    settings = dict(next(_parsed_hosts(url, scheme)), **overrides)
     if settings.get("db"):
-        raise ValueError("a cluster has no databases but 0")
+        raise ValueError("a cluster has only database 0")
     seeds = tuple([(parsed["host"], int(parsed.get("port", 6379))) for parsed in _parsed_hosts(url, scheme)])
     return _cluster(seeds, settings, lambda address: address)
 
 
-def _of_cluster_client(client: RedisCluster, ours: dict[str, Any]) -> Cluster:
-    kwargs = {name: value for name, value in client.connection_kwargs.items() if name not in _OF_CLUSTER_CLIENTS}
+def _cluster_client_addresses(client: RedisCluster, overrides: dict[str, Any]) -> ClusterAddresses:
+    kwargs = {name: value for name, value in client.connection_kwargs.items() if name not in _NODE_ONLY_SETTINGS}
     seeds = tuple([(node.host, int(node.port)) for node in client.nodes_manager.startup_nodes.values()])
     manager = client.nodes_manager
-    return _cluster(seeds, {**kwargs, **ours}, lambda address: manager.remap_host_port(*address))
+    return _cluster(seeds, {**kwargs, **overrides}, lambda address: manager.remap_host_port(*address))
 
 
-def _cluster(seeds: tuple[Address, ...], settings: dict[str, Any], remap: Callable[[Address], Address]) -> Cluster:
+def _cluster(
+    seeds: tuple[Address, ...], settings: dict[str, Any], remap: Callable[[Address], Address]
+) -> ClusterAddresses:
     def pool(address: Address) -> ConnectionPool:
         return ConnectionPool(**{"protocol": 2, **settings, "host": address[0], "port": address[1]})
 
     _checked(lambda: pool(seeds[0]))
-    return Cluster(seeds, pool, remap)
+    return ClusterAddresses(seeds, pool, remap)
 
 
-def _of_sentinel_url(url: str, scheme: str, ours: dict[str, Any], timeout: float) -> Single:
+def _sentinel_url_address(url: str, scheme: str, overrides: dict[str, Any], timeout: float) -> SingleAddress:
     service, _, database = urlsplit(url).path.strip("/").partition("/")
     if not service:
         raise ValueError("the path must name the service that the sentinels watch")
@@ -124,31 +126,41 @@ def _of_sentinel_url(url: str, scheme: str, ours: dict[str, Any], timeout: float
     parsed = list(_parsed_hosts(urlunsplit(parts), scheme))
     addresses = [(each["host"], int(each.get("port", 26379))) for each in parsed]
     settings = {name: value for name, value in parsed[0].items() if name not in ("host", "port")}
-    of_sentinels = {
+    sentinel_options = {
         name: settings.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in settings
     }
     if settings.pop("connection_class", None) is not None:
         settings["ssl"] = True
-        of_sentinels["ssl"] = True
-    return _sentinels(addresses, service, {"protocol": 2, **settings, **ours}, {**of_sentinels, **_brief(timeout)})
+        sentinel_options["ssl"] = True
+    return _sentinels(
+        addresses,
+        service,
+        {"protocol": 2, **settings, **overrides},
+        {**sentinel_options, **_sentinel_settings(timeout)},
+    )
 
 
-def _of_sentinel_client(pool: SentinelConnectionPool, ours: dict[str, Any], timeout: float) -> Single:
+def _sentinel_client_address(pool: SentinelConnectionPool, overrides: dict[str, Any], timeout: float) -> SingleAddress:
     manager = pool.sentinel_manager
-    told = [client.connection_pool.connection_kwargs for client in manager.sentinels]
-    addresses = [(each["host"], each["port"]) for each in told]
+    addresses = [
+        (client.connection_pool.connection_kwargs["host"], client.connection_pool.connection_kwargs["port"])
+        for client in manager.sentinels
+    ]
     settings = {name: value for name, value in pool.connection_kwargs.items() if name != "connection_pool"}
     settings["connection_class"] = pool.connection_class
     return _sentinels(
-        addresses, pool.service_name, {**settings, **ours}, {**manager.sentinel_kwargs, **_brief(timeout)}
+        addresses,
+        pool.service_name,
+        {**settings, **overrides},
+        {**manager.sentinel_kwargs, **_sentinel_settings(timeout)},
     )
 
 
 class _PrimaryPool(SentinelConnectionPool):
-    """Connections to the primary that the sentinels name, and none to these once they have."""
+    """Connections to the primary that the sentinels report; those to the sentinels are closed after each report."""
 
     async def get_master_address(self) -> Any:
-        """Ask the sentinels."""
+        """The address that the sentinels report."""
         try:
             return await super().get_master_address()  # type: ignore[no-untyped-call]
         finally:
@@ -156,30 +168,30 @@ class _PrimaryPool(SentinelConnectionPool):
 
 
 def _sentinels(
-    addresses: list[Address], service: str, settings: dict[str, Any], of_sentinels: dict[str, Any]
-) -> Single:
+    addresses: list[Address], service: str, settings: dict[str, Any], sentinel_options: dict[str, Any]
+) -> SingleAddress:
     def pool() -> ConnectionPool:
-        manager = Sentinel(addresses, sentinel_kwargs=of_sentinels)  # type: ignore[no-untyped-call]
+        manager = Sentinel(addresses, sentinel_kwargs=sentinel_options)  # type: ignore[no-untyped-call]
         return _PrimaryPool(service, manager, **settings)  # type: ignore[no-untyped-call]
 
-    return Single(_checked(pool))
+    return SingleAddress(_checked(pool))
 
 
 def _checked(pool: Callable[[], ConnectionPool]) -> Callable[[], ConnectionPool]:
-    """``pool`` itself, once its connections are known to understand all their settings."""
-    made = pool()
-    made.connection_class(**made.connection_kwargs)
+    """``pool`` itself. Raises ``TypeError`` or ``ValueError`` if its connections do not understand their settings."""
+    one = pool()
+    one.connection_class(**one.connection_kwargs)
     return pool
 
 
-def _brief(timeout: float) -> dict[str, Any]:
-    """Settings for a question to one of several sentinels: if the first is silent, there is time for the second."""
+def _sentinel_settings(timeout: float) -> dict[str, Any]:
+    """Settings for a call to one of several sentinels: if the first does not answer, there is time for the second."""
     half = timeout / 2
-    return {**_OURS, "socket_timeout": half, "socket_connect_timeout": half}
+    return {**_LIMITER_SETTINGS, "socket_timeout": half, "socket_connect_timeout": half}
 
 
 def _parsed_hosts(url: str, scheme: str) -> Iterator[dict[str, Any]]:
-    """What redis-py makes of the URL of each host, where a URL names several, separated by commas."""
+    """redis-py's settings for each host, where a URL names several, separated by commas."""
     parts = urlsplit(url)
     credentials, at, hosts = parts.netloc.rpartition("@")
     for host in hosts.split(","):

@@ -1,12 +1,12 @@
-"""The way to one Redis: a connection, the script, and the boundary where foreign errors become ours."""
+"""Calls of the script over one connection, each with a deadline."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import math
-import re
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from importlib.resources import files
 from itertools import count
 from random import getrandbits
@@ -15,168 +15,160 @@ from typing import Any, TypeAlias, cast
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AuthenticationError, InvalidResponse, NoScriptError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
 
-from ....errors import StoreError, StoreTimeout, StoreUnavailable
-from .connection import Outcome, Pipe
+from ....errors import StoreError, StoreUnavailable
+from .connection import OpenConnection, Outcome, open_connection
+from .store_errors import store_error_of
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 Command: TypeAlias = Sequence[str | bytes | int]
-Call: TypeAlias = Sequence[bytes | int]
-"""What the script is called with: how many keys, the keys, the arguments."""
 
-_OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b")
-"""How an error starts, or the one inside of a script's, that says that Redis is there but cannot serve."""
+ScriptCall: TypeAlias = Sequence[bytes | int]
+"""The arguments of EVALSHA after the hash: the number of keys, the keys, and the script's own arguments."""
 
-_NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
-
-
-class NotWritable(StoreUnavailable):
-    """Raised where Redis can read, but not write: it can still refuse."""
+Done: TypeAlias = Callable[["Any | ResponseError | StoreError"], None]
+"""Receives the script's reply, the error that Redis answered, or a ``StoreError`` where there is no answer."""
 
 
-Done: TypeAlias = Callable[["Any | StoreError"], None]
-"""Is told the script's reply to a call, the error that Redis answered, or ours where there is no answer at all."""
+class ScriptCaller:
+    """One connection to one Redis, for one event loop and one call at a time; a call takes at most ``timeout`` seconds.
 
-
-class Link:
-    """One connection to one Redis, for one event loop and one call at a time; each may take ``timeout`` seconds."""
+    Each call carries an id that the script repeats in its reply, so no reply is taken for that of another call.
+    """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
         self._pool = pool
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
-        self._connection: AbstractConnection | None = None
-        self._pipe: Pipe | None = None
-        self._marks = count(getrandbits(48))
+        self._owned: AbstractConnection | None = None
+        self._connection: OpenConnection | None = None
+        self._call_ids = count(getrandbits(48))
         self._tasks: set[asyncio.Task[None]] = set()
         self._deadline = math.inf
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    def call(self, call: Call, submitted: float, done: Done) -> None:
-        """Call the script at once, without a task, as long as all goes well; see ``evaluate``."""
-        pipe = self._pipe
-        if pipe is None or not pipe.is_clean:
-            self.start(self._tell(call, submitted, done))
+    def call(self, call: ScriptCall, submitted: float, done: Done) -> None:
+        """Call the script without a task if the connection is open, else as ``evaluate`` does.
+
+        ``submitted`` is the time of the event loop at which the deadline began to run.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_clean:
+            self.start(self._evaluate_one(call, submitted, done))
             return
-        mark = b"%d" % next(self._marks)
+        call_id = b"%d" % next(self._call_ids)
+        packed = pack_command(("EVALSHA", SCRIPT_SHA, *call, call_id))  # type: ignore[arg-type]  # its stub is wrong
+        self._deadline = submitted + self._timeout
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+        connection.send(packed, 1, partial(self._answered, call, submitted, done, call_id))
 
-        def tell(outcome: Outcome) -> None:
-            self._deadline = math.inf
-            answer = outcome[0] if type(outcome) is list else None
-            if type(answer) is list and answer and answer[0] == mark:
-                done(answer[1:])
-            elif isinstance(answer, NoScriptError):
-                self.start(self._tell(call, submitted, done))
-            elif isinstance(answer, ResponseError):
-                done(answer)
-            else:
-                self.drop()
-                done(as_ours(outcome if isinstance(outcome, Exception) else _NO_ANSWER, self._timeout))
+    def _answered(self, call: ScriptCall, submitted: float, done: Done, call_id: bytes, outcome: Outcome) -> None:
+        self._deadline = math.inf
+        answer = outcome[0] if type(outcome) is list else outcome
+        if type(answer) is list and answer and answer[0] == call_id:
+            done(answer[1:])
+        elif isinstance(answer, NoScriptError):
+            self.start(self._evaluate_one(call, submitted, done))
+        elif isinstance(answer, ResponseError):
+            done(answer)
+        else:
+            self.drop()
+            done(store_error_of(outcome if isinstance(outcome, Exception) else _FOREIGN_REPLY, self._timeout))
 
-        pipe.exchange(_packed("EVALSHA", SCRIPT_SHA, *call, mark), 1, tell)
-        self._expect(submitted + self._timeout)
-
-    def _expect(self, deadline: float) -> None:
-        """Give up the call under way if that is not back by then. One timer does for all calls that follow another."""
-        self._deadline = deadline
-        if self._alarm is None:
-            self._alarm = self._loop.call_at(deadline, self._look)
-
-    def _look(self) -> None:
-        self._alarm = None
-        if self._pipe is None or self._deadline == math.inf:  # nothing is under way, and the next call sets it again
+    def _check_deadline(self) -> None:
+        """Abort the call in flight if its deadline has passed. One timer serves call after call."""
+        self._timer = None
+        if self._connection is None or self._deadline == math.inf:  # idle: the next call sets the timer again
             return
         if self._deadline <= self._loop.time():
-            self._pipe.give_up(TimeoutError())
+            self._connection.abort(TimeoutError())
         else:
-            self._expect(self._deadline)
+            self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
-    async def evaluate(self, calls: Sequence[Call], submitted: float, *, asking: bool = False) -> list[Any]:
-        """The script's reply to each call, or the error that Redis answered, all by the same deadline.
+    async def evaluate(self, calls: Sequence[ScriptCall], submitted: float, *, asking: bool = False) -> list[Any]:
+        """The script's reply to each call, or the error that Redis answered, all within one deadline.
 
-        ``submitted`` is when the time began to run, by the event loop's clock. With ``asking``, a node of a cluster
-        answers for a slot that is being moved to it. Raises ``StoreError`` where there is no answer at all.
+        With ``asking``, a node of a cluster answers for a slot that is being moved to it. Raises ``StoreError`` where
+        there is no answer.
         """
-        return await self._within(submitted, self._evaluate(calls, asking))
+        return await self._within_deadline(submitted, self._evaluate(calls, asking))
 
-    async def ask(self, *command: str | bytes | int) -> Any:
+    async def command(self, *command: str | bytes | int) -> Any:
         """The answer to any one command. Raises ``StoreError``."""
-        (answer,) = await self._within(self._loop.time(), self._exchange([command], False))
+        (answer,) = await self._within_deadline(self._loop.time(), self._send([command], False))
         if isinstance(answer, ResponseError):
-            raise as_ours(answer, self._timeout) from answer
+            raise store_error_of(answer, self._timeout) from answer
         return answer
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work in a task of its own, which nobody waits for."""
+        """Run ``work`` in a task of its own."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def drop(self) -> None:
-        """Close the connection, with nobody waiting until it is; the next call opens another, be it made at once."""
-        if self._connection is not None:
-            self.start(self._close(self._connection))
+        """Close the connection in the background; the next call opens another one, even if it comes at once."""
+        if self._owned is not None:
+            self.start(self._release(self._owned))
         self._forget()
 
     async def aclose(self) -> None:
-        """Close the connection; the next call opens another."""
-        connection = self._connection
+        """Close the connection; the next call opens another one."""
+        connection = self._owned
         self._forget()
         if connection is not None:
-            await self._close(connection)
+            await self._release(connection)
 
     def _forget(self) -> None:
-        self._connection = self._pipe = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._owned = self._connection = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    async def _close(self, connection: AbstractConnection) -> None:
+    async def _release(self, connection: AbstractConnection) -> None:
         await connection.disconnect(nowait=True)
         await self._pool.release(connection)
 
-    async def _tell(self, call: Call, submitted: float, done: Done) -> None:
-        """``done``, with what comes of ``evaluate``."""
-        answer: Any = StoreUnavailable("the event loop has ended")
+    async def _evaluate_one(self, call: ScriptCall, submitted: float, done: Done) -> None:
+        reply: Any = StoreUnavailable("the event loop has ended")
         try:
-            (answer,) = await self.evaluate([call], submitted)
+            (reply,) = await self.evaluate([call], submitted)
         except StoreError as error:
-            answer = error
+            reply = error
         finally:
-            done(answer)
+            done(reply)
 
-    async def _within(self, submitted: float, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+    async def _within_deadline(self, submitted: float, work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
         try:
             async with asyncio.timeout_at(submitted + self._timeout):
                 return await work
         except (TimeoutError, RedisError, OSError) as error:
-            await self.aclose()  # in doubt about what comes over it next, or whether it leads to the primary
-            raise as_ours(error, self._timeout) from error
+            await self.aclose()  # late answers may follow, or the server may no longer be the primary
+            raise store_error_of(error, self._timeout) from error
 
-    async def _evaluate(self, calls: Sequence[Call], asking: bool) -> list[Any]:
-        """By its hash, as a rule; Redis forgets scripts at a restart, and then is sent the whole once."""
-        marks = [b"%d" % next(self._marks) for _ in calls]
-        commands = [("EVALSHA", SCRIPT_SHA, *call, mark) for call, mark in zip(calls, marks)]
-        answers = await self._exchange(commands, asking)
+    async def _evaluate(self, calls: Sequence[ScriptCall], asking: bool) -> list[Any]:
+        """Call the script by its hash. Redis forgets scripts when it restarts: then send the text, once."""
+        call_ids = [b"%d" % next(self._call_ids) for _ in calls]
+        commands = [("EVALSHA", SCRIPT_SHA, *call, call_id) for call, call_id in zip(calls, call_ids)]
+        answers = await self._send(commands, asking)
         unknown = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unknown:
             again = [commands[at] for at in unknown]
             again[0] = ("EVAL", SCRIPT, *again[0][2:])
-            for at, answer in zip(unknown, await self._exchange(again, asking), strict=True):
+            for at, answer in zip(unknown, await self._send(again, asking), strict=True):
                 answers[at] = answer
-        return list(map(_unmarked, answers, marks))
+        return list(map(_reply_in, answers, call_ids))
 
-    async def _exchange(self, commands: Sequence[Command], asking: bool) -> list[Any]:
-        """Send all commands at once, then read the answer to each; one that is an error hurts no other."""
+    async def _send(self, commands: Sequence[Command], asking: bool) -> list[Any]:
+        """Send all commands in one packet, and wait for the answer to each; an error is an answer too."""
         packed = [_packed("ASKING") + _packed(*command) if asking else _packed(*command) for command in commands]
         answers: asyncio.Future[list[Any]] = self._loop.create_future()
 
-        def tell(outcome: Outcome) -> None:
+        def done(outcome: Outcome) -> None:
             if answers.done():
                 return
             if isinstance(outcome, Exception):
@@ -184,44 +176,28 @@ class Link:
             else:
                 answers.set_result(outcome)
 
-        (await self._connected()).exchange(b"".join(packed), len(packed) * (1 + asking), tell)
+        (await self._connected()).send(b"".join(packed), len(packed) * (1 + asking), done)
         return (await answers)[asking :: 1 + asking]
 
-    async def _connected(self) -> Pipe:
-        if self._pipe is not None and not self._pipe.is_clean:
-            await self.aclose()  # the server has closed it, or said something that nobody asked for
-        if self._pipe is None:
-            self._connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]
-            self._pipe = Pipe(self._connection)
-        return self._pipe
+    async def _connected(self) -> OpenConnection:
+        if self._connection is not None and not self._connection.is_clean:
+            await self.aclose()  # the server has closed it, or bytes have arrived that no call accounts for
+        if self._connection is None:
+            self._owned, self._connection = await open_connection(self._pool)
+        return self._connection
 
 
-_NO_ANSWER = InvalidResponse("that was no answer to what it was asked")
+_FOREIGN_REPLY = InvalidResponse("the reply does not belong to the call")
 
 
-def _unmarked(answer: Any, mark: bytes) -> Any:
-    """The answer to the call with that mark. Raises ``InvalidResponse`` for one to another call."""
+def _reply_in(answer: Any, call_id: bytes) -> Any:
+    """The script's reply to the call with this id. Raises ``InvalidResponse`` for that of another call."""
     if isinstance(answer, ResponseError):
         return answer
-    if isinstance(answer, list) and answer and answer[0] == mark:
+    if isinstance(answer, list) and answer and answer[0] == call_id:
         return answer[1:]
-    raise _NO_ANSWER
+    raise _FOREIGN_REPLY
 
 
 def _packed(*command: str | bytes | int) -> bytes:
-    return cast("bytes", pack_command(command))  # type: ignore[arg-type]  # its stub asks for a tuple of one
-
-
-def as_ours(error: Exception, timeout: float) -> StoreError:
-    """The error of ours that an error of the client means, where an answer was due within ``timeout`` seconds."""
-    if isinstance(error, (TimeoutError, RedisTimeoutError)):
-        return StoreTimeout(f"Redis did not answer within {timeout} s")
-    if isinstance(error, AuthenticationError):
-        return StoreError(f"Redis does not let us in: {error}")
-    if isinstance(error, (RedisConnectionError, OSError)):
-        return StoreUnavailable(f"Redis cannot be reached: {error}")
-    if isinstance(error, ResponseError) and _NOT_WRITABLE.search(str(error)):
-        return NotWritable(f"Redis cannot serve: {error}")
-    if isinstance(error, ResponseError) and _OUT_OF_SERVICE.search(str(error)):
-        return StoreUnavailable(f"Redis cannot serve: {error}")
-    return StoreError(f"Redis answered with an error: {error}")
+    return cast("bytes", pack_command(command))  # type: ignore[arg-type]  # its stub expects a tuple of one

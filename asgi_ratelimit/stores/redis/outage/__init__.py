@@ -1,1 +1,1 @@
-"""What happens while Redis is out: when it counts as out, who decides, and what is charged afterwards."""
+"""What happens while Redis is out: when it counts as out, who decides, and what Redis is charged with afterwards."""

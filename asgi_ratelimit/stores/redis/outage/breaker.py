@@ -1,40 +1,41 @@
-"""The breaker: after a failure nobody waits for the store, but one caller at a time who tries whether it is back."""
+"""The breaker: after a failure nobody waits for the store, except for one caller at a time that probes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-PROBE_EVERY_US = 100_000.0
-"""Microseconds from a failure, or a failed try, to the next try."""
+PROBE_INTERVAL_US = 100_000.0
+"""Microseconds from a failure to the next probe."""
 
 
 class Breaker:
-    """Closed while the store answers, open from its first failure on.
+    """Closed while the store answers; open from the first failure until a probe succeeds.
 
-    ``now`` is a clock in microseconds that never jumps; a try that has told no end within ``patience_us`` is given up.
+    ``now`` is a clock in microseconds that never jumps. A probe that has not ended within ``probe_timeout_us`` is
+    abandoned, and another caller may probe.
     """
 
-    def __init__(self, now: Callable[[], float], patience_us: float) -> None:
+    def __init__(self, now: Callable[[], float], probe_timeout_us: float) -> None:
         self._now = now
-        self._patience_us = patience_us
-        self._next_try = 0.0
+        self._probe_timeout_us = probe_timeout_us
+        self._next_probe = 0.0
         self.is_open = False
 
-    def lets_through(self) -> bool:
-        """Whether the caller may go to the store; while it is open, that makes the caller the one who tries."""
+    def allows_call(self) -> bool:
+        """Whether the caller may call the store. While the breaker is open, the caller that may is the probe."""
         if not self.is_open:
             return True
         now = self._now()
-        if now < self._next_try:
+        if now < self._next_probe:
             return False
-        self._next_try = now + self._patience_us
+        self._next_probe = now + self._probe_timeout_us
         return True
 
-    def failed(self) -> None:
-        """The store has not answered."""
+    def record_failure(self) -> None:
+        """The store has not answered: open."""
         self.is_open = True
-        self._next_try = self._now() + PROBE_EVERY_US
+        self._next_probe = self._now() + PROBE_INTERVAL_US
 
-    def succeeded(self) -> None:
-        """The store has answered."""
+    def record_success(self) -> None:
+        """The store has answered: close."""
         self.is_open = False

@@ -1,4 +1,4 @@
-"""Who decides while the store cannot: a limiter in this process, everybody may, or nobody may."""
+"""Decisions while the store is out: by a limiter in this process, always yes, or always no."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ....decision import Charge, Decision, OnError, Settlement, Take, checked_on
 from ....errors import ConfigurationError, StoreError
 from ....quotas import Quota, TokenBucket
 from ...memory import MemoryStore
-from ..script import Known
-from .ledger import Debts
+from ..script import StatesByBucket
+from .ledger import OutageLedger
 
 DENIED_FOR = 1.0
-"""Seconds after which a caller that was denied for want of a store may try again."""
+"""The ``retry_after``, in seconds, of a take that ``on_error="deny"`` refuses."""
 
-MAX_FOLLOWED = 10_000
-"""How many buckets are followed while the store is well, and up to as many more that were used longer ago."""
+MAX_STATES = 10_000
+"""How many states of buckets are remembered, with up to as many again that are older."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
 
-class Failover:
-    """Decisions for the time that the store is out, each ``degraded``, with one log line for each transition.
+class LocalDecisions:
+    """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
 
     ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share
-    the store. It takes over warm: it goes on from what the store last said of each bucket, and what it admits are
-    ``debts``, for the store to be charged with. ``"allow"`` lets all through; ``"deny"`` refuses all.
-    Raises ``ConfigurationError`` for other words.
+    the store. It starts from the latest states that the store has reported, and writes what it admits into the
+    ``ledger``, for the store to be charged with. ``"allow"`` admits all takes, ``"deny"`` refuses all.
+    Raises ``ConfigurationError`` for any other ``on_error``.
     """
 
     def __init__(self, on_error: OnError, replicas: int, clock: Clock) -> None:
@@ -41,44 +41,41 @@ class Failover:
         self._replicas = replicas
         self._clock = clock
         self._local = MemoryStore(clock=clock)
-        self.debts = Debts(self._local, clock)
-        self._followed: Known = {}
-        self._followed_before: Known = {}
-        self._out: set[str] = set()
+        self.ledger = OutageLedger(self._local, clock)
+        self.latest_states: StatesByBucket = {}
+        """The states that the store has reported: updated with each reply."""
+        self._older_states: StatesByBucket = {}
+        self._outages: set[str] = set()
 
-    def follow(self, known: Known) -> None:
-        """The store is well, and has left these buckets in these states, or found them so and refused."""
-        self._followed.update(known)
-        if len(self._followed) > MAX_FOLLOWED:
-            self._followed_before = self._followed
-            self._followed = {}
+    def forget_oldest_states(self) -> None:
+        """Forget the states that were reported before the latest ones; called when there are ``MAX_STATES``."""
+        self._older_states = self.latest_states
+        self.latest_states = {}
 
     async def forget(self, charges: Sequence[Charge]) -> None:
-        """The store has forgotten these buckets."""
+        """Forget the buckets of these charges: the store has been reset."""
         for charge in charges:
-            self._followed.pop(charge.bucket, None)
-            self._followed_before.pop(charge.bucket, None)
+            self.latest_states.pop(charge.bucket, None)
+            self._older_states.pop(charge.bucket, None)
         await self._local.reset(charges)
 
-    def back(self, where: str = "") -> None:
-        """The store, or the part of it that is ``where``, answers again."""
-        if where in self._out:
-            self._out.discard(where)
-            logger.warning("the rate limit store%s is back", _at(where))
+    def store_is_back(self, node: str = "") -> None:
+        """Note that the store, or one ``node`` of it, answers again."""
+        if node in self._outages:
+            self._outages.discard(node)
+            logger.warning("the rate limit store%s is back", _at(node))
 
-    def out(self, error: StoreError, where: str = "") -> None:
-        """The store, or the part of it that is ``where``, does not answer."""
-        if where not in self._out:
-            self._out.add(where)
-            logger.error(
-                "the rate limit store%s is out, deciding by on_error=%r: %s", _at(where), self._on_error, error
-            )
+    def store_is_out(self, error: StoreError, node: str = "") -> None:
+        """Note that the store, or one ``node`` of it, does not answer."""
+        if node not in self._outages:
+            self._outages.add(node)
+            logger.error("the rate limit store%s is out, deciding by on_error=%r: %s", _at(node), self._on_error, error)
 
     def decide(self, take: Take) -> Decision:
-        """A decision in place of that which the store cannot make."""
+        """The decision on ``take`` in place of the store's."""
         on_error = take.on_error or self._on_error
         if on_error == "local":
-            return self._decide_here(take)
+            return self._decide_locally(take)
         decision = foresee(take, [None] * len(take.charges), float(self._clock.now_us()))
         if on_error == "allow":
             decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
@@ -90,35 +87,35 @@ class Failover:
         """Settle what was decided here."""
         await self._local.settle(settlement)
 
-    def _decide_here(self, take: Take) -> Decision:
-        whole = take.charges
+    def _decide_locally(self, take: Take) -> Decision:
+        charges = take.charges
         if self._replicas > 1:
-            charges = tuple([replace(charge, quota=_divided(charge.quota, self._replicas)) for charge in whole])
-            take = replace(take, charges=charges)
-        self._take_over(take.charges)
+            shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in charges])
+            take = replace(take, charges=shares)
+        self._adopt_states(take.charges)
         before = list(map(self._local.state_of, take.charges))
-        (decision,) = self._local.take_soon((take,))
+        decision = self._local.submit(take)
         if decision.allowed:
-            for charge, here, state in zip(whole, take.charges, before):
-                self.debts.note(charge, here, state)
+            for charge, local_charge, state in zip(charges, take.charges, before):
+                self.ledger.record(charge, local_charge, state)
         return replace(decision, degraded=True)
 
-    def _take_over(self, charges: Sequence[Charge]) -> None:
-        """Go on from what is known of these buckets, each once for each time that it was followed."""
+    def _adopt_states(self, charges: Sequence[Charge]) -> None:
+        """Start from the latest states that the store has reported, once for each report."""
         for charge in charges:
-            before = self._followed_before.pop(charge.bucket, None)
-            quota, state = self._followed.pop(charge.bucket, before) or (charge.quota, None)
-            if state is not None and quota.cut == charge.quota.cut:
+            older = self._older_states.pop(charge.bucket, None)
+            quota, state = self.latest_states.pop(charge.bucket, older) or (charge.quota, None)
+            if state is not None and quota.state_kind == charge.quota.state_kind:
                 self._local.adopt(charge, share(quota, state, self._replicas))
 
 
 @lru_cache(maxsize=1024)
-def _divided(quota: Quota, replicas: int) -> Quota:
-    """One replica's share of a quota, a window's at least 1 unit; the same object each time, to be found by."""
+def _share(quota: Quota, replicas: int) -> Quota:
+    """One replica's share of a quota, at least 1 unit of a window. Cached, because quotas are compared often."""
     if isinstance(quota, TokenBucket):
         return replace(quota, limit=quota.limit / replicas, burst=max(1.0, quota.burst / replicas))
     return replace(quota, limit=max(1.0, quota.limit / replicas))
 
 
-def _at(where: str) -> str:
-    return f" at {where}" if where else ""
+def _at(node: str) -> str:
+    return f" at {node}" if node else ""

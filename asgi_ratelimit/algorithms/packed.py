@@ -1,0 +1,96 @@
+"""States as bytes: what both stores hold for a bucket.
+
+A value is packed, little-endian: B format, f period_us, d last, H generation, and then
+
+* of a token bucket (format 1): d level;
+* of a fixed window (format 2): d window, d count;
+* of a rolling window (format 3): H buckets, H parts, and for each part d index, d count;
+
+and, where there are any, B gaps, B ids, for each gap d, d, and for each id d. A value of another format, or written
+under another period or number of buckets, counts as never used. ``rate_limit.lua`` packs and unpacks the same.
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from .state import State
+
+FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
+"""The first byte of a value."""
+
+_HEAD = struct.Struct("<BfdH")
+_PLAIN = struct.Struct("<5sdHd")
+_LEVEL = struct.Struct("<d")
+_PAIR = struct.Struct("<dd")
+_PARTS = struct.Struct("<HH")
+_TAIL = struct.Struct("<BB")
+
+unpack_plain: Callable[[bytes], tuple[bytes, float, int, float]] = _PLAIN.unpack
+"""The stamp, ``last``, generation and level in the value of a token bucket without gaps and ids."""
+STAMP_SIZE = 5
+"""Bytes of the format and the period, which each value starts with."""
+PLAIN_SIZE = _PLAIN.size
+"""Bytes of such a value, and of no other."""
+
+
+def pack(quota: Quota, state: State, *, with_ids: bool = True) -> bytes:
+    """The value of a state."""
+    core, last, generation, gaps, ids = state
+    if type(quota) is TokenBucket and not gaps and not ids:
+        return _PLAIN.pack(quota.state_kind, last, generation, core)
+    head = _HEAD.pack(FORMATS[type(quota)], quota.period_us, last, generation)
+    if isinstance(quota, TokenBucket):
+        body = _LEVEL.pack(core)
+    elif isinstance(quota, RollingWindow):
+        body = _PARTS.pack(quota.buckets, len(core)) + b"".join([_PAIR.pack(*part) for part in core])
+    else:
+        body = _PAIR.pack(*core)
+    ids = ids if with_ids else ()
+    if not gaps and not ids:
+        return head + body
+    tail = _TAIL.pack(len(gaps), len(ids)) + b"".join([_PAIR.pack(*gap) for gap in gaps])
+    return head + body + tail + struct.pack(f"<{len(ids)}d", *ids)
+
+
+def unpack(quota: Quota, value: bytes | None) -> State | None:
+    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
+    if value is not None and len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
+        kind, last, generation, level = unpack_plain(value)
+        return (level, last, generation, (), ()) if kind == quota.state_kind else None
+    if value is None or len(value) < _HEAD.size or not quota.state_kind.startswith(value[:STAMP_SIZE]):
+        return None
+    try:
+        return _unpacked(quota, value)
+    except struct.error:  # cut short
+        return None
+
+
+def _unpacked(quota: Quota, value: bytes) -> State | None:
+    _, _, last, generation = _HEAD.unpack_from(value)
+    core: Any
+    if isinstance(quota, TokenBucket):
+        core, at = _LEVEL.unpack_from(value, _HEAD.size)[0], _HEAD.size + _LEVEL.size
+    elif isinstance(quota, FixedWindow):
+        core, at = _PAIR.unpack_from(value, _HEAD.size), _HEAD.size + _PAIR.size
+    else:
+        buckets, parts = _PARTS.unpack_from(value, _HEAD.size)
+        if buckets != quota.buckets:
+            return None
+        start = _HEAD.size + _PARTS.size
+        at = start + parts * _PAIR.size
+        core = tuple(_PAIR.iter_unpack(value[start:at]))
+    return (core, last, generation, *_tail(value, at))
+
+
+def _tail(value: bytes, at: int) -> tuple[Any, Any]:
+    if at == len(value):
+        return (), ()
+    gaps, ids = _TAIL.unpack_from(value, at)
+    start = at + _TAIL.size
+    stop = start + gaps * _PAIR.size
+    return tuple(_PAIR.iter_unpack(value[start:stop])), struct.unpack_from(f"<{ids}d", value, stop)

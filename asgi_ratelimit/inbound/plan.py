@@ -1,0 +1,245 @@
+"""Plans: what a request is charged under the rules that match it.
+
+A plan is worked out once for each set of rules. A request only fills in its keys, so nothing is cached for a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from ..buckets import bucket, bucket_prefix
+from ..decision import Charge, OnError, Take
+from ..keys.base import KeyFunction, ScopeKey
+from ..quotas import Quota
+from .penalties.blocks import block_check
+from .rules import AppliedRule, CompiledRule, Results
+
+MESSAGE_MAX_WAIT = 5.0
+"""Seconds for which reading from a WebSocket may pause, at the most."""
+
+_new = object.__new__
+
+
+class ChargeTemplate(NamedTuple):
+    """A charge without its key, which the plan's key function of that number returns."""
+
+    quota: Quota
+    cost: float
+    name: str
+    prefix: str
+    """The start of the bucket's text."""
+    key_number: int
+
+
+@dataclass(slots=True, eq=False)
+class SettleRule:
+    """A rule with ``settle``, and the charges that it settles: their places in the take of that number."""
+
+    rule: CompiledRule
+    take_number: int
+    places: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class PlannedTakes:
+    """All that one request takes, where that is more than a single take."""
+
+    takes: tuple[Take, ...]
+    is_enforced: bool
+    """Whether the first take is enforced; all others are those of shadow rules."""
+    checks_blocks: bool = False
+    """Whether the enforced take has charges that check for blocks."""
+    settle_rules: tuple[SettleRule, ...] = ()
+    messages: Take | None = None
+    """What each message of a WebSocket takes."""
+
+
+class Plan:
+    """What a request is charged under these rules."""
+
+    def __init__(self, rules: Sequence[CompiledRule]) -> None:
+        self.rules = tuple(rules)
+        self._is_constant = all(rule.is_constant for rule in rules)
+        self.is_single = self._is_constant and not any(map(_needs_more, rules))
+        """Whether all it charges is one take, with keys that are read off the scope, so that ``take`` is enough."""
+        keys = list(dict.fromkeys([rule.key for rule in rules])) if self.is_single else []
+        self._key_functions = [key.of for key in keys if isinstance(key, ScopeKey)]
+        self._key_numbers = [keys.index(rule.key) for rule in rules] if self.is_single else []
+        self._templates = list(_templates(rules, self._key_numbers))
+        self._may_repeat = len({template.prefix for template in self._templates}) < len(self._templates)
+        self._on_error = _strictest(rules)
+        self._only = self._templates[0] if len(self._templates) == 1 and self._on_error is None else None
+
+    def charge(self, scope: Scope) -> Charge | None:
+        """The charge of the request with this scope, where that is all that it takes, as for most requests.
+
+        ``None`` where a request of this plan may take more, or where it has no key: then ``take`` says what it takes.
+        """
+        if self._only is None:
+            return None
+        try:
+            key = self._key_functions[0](scope)
+        except Exception:  # noqa: BLE001  # ``take`` finds the rule whose key function failed
+            return None
+        if key is None:
+            return None
+        quota, cost, name, prefix, _ = self._only
+        charge = _new(Charge)  # without its checks: the rule has been checked
+        charge.quota = quota
+        charge.key = key
+        charge.cost = cost
+        charge.name = name
+        charge.bucket = bucket(prefix, key)
+        return charge
+
+    def take(self, scope: Scope) -> Take | None:
+        """What the request with this scope takes under a single plan; ``None`` where no rule has a key for it.
+
+        May raise ``LimitUnavailable``.
+        """
+        keys = []
+        try:
+            for key_of in self._key_functions:
+                keys.append(key_of(scope))  # noqa: PERF401  # a comprehension is one more call
+        except Exception:  # noqa: BLE001  # A key function failed: evaluate rule by rule to find which one.
+            return self._take_rule_by_rule(scope)
+        charges = []
+        for quota, cost, name, prefix, key_number in self._templates:
+            key = keys[key_number]
+            if key is not None:
+                charge = _new(Charge)  # without its checks: the rules have been checked
+                charge.quota = quota
+                charge.key = key
+                charge.cost = cost
+                charge.name = name
+                charge.bucket = bucket(prefix, key)
+                charges.append(charge)
+        if len(charges) != len(self._templates) or self._may_repeat:
+            return self._partial_take(charges, keys)
+        take = _new(Take)  # without its checks: no bucket is there twice
+        take.charges = tuple(charges)
+        take.max_wait = take.max_wait_us = 0.0
+        take.best_effort = False
+        take.on_error = self._on_error
+        return take
+
+    async def evaluate(self, scope: Scope) -> PlannedTakes | None:
+        """All that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
+        if self._is_constant:
+            return _planned(self._apply(scope))
+        connection, results = HTTPConnection(scope), Results()
+        applied = []
+        for rule in self.rules:
+            try:
+                applied.append(await rule.evaluate(connection, results))
+            except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+                rule.fail(error)
+        return _planned([each for each in applied if each])
+
+    def _apply(self, scope: Scope) -> list[AppliedRule]:
+        """What each of the rules, all constant, charges."""
+        keys: dict[KeyFunction, str | None] = {}
+        applied = []
+        for rule in self.rules:
+            try:
+                if rule.key not in keys:
+                    keys[rule.key] = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
+                applied.append(rule.apply(keys[rule.key]))
+            except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
+                rule.fail(error)
+        return [each for each in applied if each]
+
+    def _take_rule_by_rule(self, scope: Scope) -> Take | None:
+        planned = _planned(self._apply(scope))
+        return planned.takes[0] if planned else None
+
+    def _partial_take(self, charges: Iterable[Charge], keys: Sequence[str | None]) -> Take | None:
+        """The take where some rules have no key, or keys of two functions may be equal."""
+        distinct = _by_bucket(charges)
+        with_key = [rule for rule, number in zip(self.rules, self._key_numbers) if keys[number] is not None]
+        return Take(distinct, on_error=_strictest(with_key)) if distinct else None
+
+
+def _needs_more(rule: CompiledRule) -> bool:
+    """Whether more is needed for a rule than charges that are enforced."""
+    return bool(rule.shadow or rule.penalty or rule.settle or rule.messages)
+
+
+def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[ChargeTemplate]:
+    """The charges of constant rules: one for each bucket that is sure to be the same."""
+    buckets = set()
+    for rule, key_number in zip(rules, key_numbers):
+        for quota in rule.quota:  # type: ignore[union-attr]  # it is constant
+            prefix = bucket_prefix(rule.name, quota.name)
+            if (prefix, key_number) not in buckets:
+                buckets.add((prefix, key_number))
+                yield ChargeTemplate(quota, rule.cost, rule.name, prefix, key_number)  # type: ignore[arg-type]
+
+
+def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
+    """One take for all rules that are enforced, and one for each shadow rule."""
+    enforced = [each for each in applied if each.quotas and not each.rule.shadow]
+    shadows = [each for each in applied if each.quotas and each.rule.shadow]
+    checks = [block_check(each.rule.name, each.key, each.rule.penalty) for each in enforced if each.rule.penalty]
+    takes, rules_of_takes = [], []
+    if enforced:
+        by_bucket: dict[str, tuple[CompiledRule, Charge]] = {}
+        for each in enforced:
+            for charge in _charges(each):
+                by_bucket.setdefault(charge.bucket, (each.rule, charge))
+        charges = [*[charge for _, charge in by_bucket.values()], *_by_bucket(checks)]
+        takes.append(Take(tuple(charges), on_error=_strictest([each.rule for each in enforced])))
+        rules_of_takes.append([rule for rule, _ in by_bucket.values()])
+    for each in shadows:
+        takes.append(Take(_charges(each), on_error=each.rule.on_error))
+        rules_of_takes.append([each.rule] * len(each.quotas))
+    messages = _message_take(applied)
+    if not takes and messages is None:
+        return None
+    settle_rules = tuple(_settle_rules(rules_of_takes))
+    return PlannedTakes(tuple(takes), bool(enforced), bool(checks), settle_rules, messages)
+
+
+def _charges(applied: AppliedRule) -> tuple[Charge, ...]:
+    return tuple([Charge(quota, applied.key, applied.cost, applied.rule.name) for quota in applied.quotas])
+
+
+def _message_take(applied: Iterable[AppliedRule]) -> Take | None:
+    """What each message of a WebSocket takes, under all rules with ``messages``."""
+    limiting = [each for each in applied if each.rule.messages and not each.rule.shadow]
+    charges = [
+        Charge(quota, each.key, 1, f"{each.rule.name} messages") for each in limiting for quota in each.rule.messages
+    ]
+    if not charges:
+        return None
+    return Take(_by_bucket(charges), MESSAGE_MAX_WAIT, on_error=_strictest([each.rule for each in limiting]))
+
+
+def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:
+    """The rules with ``settle`` among those of each charge of each take."""
+    for number, rules in enumerate(rules_of_takes):
+        for rule in dict.fromkeys(rules):
+            if rule.settle is not None:
+                yield SettleRule(rule, number, tuple([place for place, other in enumerate(rules) if other is rule]))
+
+
+def _by_bucket(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """The first charge of each bucket."""
+    first: dict[str, Charge] = {}
+    for charge in charges:
+        first.setdefault(charge.bucket, charge)
+    return tuple(first.values())
+
+
+def _strictest(rules: Iterable[CompiledRule]) -> OnError | None:
+    """What to do without the store where the rules of a request differ."""
+    return max((rule.on_error for rule in rules), key=_STRICTNESS.index, default=None)
+
+
+_STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
+"""From the mildest on; ``None`` leaves it to the store."""

@@ -1,0 +1,68 @@
+"""Keys by what a client sends: the value of a header or cookie, hashed."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from ..buckets import as_bytes
+from ..errors import ConfigurationError
+from .base import ScopeKey, checked_name, header_name
+
+
+class header(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
+
+    The value is the one that ``request.headers[name]`` shows, so a header that is sent twice is keyed as the app reads
+    it. With a ``secret``, the same in all processes, nobody who reads the store can even test guesses.
+    """
+
+    def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
+        self._name = header_name(name, 'header("x-api-key")')
+        self._hash = _Hash(secret)
+
+    def __repr__(self) -> str:
+        return f"header({self._name.decode()!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        for name, value in scope["headers"]:
+            if name == self._name:
+                return self._hash(value.strip(b" \t"))  # some servers leave this whitespace, which is no part of it
+        return None
+
+
+class cookie(ScopeKey):  # noqa: N801  # a function to its users
+    """Key by the value of a cookie, hashed: a session never reaches the store. No cookie, no key.
+
+    The value is the one that ``request.cookies[name]`` shows. ``secret`` is as for ``header``.
+    """
+
+    def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
+        self._name = checked_name(name, 'cookie("session")')
+        self._hash = _Hash(secret)
+
+    def __repr__(self) -> str:
+        return f"cookie({self._name!r})"
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        value = HTTPConnection(scope).cookies.get(self._name)
+        return None if value is None else self._hash(as_bytes(value))
+
+
+class _Hash:
+    """A hash of 128 bits as 32 hexadecimal digits, the same in every process with the same secret."""
+
+    def __init__(self, secret: str | bytes | None) -> None:
+        if secret is not None and not (isinstance(secret, (str, bytes)) and secret):
+            raise ConfigurationError(
+                'a secret is a text or bytes and not empty: header("x-api-key", secret=settings.secret)'
+            )
+        data = as_bytes(secret) if isinstance(secret, str) else secret
+        self._key = b"asgi_ratelimit" if data is None else blake2b(data, digest_size=64).digest()
+
+    def __call__(self, value: bytes) -> str:
+        return blake2b(value, digest_size=16, key=self._key).hexdigest()

@@ -1,0 +1,49 @@
+"""The boundary where errors of redis-py become errors of this package."""
+
+from __future__ import annotations
+
+import re
+
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from ....errors import StoreError, StoreTimeout, StoreUnavailable
+
+_OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b")
+"""The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
+
+_NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
+
+
+class NotWritable(StoreUnavailable):
+    """Raised where Redis can read but not write: it can still refuse takes."""
+
+
+def store_error_of(error: Exception, timeout: float) -> StoreError:
+    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, (TimeoutError, RedisTimeoutError)):
+        return StoreTimeout(f"Redis did not answer within {timeout} s")
+    if isinstance(error, AuthenticationError):
+        return StoreError(f"Redis rejected the credentials: {error}")
+    if isinstance(error, (RedisConnectionError, OSError)):
+        return StoreUnavailable(f"Redis cannot be reached: {error}")
+    if isinstance(error, ResponseError):
+        return _error_of_response(error)
+    return StoreError(f"Redis answered with an error: {error}")
+
+
+def _error_of_response(error: ResponseError) -> StoreError:
+    if isinstance(error, (OutOfMemoryError, ReadOnlyError)) or _NOT_WRITABLE.search(str(error)):
+        return NotWritable(f"Redis cannot serve: {error}")
+    if isinstance(error, ClusterDownError) or _OUT_OF_SERVICE.search(str(error)):
+        return StoreUnavailable(f"Redis cannot serve: {error}")
+    return StoreError(f"Redis answered with an error: {error}")

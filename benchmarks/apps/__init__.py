@@ -1,0 +1,1 @@
+"""The app that every limiter protects, in Starlette and in FastAPI."""

@@ -1,0 +1,1 @@
+"""The processes that a benchmark starts, and what it measures in them."""

@@ -1,0 +1,61 @@
+"""A load generator over persistent connections: ``python -m benchmarks.processes.load PORT CONNECTIONS SECONDS``.
+
+It sends GET / and prints a line of JSON: the answers by status, and the seconds. It reads only what these benchmarks
+need: answers with a Content-Length, without pipelining.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import time
+from collections import Counter
+
+HOST = "127.0.0.1"
+REQUEST = b"GET / HTTP/1.1\r\nHost: testserver\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n"
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+
+
+class Connection(asyncio.Protocol):
+    """One connection; it sends the next request when the answer to the last one is complete."""
+
+    def __init__(self, statuses: Counter[str]) -> None:
+        self._statuses = statuses
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(REQUEST)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, end, body = self._received.partition(b"\r\n\r\n")
+        length = LENGTH.search(head)
+        if end and len(body) >= (int(length[1]) if length else 0):
+            self._statuses[head[9:12].decode()] += 1
+            self._received = b""
+            self._transport.write(REQUEST)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._transport.is_closing() or error:
+            self._statuses["connection lost"] += 1
+
+
+async def load(port: int, connections: int, seconds: float) -> dict[str, object]:
+    statuses: Counter[str] = Counter()
+    loop = asyncio.get_running_loop()
+    start = time.perf_counter()
+    opened = [await loop.create_connection(lambda: Connection(statuses), HOST, port) for _ in range(connections)]
+    await asyncio.sleep(seconds)
+    answer = {"statuses": dict(statuses), "seconds": time.perf_counter() - start}
+    for transport, _ in opened:
+        transport.abort()
+    return answer
+
+
+if __name__ == "__main__":
+    port, connections, seconds = sys.argv[1:]
+    print(json.dumps(asyncio.run(load(int(port), int(connections), float(seconds)))))

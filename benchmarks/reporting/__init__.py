@@ -1,0 +1,1 @@
+"""The results of the parts: arithmetic, goals, tables and pictures."""

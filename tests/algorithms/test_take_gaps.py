@@ -1,0 +1,161 @@
+"""Takes of buckets with gaps: slots that suit several charges, and the most that one take can have."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit.algorithms import MAX_GAPS, State, decide
+from asgi_ratelimit.algorithms.kinds import ALGORITHMS
+from asgi_ratelimit.algorithms.take import MAX_ROUNDS
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+
+NOW = 1_800_000_000_000_000.0
+DAY = 86_400e6
+UNIT = 1e6  # the level of one unit, for a period of a second
+
+
+def even(number: int) -> TokenBucket:
+    return TokenBucket(10, burst=1, name=f"even {number}")
+
+
+def with_gaps(*starts: float, level: float = 1_000) -> State:
+    """A state with gaps of one unit, each of which is a slot: that at n units is open after n / 10 s."""
+    return (level * UNIT, NOW, 0, tuple((start * UNIT, UNIT) for start in starts), ())
+
+
+def wait_of(*states: State, max_wait: float = math.inf) -> tuple[float, list[State | None]]:
+    """The delay of a take of one unit from buckets in these states, and their states afterwards."""
+    take = Take(tuple(Charge(even(number), "key") for number in range(len(states))), max_wait)
+    decision, written = decide(take, states, NOW)
+    return decision.delay if decision.allowed else math.inf, written
+
+
+def test_charges_agree_on_a_gap_that_they_share() -> None:
+    """The first one that is open in all buckets, and it is used up in each."""
+    delay, written = wait_of(with_gaps(10, 30, 50), with_gaps(20, 30, 60), with_gaps(5, 30))
+    assert delay == 3.0
+    assert written == [with_gaps(10, 50), with_gaps(20, 60), with_gaps(5)]
+
+
+def test_charges_whose_gaps_disagree_go_to_the_ends_of_all_queues() -> None:
+    """After a few rounds; a gap that they share later is not found, and none is used up."""
+    rounds = MAX_ROUNDS + 3
+    first = [10 + 4 * number for number in range(rounds)]
+    second = [12 + 4 * number for number in range(rounds)]
+    delay, written = wait_of(with_gaps(*first, 90), with_gaps(*second, 90, level=500))
+    assert delay == 100.0
+    assert [state and state[3] for state in written] == [with_gaps(*first, 90)[3], with_gaps(*second, 90)[3]]
+
+
+def test_charges_that_agree_late_but_in_time() -> None:
+    """The last round still finds the gap that they share."""
+    first, second = [10, 14], [12, 16]
+    delay, _ = wait_of(with_gaps(*first, 18), with_gaps(*second, 18))
+    assert delay == pytest.approx(1.8)
+
+
+def test_a_shared_gap_beyond_the_longest_wait_is_refused() -> None:
+    """The take writes nothing, though a gap of each charge is near enough."""
+    states = [with_gaps(10, 30), with_gaps(20, 30)]
+    assert wait_of(*states, max_wait=2.9) == (math.inf, [None, None])
+    assert wait_of(*states, max_wait=3.0)[0] == 3.0
+
+
+def test_a_gap_that_is_over_before_another_quota_has_units() -> None:
+    """Where the end of the queue behind it is over a century away, the take is refused for good."""
+    daily, window = TokenBucket(1, 86_400, name="daily"), FixedWindow(1, 10, name="window")
+    take = Take((Charge(daily, "key"), Charge(window, "key")), 3600.0)
+    with_gap: State = (2.0**53 * DAY, NOW, 0, ((0.0, DAY),), ())
+    used_up: State = ((NOW // 10e6, 1.0), NOW, 0, (), ())
+    decision, written = decide(take, [with_gap, used_up], NOW)
+    assert (decision.allowed, decision.retry_after, written) == (False, math.inf, [None, None])
+
+
+QUOTAS: list[Quota] = [
+    TokenBucket(10, burst=8, name="bucket"),
+    TokenBucket(10, burst=5.5, burst_allowance_factor=0.5, name="slow"),
+    FixedWindow(8, 1, name="fixed"),
+    RollingWindow(8, 1, 10, name="rolling"),
+]
+
+
+@st.composite
+def used_states(draw: st.DrawFn, quota: Quota) -> State:
+    """The state of a bucket after takes of which some were given back, some time ago."""
+    now, state = NOW - draw(st.integers(0, 2_000_000)), None
+    algorithm = ALGORITHMS[type(quota)]
+    state = algorithm.fresh(now)
+    booked = []
+    for _ in range(draw(st.integers(0, 8))):
+        cost = draw(st.sampled_from([1.0, 2.0, 0.5]))
+        after, wait_us, _ = algorithm.take(quota, state, now, cost, 2e6)
+        if after is not None:
+            booked.append((algorithm.place(quota, state, now, cost, wait_us), cost))
+            state = after
+    for at, cost in draw(st.lists(st.sampled_from(booked), unique=True)) if booked else []:
+        state = algorithm.give_back(quota, state, now, now, at, cost, cost)
+    return state
+
+
+@given(st.data(), st.lists(st.sampled_from(QUOTAS), min_size=1, max_size=2, unique=True), st.integers(1, 12))
+@settings(max_examples=300)
+def test_a_best_effort_is_the_most_that_fits(data: st.DataObject, quotas: list[Quota], cost: int) -> None:
+    """It grants as many units as some plain take would get, and one unit more would be refused."""
+    states = [data.draw(used_states(quota)) for quota in quotas]
+
+    def is_allowed(units: float) -> bool:
+        return decide(Take(tuple(Charge(quota, "key", units) for quota in quotas)), states, NOW)[0].allowed
+
+    best, written = decide(Take(tuple(Charge(quota, "key", cost) for quota in quotas), best_effort=True), states, NOW)
+    fitting = [units for units in range(1, cost + 1) if is_allowed(units)]
+    if len(quotas) == 1:
+        assert best.granted == max(fitting, default=0)
+    else:  # gaps of several buckets need not be open together
+        assert best.granted == 0 or is_allowed(best.granted)
+        assert not is_allowed(best.granted + 1) or best.granted == cost
+    assert best.allowed == all(state is not None for state in written)
+
+
+MILLION = TokenBucket(1_000_000, burst=1_000_000, name="million")
+
+
+def calls_of_best_effort(cost: float, state: State) -> tuple[float, int]:
+    """What a best effort grants, and how many functions are called for it, those in C included."""
+    take, calls = Take((Charge(MILLION, "key", cost),), best_effort=True), 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        decision, _ = decide(take, [state], NOW)
+    finally:
+        sys.setprofile(None)
+    return decision.granted, calls
+
+
+def test_a_best_effort_does_not_count_units() -> None:
+    """From a million units with two gaps, it takes as many calls as from a hundred."""
+    full = 1e6 * UNIT
+    gaps = ((0.0, 1_000 * UNIT), (5_000 * UNIT, 900_000 * UNIT))
+    granted, calls = calls_of_best_effort(1e6, (full, NOW, 0, gaps, ()))
+    assert granted == 900_000
+    small, few_calls = calls_of_best_effort(1e6, (full, NOW, 0, ((0.0, 100 * UNIT), (5_000 * UNIT, 10 * UNIT)), ()))
+    assert small == 100
+    assert abs(calls - few_calls) <= 10
+    assert calls <= 150
+
+
+def test_a_best_effort_with_all_gaps_is_bounded() -> None:
+    """The number of calls grows with the gaps alone."""
+    gaps = tuple((15_000.0 * number * UNIT, 1_000.5 * UNIT) for number in range(MAX_GAPS))
+    granted, calls = calls_of_best_effort(1e6, (1e6 * UNIT, NOW, 0, gaps, ()))
+    assert granted == 1_000
+    assert calls <= 40 * MAX_GAPS

@@ -1,0 +1,78 @@
+"""The pages that show the results."""
+
+from __future__ import annotations
+
+import re
+
+from benchmarks.reporting import report
+from benchmarks.reporting.results import Column, Part
+from tests.support.server import ROOT
+
+from .tables import in_process, row
+
+
+def test_a_goal_is_shown_with_its_figure_and_verdict() -> None:
+    """The table has the goals whose figures were measured, and no others."""
+    done = in_process(row("ours", "memory", cpu_64=3.96), row("ours", "redis", cpu_64=7.5, throughput_plain=3.0))
+    lines = report.goals(done).splitlines()
+    assert lines[2:] == [
+        "| CPU µs more than the bare app, memory, 64 at once | at most 4 | 4.0 | reached |",
+        "| CPU µs more than the bare app, Redis, 64 at once | at most 7 | 7.5 | missed |",
+        "| throughput, Redis, 64 at once, times plain EVALSHA | at least 3 | 3.00 | reached |",
+    ]
+
+
+def test_a_peer_with_an_error_is_shown_with_it() -> None:
+    """Its row has the figures that were measured; in the short table, a word stands for the missing ones."""
+    done = in_process(
+        row("ours", "redis", cpu_64=12.0, median_us=300.0, rate_1000=30_000.0),
+        row("limits", "redis", error="1,000 at once: a|b (900 of 1,000)", cpu_64=56.4, median_us=4000.0),
+    )
+    table = report.table(done["times"]).splitlines()
+    assert table[2] == "|  | median µs, 1 at once | requests a second, 1,000 at once | error |"
+    assert table[4:] == [
+        "| ours, redis | 300.0 | 30,000 |  |",
+        "| limits, redis | 4,000.0 |  | 1,000 at once: a/b (900 of 1,000) |",
+    ]
+    assert "| limits |  |  |  | 56.4 |  |  |  |  | error |" in report.summary(done)
+
+
+def test_a_note_stands_above_its_table() -> None:
+    """A part can say which subjects it leaves out."""
+    part = Part(
+        "clients", "Clients", {"cpu": Column("CPU")}, [row("ours", "memory", cpu=1.0)], "Slow peers are left out."
+    )
+    assert report.table(part).splitlines()[:5] == [
+        "## Clients",
+        "",
+        "Slow peers are left out.",
+        "",
+        "|  | CPU |",
+    ]
+
+
+def test_the_page_is_complete() -> None:
+    """It has the short table, the goals, the leads of peers, the parts, notes on the peers and the machine."""
+    page = report.markdown(in_process(row("ours", "memory", cpu_64=3.0)), {"processor": "2 x something"})
+    heads = [line for line in page.splitlines() if line.startswith("## ")]
+    assert [head[3:] for head in heads] == [
+        "In short",
+        "To reach",
+        "Where a peer is ahead",
+        "CPU",
+        "Times",
+        "Notes on the peers",
+        "Measured on",
+    ]
+    assert "* processor: 2 x something" in page
+    assert "Nowhere." in page
+
+
+def test_the_readme_shows_the_results() -> None:
+    """Its table is that of the last whole run, and its picture exists."""
+    results = (report.RESULTS / "results.md").read_text("utf-8")
+    (short,) = re.findall(r"^## In short\n\n(.*?)\n\n", results, re.MULTILINE | re.DOTALL)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert short in readme
+    (picture,) = re.findall(r"!\[.*\]\((benchmarks/.*?)\)", readme)
+    assert (ROOT / picture).is_file()

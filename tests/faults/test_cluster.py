@@ -1,0 +1,152 @@
+"""Faults of a cluster: slots that move under traffic, primaries that are replaced, and missing nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from redis.crc import key_slot
+
+from asgi_ratelimit.quotas import TokenBucket
+from tests.support.redis_cluster import RedisCluster, asked, is_in_step, is_primary, wait_until
+from tests.support.server import HOST
+from tests.support.trial import QUOTA, Trial, require_times_to_live
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def cluster() -> Iterator[RedisCluster]:
+    """Three primaries, the first of which has a replica."""
+    with RedisCluster(replicas=1) as own:
+        yield own
+
+
+def key_on(cluster: RedisCluster, at: int) -> str:
+    """A key of one of the primaries."""
+    return next(key for key in map(str, range(1_000)) if cluster.owner(slot_of(key)) is cluster.primaries[at])
+
+
+def slot_of(key: str) -> int:
+    return key_slot(f"{{{key}}}".encode())
+
+
+async def until_back(tried: Trial, key: str) -> None:
+    """Return when the cluster decides takes of a key again; each of them costs almost nothing."""
+    for _ in range(1_000):
+        if not (await tried.limiter.rate_limit(key, 0.0001)).degraded:
+            return
+        await asyncio.sleep(0.02)
+    raise TimeoutError("the cluster does not come back")
+
+
+async def test_a_slot_that_moves_under_traffic(cluster: RedisCluster) -> None:
+    """The states move with it, and exactly as many pass as the quota has."""
+    key = key_on(cluster, 0)
+    source, target, slot = cluster.primaries[0], cluster.primaries[1], slot_of(key)
+    tried = Trial.on(cluster.url, timeout=30)
+    async with tried.limiter:
+        await tried.takes(5, key)
+        cluster.begin_to_move(slot, target)
+        await tried.takes(5, key)
+        moving = asyncio.create_task(tried.takes(5, key))
+        await asyncio.sleep(0)
+        for name in asked(source, "CLUSTER", "GETKEYSINSLOT", slot, 10):
+            asked(source, "MIGRATE", HOST, target.port, name, 0, 5_000)
+        await moving
+        await tried.takes(3, key)
+        cluster.move(slot, target)
+        await tried.takes(30, key)
+    assert tried.admitted(key) == QUOTA.burst
+    assert not any(d.degraded for d in tried.decisions)
+    require_times_to_live(*cluster.primaries)
+
+
+async def test_several_quotas_of_a_slot_that_moves(cluster: RedisCluster) -> None:
+    """A cluster cannot decide on several keys meanwhile, so this process decides, and the cluster is charged later."""
+    key, other = key_on(cluster, 0), key_on(cluster, 1)
+    tried = Trial.on(cluster.url, quota=(QUOTA, TokenBucket(1_000, 3_600)), timeout=30)
+    async with tried.limiter:
+        await tried.take(other)
+        cluster.begin_to_move(slot_of(key), cluster.primaries[1])
+        assert all(d.degraded for d in await tried.takes(7, key))
+        cluster.move(slot_of(key), cluster.primaries[1])
+        await until_back(tried, key)
+        await until_charged(tried, key)
+        await tried.takes(30, key)
+        assert tried.admitted(key) in (QUOTA.burst - 1, QUOTA.burst)
+    require_times_to_live(*cluster.primaries)
+
+
+async def until_charged(tried: Trial, key: str) -> None:
+    """Return when the cluster is charged with what this process has admitted; other takes go on meanwhile."""
+    for number in range(1_000):
+        if (await tried.limiter.peek(key)).remaining <= QUOTA.burst - tried.admitted(key):
+            return
+        await tried.take(f"another {number}")
+        await asyncio.sleep(0.02)
+    raise TimeoutError("the cluster is not charged")
+
+
+async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """What this process admits until its replica has taken over is charged there."""
+    gone, well = key_on(cluster, 0), key_on(cluster, 1)
+    tried = Trial.on(cluster.url)
+    async with tried.limiter:
+        await tried.takes(8, gone)
+        await tried.takes(8, well)
+        assert asked(cluster.primaries[0], "WAIT", 1, 5_000) == 1
+        cluster.primaries[0].kill()
+        assert all(d.degraded for d in await tried.takes(7, gone))
+        assert not any(d.degraded for d in await tried.takes(7, well))
+        wait_until(lambda: is_primary(cluster.replicas[0]))
+        await until_back(tried, gone)
+        await tried.takes(30, gone)
+        await tried.takes(30, well)
+        assert QUOTA.burst - 1 <= tried.admitted(gone) <= QUOTA.burst  # fractions of a unit were taken, too
+        assert tried.admitted(well) == QUOTA.burst
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+    require_times_to_live(cluster.replicas[0], *cluster.primaries[1:])
+
+
+async def test_a_replica_that_takes_over_by_force(cluster: RedisCluster) -> None:
+    """The old primary is not asked; its redirections lead to the new one, and this process does not decide for long."""
+    key = key_on(cluster, 0)
+    tried = Trial.on(cluster.url, timeout=2)
+    async with tried.limiter:
+        await tried.takes(8, key)
+        wait_until(lambda: is_in_step(cluster.replicas[0]))
+        asked(cluster.primaries[0], "WAIT", 1, 5_000)
+        asked(cluster.replicas[0], "CLUSTER", "FAILOVER", "TAKEOVER")
+        for _ in range(20):
+            await tried.take(key, 0.05)
+            await asyncio.sleep(0.01)
+        wait_until(lambda: not is_primary(cluster.primaries[0]))
+        await until_back(tried, key)
+        await tried.takes(30, key)
+    used = sum(d.granted for d in tried.decisions)
+    assert used <= QUOTA.burst + 1
+
+
+async def test_a_cluster_with_a_missing_node(cluster: RedisCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """All other nodes refuse to serve: this process decides until the node is back."""
+    keys = [key_on(cluster, at) for at in range(3)]
+    tried = Trial.on(cluster.url)
+    async with tried.limiter:
+        for key in keys:
+            await tried.takes(8, key)
+        cluster.primaries[2].pause()
+        wait_until(lambda: b"cluster_state:fail" in asked(cluster.primaries[0], "CLUSTER", "INFO"))
+        for key in keys:
+            assert all(d.degraded for d in await tried.takes(7, key))
+        cluster.primaries[2].resume()
+        wait_until(lambda: b"cluster_state:ok" in asked(cluster.primaries[0], "CLUSTER", "INFO"))
+        for key in keys:
+            await until_back(tried, key)
+        for key in keys:
+            await tried.takes(30, key)
+            # what the frozen node did later counts twice
+            assert QUOTA.burst - 1 - 7 <= tried.admitted(key) <= QUOTA.burst
+    levels = [record.levelname for record in caplog.records]
+    assert levels.count("ERROR") == levels.count("WARNING")

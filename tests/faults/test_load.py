@@ -1,0 +1,160 @@
+"""Load: an attack on one key, a flood of new keys, and a Redis that freezes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.stores.redis import denials, node
+from tests.support.redis_cluster import asked
+from tests.support.redis_server import RedisServer
+from tests.support.trial import GRACE, QUOTA, Trial, connections_of, settled, trial
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be frozen, whose calls are counted."""
+    with RedisServer() as own:
+        yield own
+
+
+def calls(server: RedisServer) -> int:
+    """How often the script was called since the statistics were reset."""
+    lines = asked(server, "INFO", "commandstats").decode().splitlines()
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
+
+
+@asynccontextmanager
+async def under_load(tried: Trial, callers: int) -> AsyncIterator[None]:
+    """While the block runs, callers with keys of their own take, one take after the other."""
+    stopped = False
+
+    async def call(key: str) -> None:
+        while not stopped:
+            await tried.take(key)
+            await asyncio.sleep(0.002)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(callers):
+            group.create_task(call(f"caller {number}"))
+        yield
+        stopped = True
+
+
+async def test_a_thousand_at_once_over_one_connection(server: RedisServer) -> None:
+    """All are answered, and exactly as many pass as the quota has."""
+    async with trial(server.url, server, outages=0) as tried:
+        await tried.takes(1_000)
+        assert connections_of(server) == 1
+        assert tried.admitted() == QUOTA.burst
+        await tried.takes(1_000, "key {}")
+        assert connections_of(server) == 1
+        stats = asked(server, "INFO", "stats").decode()
+        assert tried.admitted() == QUOTA.burst
+    assert "rejected_connections:0" in stats
+
+
+@pytest.mark.parametrize("at_once", [1, 200, 1000])
+async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -> None:
+    """Twenty thousand requests make at most two calls to Redis a second."""
+    async with trial(server.url, server, outages=0) as tried:
+        await tried.take("key", QUOTA.burst)
+        asked(server, "CONFIG", "RESETSTAT")
+        began = time.monotonic()
+        for _ in range(20_000 // at_once):
+            decisions = await tried.takes(at_once)
+            assert not any(decision.allowed for decision in decisions)
+        lasted = time.monotonic() - began
+        assert calls(server) <= 2 + 2 * lasted
+
+
+async def test_a_redis_that_freezes_under_load(server: RedisServer) -> None:
+    """For two seconds all takes are answered within the deadline by this process, which does not freeze."""
+    async with trial(server.url, server) as tried, under_load(tried, 50):
+        await settled(lambda: len(tried.decisions) >= 50)
+        server.pause()
+        await tried.until_degraded()
+        frozen = len(tried.decisions)
+        iterations = 0
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            await asyncio.sleep(0.005)
+            iterations += 1
+        during = tried.decisions[frozen:]
+        server.resume()
+        async with asyncio.timeout(1 + GRACE):
+            await tried.until_back()
+        assert iterations > 40  # of 400: nothing has blocked the event loop for long
+        assert len(during) > 500
+        assert not any(decision.allowed and not decision.degraded for decision in during)
+
+
+async def test_thousands_of_buckets_in_the_outage_ledger(server: RedisServer) -> None:
+    """They are charged a few at a time between other takes, so that no deadline passes."""
+    async with trial(server.url, server) as tried:
+        server.pause()
+        await tried.until_degraded()
+        await tried.takes(3_000, "key {}")
+        server.resume()
+        await tried.until_back()
+        async with under_load(tried, 20):
+            await until_charged(tried, [f"key {number}" for number in (*range(0, 3_000, 500), 2_999)])
+
+
+async def until_charged(tried: Trial, keys: list[str]) -> None:
+    """Return when Redis is charged with one unit of each key."""
+    for key in keys:
+        for _ in range(1_000):
+            if (await tried.limiter.peek(key)).remaining == QUOTA.burst - 1:
+                break
+            await asyncio.sleep(0.01)
+        else:
+            raise TimeoutError(f"{key} is not charged")
+
+
+async def test_a_flood_of_new_keys(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offender among them is still refused, in an outage too, although little is remembered."""
+    monkeypatch.setattr(denials, "MAX_DENIALS", 100)
+    monkeypatch.setattr(node, "MAX_STATES", 500)
+    monkeypatch.setattr(denials, "LONGEST_US", 0.0)  # so that Redis decides each take of the offender
+    async with trial(server.url, server) as tried:
+        await spray(tried, "before")
+        assert not (await tried.take("offender")).allowed
+        server.pause()
+        await tried.until_degraded()
+        assert not (await tried.take("offender")).allowed
+        await spray(tried, "out")
+        assert not (await tried.take("offender")).allowed
+        server.resume()
+
+
+async def spray(tried: Trial, prefix: str) -> None:
+    """Takes of thousands of keys, every tenth of them too large, and of the offender now and then."""
+    for number in range(0, 2_000, 200):
+        await tried.takes(200, f"{prefix} {number} {{}}")
+        await asyncio.gather(*[tried.take(f"{prefix} {number} {each}", QUOTA.burst + 1) for each in range(20)])
+        await tried.takes(5, "offender")
+
+
+@pytest.mark.long
+async def test_a_million_keys(server: RedisServer) -> None:
+    """The process needs no more memory for them than for a hundred thousand."""
+    async with trial(server.url, server, outages=0) as tried:
+        store = tried.limiter.store
+        assert isinstance(store, RedisStore)
+        before = 0
+        for number in range(0, 1_000_000, 1_000):
+            if number == 100_000:
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            charges = [Charge(QUOTA, f"{number} {each}") for each in range(1_000)]
+            assert all(d.allowed for d in await store.take([Take((charge,)) for charge in charges]))
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kilobytes

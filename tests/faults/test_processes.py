@@ -1,0 +1,162 @@
+"""Many processes on one Redis, some of which are killed: workers of a real server, and forked children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import httpx
+import pytest
+
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT, Uvicorn
+from tests.support.trial import require_times_to_live, settled
+
+pytestmark = pytest.mark.anyio
+
+WORKERS = 8
+LIMIT = 80
+WITHIN = 10.0
+"""Seconds for an answer: far more than the deadline of a take, one second, because the machine is busy."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A Redis for this module, to be killed."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture(scope="module")
+def workers(server: RedisServer) -> Iterator[Uvicorn]:
+    """Eight processes that share one quota over that Redis."""
+    env = {"STORE": server.url, "QUOTA": f"{LIMIT}/day", "TIMEOUT": "1", "REPLICAS": str(WORKERS)}
+    with Uvicorn("tests.support.apps:starlette_app", "--workers", str(WORKERS), env=env) as uvicorn:
+        yield uvicorn
+
+
+class Crowd:
+    """Clients of one name that send requests again and again, and count the answers.
+
+    ``expected`` are errors that may come in place of an answer.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, expected: tuple[type[Exception], ...]) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.workers: set[int] = set()
+        self.stopped = False
+        self._client = client
+        self._expected = expected
+
+    async def press(self) -> None:
+        """Send limited and unlimited requests until stopped."""
+        while not self.stopped:
+            with suppress(*self._expected):
+                self.statuses[(await self._client.get("/who")).status_code] += 1
+                self.workers.add(int((await self._client.get("/free/who")).text))
+
+    async def more(self, answers: int) -> None:
+        """Return after so many more answers."""
+        target = self.statuses.total() + answers
+        await settled(lambda: self.statuses.total() >= target)
+
+
+@asynccontextmanager
+async def crowd_at(workers: Uvicorn, name: str, *expected: type[Exception], people: int = 6) -> AsyncIterator[Crowd]:
+    """While the block runs, clients of one name send requests over new connections, so that every worker gets some."""
+    limits, headers = httpx.Limits(max_keepalive_connections=0), {"x-client": name}
+    async with httpx.AsyncClient(
+        base_url=workers.url, headers=headers, limits=limits, timeout=WITHIN, trust_env=False
+    ) as client:
+        crowd = Crowd(client, expected)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(people):
+                group.create_task(crowd.press())
+            yield crowd
+            crowd.stopped = True
+
+
+async def test_workers_that_are_killed(server: RedisServer, workers: Uvicorn) -> None:
+    """Others take their places, and together they admit no more than the quota has."""
+    async with crowd_at(workers, "a", httpx.NetworkError, httpx.RemoteProtocolError) as crowd:
+        await settled(lambda: len(crowd.workers) == WORKERS)
+        for victim in sorted(crowd.workers)[:3]:
+            os.kill(victim, signal.SIGKILL)
+            await crowd.more(30)
+        await settled(lambda: len(crowd.workers) >= WORKERS + 3)
+    assert set(crowd.statuses) == {200, 429}
+    assert crowd.statuses[200] <= LIMIT
+    require_times_to_live(server)
+
+
+async def test_a_redis_that_is_killed_twice_under_eight_workers(server: RedisServer, workers: Uvicorn) -> None:
+    """Every request is answered, and none with a 500.
+
+    A Redis that has lost its keys gives the whole quota again; the outages themselves give less than one more.
+    """
+    async with crowd_at(workers, "b") as crowd:
+        await crowd.more(2 * LIMIT)
+        before = crowd.statuses[200]
+        for _ in range(2):
+            server.kill()
+            await crowd.more(LIMIT)
+            server.start()
+            await crowd.more(2 * LIMIT)
+    assert set(crowd.statuses) == {200, 429}
+    assert before == LIMIT
+    assert crowd.statuses[200] <= 4 * LIMIT
+    require_times_to_live(server)
+
+
+FORKING = """
+import asyncio, os, sys
+from asgi_ratelimit import Limiter, RedisStore, SyncLimiter, TokenBucket
+
+def store():
+    return RedisStore(sys.argv[1], timeout=30, on_error="deny")
+
+def report(who, decision):
+    os.write(1, f"{who} {decision.remaining} {decision.degraded}\\n".encode())
+
+def in_threads():
+    limiter = SyncLimiter(TokenBucket(10, 86_400), store=store())
+    report("parent", limiter.rate_limit("key"))
+    if os.fork():
+        os.wait()
+        report("parent", limiter.rate_limit("key"))
+    else:
+        report("child", limiter.rate_limit("key"))
+        os._exit(0)
+
+async def in_a_loop():
+    limiter = Limiter(TokenBucket(10, 86_400), store=store())
+    report("parent", await limiter.rate_limit("key"))
+    if os.fork():
+        os.wait()
+        report("parent", await limiter.rate_limit("key"))
+        await limiter.aclose()
+    else:
+        asyncio.run(in_the_child(limiter))
+        os._exit(0)
+
+async def in_the_child(limiter):
+    report("child", await limiter.rate_limit("key"))
+    await limiter.aclose()
+
+in_threads() if sys.argv[2] == "threads" else asyncio.run(in_a_loop())
+"""
+
+
+@pytest.mark.parametrize("kind", ["threads", "loop"])
+def test_a_fork_after_connecting(redis_url: str, kind: str) -> None:
+    """The child opens its own connection, and that of its parent is not affected."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, redis_url, kind]
+    result = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60)
+    assert result.stdout.split("\n") == ["parent 9 False", "child 8 False", "parent 7 False", ""]
+    assert result.stderr == ""

@@ -1,0 +1,171 @@
+"""Options of headers: what they report beyond the usual."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import http_sfv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit import ConfigurationError, HeaderOptions, RateLimitMiddleware, Rule, TokenBucket
+from asgi_ratelimit.algorithms import decide
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.keys import header
+from tests.support.asgi import ask, http, limited, ok
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_800_000_000e6
+
+
+def decision(*charges: Charge) -> Decision:
+    return decide(Take(charges), [None] * len(charges), NOW)[0]
+
+
+def refusal(seconds: float) -> Decision:
+    return Decision(False, 0, 0.0, seconds, 0, 0.0, 0.0, TokenBucket(10), ())
+
+
+def rendered(options: HeaderOptions, *decisions: Decision) -> dict[str, str]:
+    dialect = options.request_dialect()
+    assert dialect is not None
+    return {name.decode(): value.decode() for name, value in dialect(decisions)}
+
+
+# Nearly there
+
+
+@pytest.mark.parametrize(("cost", "near"), [(1, False), (7, False), (8, True), (10, True)])
+async def test_a_limit_that_is_near_is_reported(cost: int, near: bool) -> None:
+    """From when a fifth of it is left, on answers that pass and on refusals."""
+    app = limited(ok, cost=cost, headers=HeaderOptions(near_limit=0.2))
+    assert (await ask(app)).headers.get("x-ratelimit-nearlimit") == ("true" if near else None)
+
+
+async def test_the_nearest_of_several_limits_counts() -> None:
+    """One of them is enough, in every dialect."""
+    options = HeaderOptions("legacy", near_limit=0.5)
+    app = limited(ok, "100/minute", rules=[Rule("/", "2/hour")], headers=options)
+    assert (await ask(app)).headers["x-ratelimit-nearlimit"] == "true"
+    app = limited(ok, "1/minute", headers=HeaderOptions(None, near_limit=0))
+    assert (await ask(app)).headers == {"x-own": "1", "x-ratelimit-nearlimit": "true"}
+
+
+async def test_options_are_off_by_default() -> None:
+    """By default the headers are those of the draft, and nothing else."""
+    for headers in (HeaderOptions(), "draft-10"):
+        peer = await ask(limited(ok, "1/minute", headers=headers))
+        assert set(peer.headers) == {"x-own", "ratelimit-policy", "ratelimit"}
+
+
+# When to come back
+
+
+@given(st.floats(1e-6, 1e9), st.floats(0, 1))
+def test_a_spread_wait_is_never_too_short_nor_much_too_long(seconds: float, spread: float) -> None:
+    """From the exact time, rounded up, to that and its spread."""
+    ((name, value),) = HeaderOptions(spread=spread).retry_after(refusal(seconds))
+    assert name == b"retry-after"
+    assert math.ceil(seconds) <= int(value) <= max(1, math.ceil(seconds * (1 + spread)))
+
+
+def test_clients_that_are_refused_together_come_back_apart() -> None:
+    """A hundred equal waits are not reported as a hundred equal numbers."""
+    options = HeaderOptions(spread=0.1)
+    assert len({options.retry_after(refusal(10_000))[0][1] for _ in range(100)}) > 10
+    assert {HeaderOptions().retry_after(refusal(10_000))[0][1] for _ in range(10)} == {b"10000"}
+
+
+def test_never_stays_never() -> None:
+    """There is nothing to spread."""
+    assert HeaderOptions(spread=0.1).retry_after(refusal(math.inf)) == []
+
+
+@pytest.mark.parametrize("on_limited", [None, lambda connection, decision: ok], ids=["usual", "own"])
+async def test_every_refusal_is_spread_out(on_limited: Any) -> None:
+    """With an ``on_limited`` answer too."""
+    app = limited(ok, "1/day", headers=HeaderOptions(spread=1), on_limited=on_limited)
+    await ask(app)
+    assert len({(await ask(app)).headers["retry-after"] for _ in range(50)}) > 10
+
+
+# Whose bucket it is
+
+
+async def test_a_partition_is_a_hash_of_the_key() -> None:
+    """It is the same for all requests of a client, and reveals nothing to others."""
+    app = limited(ok, key=header("x-client"), headers=HeaderOptions("both", partition_secret="s3cret"))
+    ann, bob = ([(b"x-client", name)] for name in (b"ann", b"bob"))
+    one, again, other = [(await ask(app, http(headers=headers))).headers for headers in (ann, ann, bob)]
+    assert one["ratelimit-policy"] == again["ratelimit-policy"] != other["ratelimit-policy"]
+    assert one["ratelimit-policy"].startswith('"per-minute";q=10;w=60;pk=:')
+    assert one["ratelimit"].startswith('"per-minute";r=9;t=6;pk=:')
+    assert one["ratelimit"].partition(";pk=")[2] == one["ratelimit-policy"].partition(";pk=")[2]
+    assert one["x-ratelimit-remaining"] == "9"
+
+
+def test_another_secret_gives_other_partitions() -> None:
+    """Texts and bytes alike are the same secret."""
+    each = decision(Charge(TokenBucket(10), "key"))
+    values = [rendered(HeaderOptions(partition_secret=secret), each)["ratelimit"] for secret in ("one", b"one", "two")]
+    assert values[0] == values[1] != values[2]
+
+
+def test_the_legacy_headers_have_no_partition() -> None:
+    """Their syntax has no place for one."""
+    each = decision(Charge(TokenBucket(10), "key"))
+    assert rendered(HeaderOptions("legacy", partition_secret="s"), each) == rendered(HeaderOptions("legacy"), each)
+    assert HeaderOptions(None, partition_secret="s").request_dialect() is None
+
+
+CHARGES = st.lists(
+    st.tuples(st.text(min_size=1, max_size=20), st.text(max_size=200)),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda each: each[0],
+)
+
+
+@given(CHARGES, st.text(min_size=1))
+def test_another_parser_reads_partitions(charges: list[tuple[str, str]], secret: str) -> None:
+    """Whatever keys, names and secret are: each item has its name, its numbers, and nine bytes."""
+    decisions = [decision(Charge(TokenBucket(10, 60), key, 1, name)) for name, key in charges]
+    plain = HeaderOptions().request_dialect()
+    assert plain is not None
+    for name, value in rendered(HeaderOptions(partition_secret=secret), *decisions).items():
+        items, without = http_sfv.List(), http_sfv.List()
+        items.parse(value.encode())
+        without.parse(dict(plain(decisions))[name.encode()])
+        assert [len(item.params.pop("pk")) for item in items] == [9] * len(charges)
+        assert [(item.value, dict(item.params)) for item in items] == [(e.value, dict(e.params)) for e in without]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dialect": "draft-03"},
+        {"near_limit": 2},
+        {"near_limit": "much"},
+        {"spread": -0.1},
+        {"spread": True},
+        {"spread": float("nan")},
+        {"partition_secret": ""},
+        {"partition_secret": 7},
+    ],
+    ids=repr,
+)
+def test_wrong_values_raise_at_once(wrong: Any) -> None:
+    """The error quotes them."""
+    (value,) = wrong.values()
+    with pytest.raises(ConfigurationError, match=f"not {value!r}"):
+        HeaderOptions(**wrong)
+
+
+def test_options_are_a_value() -> None:
+    """They may be shared by middlewares."""
+    options = HeaderOptions("both", near_limit=0.2, spread=0.1)
+    assert options == HeaderOptions("both", near_limit=0.2, spread=0.1)
+    assert RateLimitMiddleware(ok, "1/s", headers=options)

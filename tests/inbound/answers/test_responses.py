@@ -1,0 +1,401 @@
+"""Answers to refused requests: problem details over HTTP, the same or a close for a handshake."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from anyio import lowlevel
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.types import Scope
+from starlette.websockets import WebSocketDisconnect
+
+from asgi_ratelimit import ConfigurationError, Decision, MemoryStore, RateLimitMiddleware, RedisStore, Rule, TokenBucket
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import Peer, ask, http, ok, websocket
+from tests.support.server import free_port
+
+pytestmark = pytest.mark.anyio
+
+TYPES = "https://iana.org/assignments/http-problem-types#"
+ANSWERING: dict[str, Any] = {"extensions": {"websocket.http.response": {}}}
+
+
+async def must_not_run(scope: Scope, receive: Any, send: Any) -> None:
+    raise AssertionError("a refused request reached the app")
+
+
+class Limited:
+    """An app behind a limit, on a clock that is stepped by hand."""
+
+    def __init__(self, quota: Any = "1/minute", **options: Any) -> None:
+        self.clock = SteppedClock()
+        self.store = MemoryStore(clock=self.clock)
+        self._app = RateLimitMiddleware(ok, quota, store=self.store, **options)
+
+    async def ask(self, scope: Scope | None = None, app: Any = ok) -> Peer:
+        self._app.app = app
+        return await ask(self._app, scope)
+
+    async def refused(self, scope: Scope | None = None) -> Peer:
+        """The answer to a request that must not reach the app."""
+        return await self.ask(scope, must_not_run)
+
+
+async def used_up(quota: Any = "1/minute", **options: Any) -> Limited:
+    """An app whose only unit has been taken."""
+    limited = Limited(quota, **options)
+    await limited.ask()
+    return limited
+
+
+async def test_a_refusal_reports_everything() -> None:
+    """Status, problem details, when to come back, and the same headers as on other answers; nothing else is sent."""
+    peer = await (await used_up()).refused()
+    assert [message["type"] for message in peer.sent] == ["http.response.start", "http.response.body"]
+    assert peer.status == 429
+    assert peer.headers == {
+        "content-type": "application/problem+json",
+        "content-length": str(len(peer.body)),
+        "cache-control": "no-store",
+        "retry-after": "60",
+        "ratelimit-policy": '"per-minute";q=1;w=60',
+        "ratelimit": '"per-minute";r=0;t=60',
+    }
+    assert peer.problem == {
+        "type": TYPES + "quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "status": 429,
+        "violated-policies": ["per-minute"],
+    }
+
+
+async def test_the_body_of_a_refused_request_is_not_read() -> None:
+    """Nothing of it is received, however much the client sends."""
+    limited = await used_up()
+    assert (await limited.refused(http(method="POST"))).reads == 0
+
+
+async def test_a_refusal_takes_nothing() -> None:
+    """A client that sends more requests meanwhile does not wait any longer."""
+    limited = await used_up()
+    for _ in range(100):
+        await limited.refused()
+    limited.clock.advance(60)
+    assert (await limited.ask()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("waited", "reported"), [(0.0, "60"), (0.000001, "60"), (1.0, "59"), (58.5, "2"), (59.0, "1"), (59.999999, "1")]
+)
+async def test_retry_after_is_rounded_up(waited: float, reported: str) -> None:
+    """In whole seconds, never too early and never 0."""
+    limited = await used_up()
+    limited.clock.advance(waited)
+    assert (await limited.refused()).headers["retry-after"] == reported
+
+
+async def test_a_client_that_waits_passes() -> None:
+    """After exactly as long as Retry-After says."""
+    limited = await used_up("7/minute burst 1")
+    limited.clock.advance(int((await limited.refused()).headers["retry-after"]))
+    assert (await limited.ask()).status == 200
+
+
+async def test_a_request_that_can_never_pass_has_no_time_to_wait() -> None:
+    """A cost above the burst is refused for good: there is no time after which to retry."""
+    peer = await Limited("10/minute", cost=11).refused()
+    assert peer.status == 429
+    assert "retry-after" not in peer.headers
+    assert peer.headers["ratelimit"] == '"per-minute";r=10;t=0'
+
+
+WIDE = TokenBucket(3, 60, name="wide")
+NARROW = TokenBucket(1, 60, name="narrow")
+SLOW = TokenBucket(1, 90, name="slow")
+
+
+@pytest.mark.parametrize(
+    ("quotas", "violated", "retry_after"),
+    [
+        ([WIDE, NARROW], ["narrow"], "60"),
+        ([NARROW, WIDE], ["narrow"], "60"),
+        ([NARROW, WIDE, SLOW], ["narrow", "slow"], "90"),
+    ],
+)
+async def test_the_quotas_that_refuse_are_named(quotas: Any, violated: list[str], retry_after: str) -> None:
+    """Only these, and all of them; the longest wait is in Retry-After, and headers report every quota."""
+    peer = await (await used_up(quotas)).refused()
+    assert peer.problem["violated-policies"] == violated
+    assert peer.headers["retry-after"] == retry_after
+    assert peer.headers["ratelimit"].count(";r=") == len(quotas)
+
+
+@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "a, b;q=1"])
+async def test_names_are_quoted(name: str) -> None:
+    """A name with marks of the header's own syntax stays one name, there and in the problem details."""
+    peer = await (await used_up(TokenBucket(1, 60, name=name))).refused()
+    assert peer.problem["violated-policies"] == [name]
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    assert peer.headers["ratelimit"] == f'"{escaped}";r=0;t=60'
+
+
+# An answer of one's own
+
+
+def own_answer(connection: HTTPConnection, decision: Decision) -> Response:
+    return JSONResponse({"wait": decision.retry_after, "path": connection.url.path}, 420, headers={"x-own": "1"})
+
+
+async def own_answer_later(connection: HTTPConnection, decision: Decision) -> Response:
+    await lowlevel.checkpoint()
+    return own_answer(connection, decision)
+
+
+@pytest.mark.parametrize("on_limited", [own_answer, own_answer_later], ids=["sync", "async"])
+async def test_an_answer_may_be_of_ones_own(on_limited: Any) -> None:
+    """Status, headers and body are its own, with headers about the limits added."""
+    peer = await (await used_up(on_limited=on_limited)).refused()
+    assert (peer.status, peer.body) == (420, b'{"wait":60.0,"path":"/"}')
+    assert peer.headers == {
+        "content-type": "application/json",
+        "content-length": "24",
+        "x-own": "1",
+        "retry-after": "60",
+        "ratelimit-policy": '"per-minute";q=1;w=60',
+        "ratelimit": '"per-minute";r=0;t=60',
+    }
+
+
+async def test_an_own_answer_may_say_when_to_come_back() -> None:
+    """A Retry-After of its own is the only one."""
+    response = PlainTextResponse("no", 429, headers={"Retry-After": "3600"})
+    peer = await (await used_up(on_limited=lambda connection, decision: response)).refused()
+    assert peer.headers["retry-after"] == "3600"
+
+
+async def test_an_own_answer_may_be_any_app() -> None:
+    """It gets the connection as the app would have."""
+    peer = await (await used_up(on_limited=lambda connection, decision: ok)).refused()
+    assert (peer.status, peer.headers["x-own"]) == (200, "1")
+
+
+async def test_no_own_answer_is_the_usual_one() -> None:
+    """``None`` leaves it to the middleware."""
+    peer = await (await used_up(on_limited=lambda connection, decision: None)).refused()
+    assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
+
+
+async def test_a_handshake_may_be_answered_by_ones_own() -> None:
+    """Where the server can answer it; it is closed elsewhere."""
+    limited = await used_up(on_limited=own_answer)
+    peer = await limited.refused(websocket(**ANSWERING))
+    assert (peer.status, peer.headers["ratelimit"]) == (420, '"per-minute";r=0;t=60')
+    assert [message["type"] for message in (await limited.refused(websocket())).sent] == ["websocket.close"]
+
+
+async def test_an_own_answer_that_fails_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The request is refused as usual, and one log line says why, once."""
+
+    def broken(connection: HTTPConnection, decision: Decision) -> Response:
+        raise LookupError("no template")
+
+    limited = await used_up(on_limited=broken)
+    for _ in range(3):
+        peer = await limited.refused()
+        assert (peer.status, peer.headers["content-type"]) == (429, "application/problem+json")
+    assert len(caplog.messages) == 1
+    assert "no template" in caplog.messages[0]
+
+
+def test_an_own_answer_that_is_no_function_raises() -> None:
+    """A response in place of a function is refused."""
+    with pytest.raises(ConfigurationError, match="on_limited is a function"):
+        RateLimitMiddleware(ok, "1/minute", on_limited="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ("draft-10", {"ratelimit-policy", "ratelimit"}),
+        ("legacy", {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}),
+        ("both", {"ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}),
+        (None, set()),
+    ],
+)
+async def test_headers_are_in_the_given_dialect(headers: Any, expected: set[str]) -> None:
+    """On answers of the app and on refusals, which say when to come back in any case."""
+    limited = Limited(headers=headers)
+    assert set((await limited.ask()).headers) == {"x-own"} | expected
+    problem = {"content-type", "content-length", "cache-control", "retry-after"}
+    assert set((await limited.refused()).headers) == problem | expected
+
+
+def test_an_unknown_dialect_raises() -> None:
+    """The error lists the valid ones."""
+    with pytest.raises(ConfigurationError, match='"draft-10", "legacy", "both" or None, not \'draft-03\''):
+        RateLimitMiddleware(ok, "1/minute", headers="draft-03")
+
+
+# Limits within limits
+
+
+async def test_limits_within_limits_are_reported_together() -> None:
+    """One pair of headers names them all, each under a name of its own."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = RateLimitMiddleware(ok, "5/minute", store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
+    peer = await ask(app)
+    assert peer.headers["ratelimit-policy"] == '"per-minute";q=10;w=60, "inner per-minute";q=5;w=60'
+    assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6, "inner per-minute";r=4;t=12'
+
+
+async def test_a_refusal_further_in_is_reported_together() -> None:
+    """The problem names what refused as the headers do."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = RateLimitMiddleware(ok, "1/minute", store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
+    await ask(app)
+    peer = await ask(app)
+    assert peer.status == 429
+    assert peer.problem["violated-policies"] == ["inner per-minute"]
+    assert '"inner per-minute";r=0;t=60' in peer.headers["ratelimit"]
+
+
+async def test_a_refusal_further_in_costs_nothing_further_out() -> None:
+    """What the outer limit had taken is given back, so that all limits of a request are all or nothing."""
+    store = MemoryStore(clock=SteppedClock())
+    inner = RateLimitMiddleware(ok, rules=[Rule("/narrow", "1/minute")], store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer")
+    assert [(await ask(app, http("/narrow"))).status for _ in range(5)] == [200] + [429] * 4
+    assert (await ask(app)).headers["ratelimit"] == '"per-minute";r=8;t=6'
+
+
+async def test_a_scope_is_as_it_was_when_all_is_over() -> None:
+    """What was there for limits further in is removed, so that the same scope can be used again."""
+    app, scope = RateLimitMiddleware(ok, "10/minute"), http()
+    for left in (9, 8):
+        assert (await ask(app, scope)).headers["ratelimit"].startswith(f'"per-minute";r={left}')
+        assert scope == http()
+
+
+# The store is out
+
+
+def out(on_error: Any, **options: Any) -> RateLimitMiddleware:
+    """A limit of two a minute on a Redis that cannot be reached."""
+    store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error=on_error)
+    return RateLimitMiddleware(ok, "2/minute", store=store, **options)
+
+
+async def test_without_the_store_nobody_may_be_let_in() -> None:
+    """By on_error="deny" the answer is 503: it is no fault of the client, and no quota was exceeded."""
+    peer = await ask(out("deny"))
+    assert peer.status == 503
+    assert peer.headers["retry-after"] == "1"
+    assert peer.headers["content-type"] == "application/problem+json"
+    assert peer.headers["content-length"] == str(len(peer.body))
+    assert peer.problem == {
+        "type": TYPES + "temporary-reduced-capacity",
+        "title": "Request cannot be satisfied due to temporary server capacity constraints",
+        "status": 503,
+    }
+
+
+async def test_without_the_store_a_handshake_is_closed_with_1013() -> None:
+    """Where it cannot be answered it is closed by 1013, and not as if a policy had been violated."""
+    peer = await ask(out("deny"), websocket())
+    assert [(message["type"], message["code"]) for message in peer.sent] == [("websocket.close", 1013)]
+
+
+async def test_without_the_store_a_quota_that_never_fits_is_no_outage() -> None:
+    """What is above the burst stays refused for good, whether the store is there or not."""
+    peer = await ask(out("deny", cost=3))
+    assert peer.status == 429
+    assert "retry-after" not in peer.headers
+
+
+async def test_without_the_store_everybody_may_be_let_in() -> None:
+    """By on_error="allow" all pass, with headers."""
+    app = out("allow")
+    answers = [await ask(app) for _ in range(4)]
+    assert [peer.status for peer in answers] == [200] * 4
+    assert answers[0].headers["ratelimit-policy"] == '"per-minute";q=2;w=60'
+
+
+async def test_without_the_store_the_limit_holds_in_this_process(caplog: pytest.LogCaptureFixture) -> None:
+    """By default an unreachable Redis changes little, and the log says so in one line."""
+    app = out("local")
+    assert [(await ask(app)).status for _ in range(4)] == [200, 200, 429, 429]
+    ((logger, level, text),) = caplog.record_tuples
+    assert (logger, level) == ("asgi_ratelimit", logging.ERROR)
+    assert "on_error='local'" in text
+
+
+# WebSocket
+
+
+async def test_a_handshake_that_passes_carries_headers() -> None:
+    """They come after the app's own, and the rest of its acceptance is as it was."""
+    accept, close = (await Limited().ask(websocket())).sent
+    assert {**accept, "headers": None} == {"type": "websocket.accept", "subprotocol": "chat", "headers": None}
+    assert accept["headers"] == [
+        (b"x-own", b"1"),
+        (b"ratelimit-policy", b'"per-minute";q=1;w=60'),
+        (b"ratelimit", b'"per-minute";r=0;t=60'),
+    ]
+    assert close == {"type": "websocket.close"}
+
+
+async def test_a_handshake_that_the_app_refuses_carries_headers() -> None:
+    """Where the app answers it by HTTP."""
+    start = {"type": "websocket.http.response.start", "status": 403, "headers": []}
+
+    async def refuses(scope: Scope, receive: Any, send: Any) -> None:
+        await send(start)
+
+    peer = await Limited().ask(websocket(**ANSWERING), refuses)
+    assert peer.status == 403
+    assert peer.headers["ratelimit"] == '"per-minute";r=0;t=60'
+    assert start["headers"] == []
+
+
+async def test_a_refused_handshake_is_answered_where_the_server_can() -> None:
+    """It gets the answer of a refused request."""
+    limited = await used_up()
+    peer = await limited.refused(websocket(**ANSWERING))
+    plain = await limited.refused()
+    assert [message["type"] for message in peer.sent] == [
+        "websocket.http.response.start",
+        "websocket.http.response.body",
+    ]
+    assert (peer.status, peer.headers, peer.body) == (429, plain.headers, plain.body)
+
+
+@pytest.mark.parametrize("extensions", [{}, {"extensions": {}}, {"extensions": None}], ids=["none", "empty", "null"])
+async def test_a_refused_handshake_is_closed_elsewhere(extensions: dict[str, Any]) -> None:
+    """A server without the extension gets a close, with the code for a policy that was violated."""
+    peer = await (await used_up()).refused(websocket(**extensions))
+    assert [(message["type"], message["code"]) for message in peer.sent] == [("websocket.close", 1008)]
+
+
+async def test_handshakes_and_requests_share_a_bucket() -> None:
+    """By default a WebSocket is one request of its client."""
+    limited = Limited()
+    await limited.ask(websocket())
+    assert (await limited.refused()).status == 429
+
+
+def test_the_test_client_of_starlette_sees_refused_handshakes() -> None:
+    """It raises the answer."""
+    client = TestClient(RateLimitMiddleware(ok, "1/hour"))
+    with client.websocket_connect("/") as session, pytest.raises(WebSocketDisconnect):
+        session.receive_text()
+    with pytest.raises(WebSocketDenialResponse) as denied, client.websocket_connect("/"):
+        raise AssertionError("was let in")
+    assert denied.value.status_code == 429
+    assert denied.value.headers["content-type"] == "application/problem+json"
+    assert denied.value.json()["violated-policies"] == ["per-hour"]

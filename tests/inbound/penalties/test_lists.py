@@ -1,0 +1,157 @@
+"""Lists: clients that are never limited, and clients that are always refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from asgi_ratelimit import ConfigurationError, RateLimitMiddleware, Rule, client_ip
+from tests.support.asgi import Peer, ask, http, limited, ok, websocket
+
+pytestmark = pytest.mark.anyio
+
+OFFICE = client_ip().within("10.0.0.0/8", "2001:db8::/32", "192.0.2.7")
+
+
+def at(address: str | None, **more: Any) -> dict[str, Any]:
+    return http(client=None if address is None else (address, 1), **more)
+
+
+async def statuses(app: Any, *addresses: str | None) -> list[int]:
+    return [(await ask(app, at(address))).status for address in addresses]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("10.0.0.0", True),
+        ("10.255.255.255", True),
+        ("11.0.0.0", False),
+        ("192.0.2.7", True),
+        ("192.0.2.8", False),
+        ("::ffff:10.0.0.1", True),
+        ("2001:db8:ffff::1", True),
+        ("2001:db9::1", False),
+        ("2002:a00:1::1", False),
+        ("64:ff9b::10.0.0.1", False),
+        ("10.0.0", False),
+        ("testclient", False),
+        (None, False),
+    ],
+)
+def test_within_is_about_the_client_s_address(address: str | None, expected: bool) -> None:
+    """Networks and addresses of both versions; invalid addresses and those in a tunnel are in none of them."""
+    assert OFFICE.of(at(address)) is expected
+    assert OFFICE(HTTPConnection(at(address))) is expected
+
+
+@pytest.mark.parametrize(("forwarded", "expected"), [("10.0.0.1", True), ("10.0.0.1, 8.8.8.8", False), ("junk", False)])
+def test_within_trusts_the_proxies_of_its_key(forwarded: str, expected: bool) -> None:
+    """The client is the one that the key sees: nobody gets onto a list by a forged header."""
+    headers = [(b"x-forwarded-for", forwarded.encode())]
+    test = client_ip(trusted_proxies=["192.0.2.0/24"]).within("10.0.0.0/8")
+    assert test.of(at("192.0.2.1", headers=headers)) is expected
+    assert not test.of(at("8.8.4.4", headers=headers))
+
+
+@pytest.mark.parametrize("wrong", [(), ("office",), ("10.0.0.0/33",), ("10.0.0.0/8", "")], ids=repr)
+def test_invalid_networks_are_refused(wrong: tuple[str, ...]) -> None:
+    """At start-up, with a right example."""
+    with pytest.raises(ConfigurationError, match=r'client_ip\(\)\.within\("10\.0\.0\.0/8"'):
+        client_ip().within(*wrong)
+
+
+def test_the_repr_of_within_shows_its_networks() -> None:
+    """After the key that finds the client."""
+    assert repr(client_ip().within("10.0.0.0/8")).endswith(".within('10.0.0.0/8')")
+
+
+async def test_an_allowed_client_is_not_limited() -> None:
+    """No quota, rule or header applies to it; all apply to others."""
+    app = limited(ok, "1/minute", rules=[Rule("/{rest:path}", "1/minute")], allow=OFFICE)
+    assert await statuses(app, *["10.0.0.1"] * 5, *["8.8.8.8"] * 2) == [200] * 6 + [429]
+    assert not any("ratelimit" in name for name in (await ask(app, at("10.0.0.1"))).headers)
+
+
+async def test_a_denied_client_is_always_refused() -> None:
+    """Even where there is no limit: with 429, the type for abnormal usage, and without Retry-After."""
+    app = limited(ok, rules=[Rule("/", None)], deny=OFFICE)
+    peer = await ask(app, at("10.0.0.1"))
+    assert (peer.status, peer.problem["type"].partition("#")[2]) == (429, "abnormal-usage-detected")
+    assert "retry-after" not in peer.headers
+    assert await statuses(app, "8.8.8.8", "10.0.0.1", "8.8.8.8") == [200, 429, 200]
+
+
+async def test_handshakes_are_denied_too() -> None:
+    """With the same answer if the server can send it, otherwise with a close; others are allowed."""
+    extensions = {"extensions": {"websocket.http.response": {}}}
+    app = limited(ok, deny=OFFICE)
+    assert (await ask(app, websocket(client=("10.0.0.1", 1), **extensions))).status == 429
+    (closed,) = (await ask(app, websocket(client=("10.0.0.1", 1)))).sent
+    assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+    passing = limited(ok, "1/minute", allow=OFFICE)
+    for _ in range(3):
+        assert (await ask(passing, websocket(client=("10.0.0.1", 1)))).starts[0]["type"] == "websocket.accept"
+
+
+async def test_a_client_on_both_lists_is_denied() -> None:
+    """A denied part of an allowed network, for instance."""
+    app = limited(ok, "1/minute", allow=OFFICE, deny=client_ip().within("10.6.6.0/24"))
+    assert await statuses(app, "10.0.0.1", "10.0.0.1", "10.6.6.6") == [200, 200, 429]
+
+
+async def staff(connection: HTTPConnection) -> bool:
+    return connection.headers.get("x-staff") == "yes"
+
+
+async def test_a_list_may_be_any_function() -> None:
+    """Sync or async, over anything in the request."""
+    app = limited(ok, "1/minute", allow=staff, deny=lambda connection: connection.url.path == "/wp-login.php")
+    members = at("8.8.8.8", headers=[(b"x-staff", b"yes")])
+    assert [(await ask(app, members)).status for _ in range(3)] == [200] * 3
+    assert (await ask(app, {**members, "path": "/wp-login.php"})).status == 429
+
+
+def fails(connection: HTTPConnection) -> bool:
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"allow": fails}, [200, 429]),
+        ({"deny": fails}, [200, 429]),
+        ({"allow": fails, "on_error": "deny"}, [200, 429]),
+        ({"deny": fails, "on_error": "deny"}, [503, 503]),
+    ],
+    ids=str,
+)
+async def test_a_list_that_fails_is_empty(
+    options: dict[str, Any], expected: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error is logged once, and the limits apply; with ``on_error="deny"`` a failing ``deny`` refuses everybody."""
+    assert await statuses(limited(ok, "1/minute", **options), "8.8.8.8", "8.8.8.8") == expected
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("name", ["allow", "deny"])
+@pytest.mark.parametrize("wrong", ["10.0.0.0/8", ["10.0.0.0/8"], [], True], ids=repr)
+def test_lists_that_are_no_functions_are_refused(name: str, wrong: Any) -> None:
+    """At start-up, quoted, with a right example: a bare list does not show which address is meant."""
+    with pytest.raises(ConfigurationError, match=rf"{name}=client_ip\(\)\.within") as refused:
+        RateLimitMiddleware(ok, "1/minute", **{name: wrong})
+    assert repr(wrong) in str(refused.value)
+
+
+async def test_an_app_behind_lists_is_called_once() -> None:
+    """With the server's own ``receive``."""
+    calls = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        calls.append(receive)
+
+    peer = Peer()
+    await limited(app, allow=OFFICE)(at("10.0.0.1"), peer.receive, peer.send)
+    assert calls == [peer.receive]

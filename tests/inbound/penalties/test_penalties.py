@@ -1,0 +1,367 @@
+"""Penalties over requests: what a blocked client receives, and that nobody else is affected."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import anyio.lowlevel
+import httpx
+import pytest
+from anyio import fail_after
+from fastapi import Depends, FastAPI
+from fastapi.responses import PlainTextResponse
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.asyncio import Redis
+
+from asgi_ratelimit import (
+    Blocks,
+    ConfigurationError,
+    Decision,
+    MemoryStore,
+    Penalty,
+    RateLimit,
+    RateLimited,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    Take,
+)
+from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.keys import header
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ask, http, limited, ok, websocket
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+CLIENT = "192.0.2.1"
+OTHER = http(client=("192.0.2.2", 50_000))
+PENALTY = Penalty("10 minutes", after=3)
+LOGIN = Rule("/login", "2/minute fixed", penalty=PENALTY, name="login")
+
+
+def guarded(store: Store, quota: Any = "2/minute fixed", **options: Any) -> RateLimitMiddleware:
+    """An app that blocks a client for ten minutes after three refusals."""
+    return RateLimitMiddleware(ok, quota, store=store, **{"penalty": PENALTY, **options})
+
+
+async def statuses(app: Any, times: int, scope: Any = None) -> list[int]:
+    return [(await ask(app, scope)).status for _ in range(times)]
+
+
+def kind(problem: dict[str, Any]) -> str:
+    """The type of problem details, without the URL of its registry."""
+    text: str = problem["type"]
+    return text.partition("#")[2]
+
+
+async def test_a_client_that_is_refused_again_and_again_is_blocked(store: Store) -> None:
+    """Two requests pass, two are over the limit, and the third refusal and all later ones are by the block."""
+    app = guarded(store)
+    peers = [await ask(app) for _ in range(7)]
+    assert [peer.status for peer in peers] == [200] * 2 + [429] * 5
+    assert [kind(peer.problem) for peer in peers[2:]] == ["quota-exceeded"] * 2 + ["abnormal-usage-detected"] * 3
+    assert [peer.headers["retry-after"] for peer in peers[4:]] == ["600"] * 3
+    assert not any("ratelimit" in name for peer in peers[4:] for name in peer.headers)
+
+
+async def test_a_block_outlasts_the_quota_and_ends(store: Store, clock: SteppedClock) -> None:
+    """After a minute the quota is full and the client still blocked; after ten minutes it is not blocked."""
+    app = guarded(store)
+    await statuses(app, 5)
+    clock.advance(120)
+    assert await statuses(app, 1) == [429]
+    clock.advance(480)
+    assert await statuses(app, 3) == [200, 200, 429]
+
+
+async def test_nobody_else_is_blocked(store: Store) -> None:
+    """Other clients pass, and so does the same client under other rules."""
+    app = RateLimitMiddleware(ok, "100/minute", rules=[LOGIN], store=store)
+    assert await statuses(app, 6, http("/login")) == [200] * 2 + [429] * 4
+    assert await statuses(app, 2) == [200] * 2
+    assert await statuses(app, 2, http("/login", client=OTHER["client"])) == [200] * 2
+
+
+@pytest.mark.parametrize("headers", ["draft-10", "legacy", "both"])
+async def test_a_penalty_shows_in_no_header(store: Store, headers: str) -> None:
+    """Headers are the same with and without one."""
+    with_it, without = guarded(store, headers=headers), limited(ok, "2/minute fixed", headers=headers)
+    for _ in range(4):
+        one, other = await ask(with_it), await ask(without)
+        assert one.headers == other.headers
+        assert one.body == other.body
+
+
+async def test_a_block_can_be_seen_and_lifted(store: Store) -> None:
+    """By the rule's name and the client's key."""
+    app, blocks = RateLimitMiddleware(ok, rules=[LOGIN], store=store), Blocks(store=store, name="login")
+    await statuses(app, 5, http("/login"))
+    assert await blocks.blocked_for(CLIENT) == pytest.approx(600, abs=0.001)
+    await blocks.lift(CLIENT)
+    assert await blocks.blocked_for(CLIENT) == 0.0
+    peer = await ask(app, http("/login"))
+    assert kind(peer.problem) == "quota-exceeded"
+
+
+async def test_a_client_can_be_blocked_by_hand(store: Store) -> None:
+    """Before any of its requests is refused."""
+    app = guarded(store, penalty=Penalty("1 minute"))
+    await Blocks(store=store).block(CLIENT, "1 day")
+    peer = await ask(app)
+    assert (peer.status, kind(peer.problem), peer.headers["retry-after"]) == (429, "abnormal-usage-detected", "86400")
+    assert await statuses(app, 1, OTHER) == [200]
+
+
+async def test_blocks_grow(store: Store, clock: SteppedClock) -> None:
+    """Each is twice as long, also in Retry-After."""
+    app = guarded(store, "1/s fixed", penalty=Penalty("1 minute", growth=2))
+    retry_after = []
+    for _ in range(3):
+        retry_after += [(await ask(app)).headers.get("retry-after"), (await ask(app)).headers.get("retry-after")]
+        clock.advance(float(retry_after[-1] or 0))
+    assert retry_after == [None, "60", None, "120", None, "240"]
+
+
+async def test_processes_share_blocks(redis_url: str, clock: SteppedClock) -> None:
+    """Refusals in two processes add up, and both refuse."""
+    stores = [RedisStore(redis_url, clock=clock, timeout=30) for _ in range(2)]
+    one, other = (guarded(store) for store in stores)
+    assert await statuses(one, 3) == [200, 200, 429]
+    assert await statuses(other, 2) == [429, 429]
+    clock.advance(60)
+    assert [kind((await ask(app)).problem) for app in (one, other)] == ["abnormal-usage-detected"] * 2
+    for store in stores:
+        await store.aclose()
+
+
+async def test_blocks_on_a_cluster() -> None:
+    """All buckets of one key are in one slot, wherever the request's other buckets are."""
+    with RedisCluster() as cluster:
+        store = RedisStore(cluster.url, timeout=30, on_error="deny")
+        rule = Rule("/", "2/hour", key=header("x-api-key"), penalty=Penalty("1 hour", after=2, growth=2), name="rule")
+        app = guarded(store, "100/hour", rules=[rule])
+        scopes = [http(headers=[(b"x-api-key", b"%d" % number)]) for number in range(5)]
+        for scope in scopes:
+            peers = [await ask(app, scope) for _ in range(5)]
+            assert [peer.status for peer in peers] == [200, 200, 429, 429, 429]
+            assert [kind(peer.problem) for peer in peers[3:]] == ["abnormal-usage-detected"] * 2
+        assert '"per-hour";r=89;' in (await ask(app, http())).headers["ratelimit"]
+        blocks = Blocks(store=store, name="rule")
+        key = header("x-api-key").of(scopes[0]) or ""
+        assert await blocks.blocked_for(key) == pytest.approx(3600, abs=60)
+        await blocks.lift(key)
+        assert await blocks.blocked_for(key) == 0.0
+        await store.aclose()
+
+
+async def calls(url: str) -> int:
+    """How many script calls Redis has run."""
+    async with Redis.from_url(url) as client:
+        stats = await client.info("commandstats")
+    return int(sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")))
+
+
+async def test_a_request_is_one_call_to_redis_and_none_for_a_blocked_client(redis_url: str) -> None:
+    """The check for a block is part of the same take, and the denial cache holds blocks."""
+    store = RedisStore(redis_url, clock=SteppedClock(), timeout=30)
+    app = guarded(store, rules=[Rule("/{rest:path}", "100/s", penalty=PENALTY, name="rule")])
+    await ask(app)
+    before = await calls(redis_url)
+    await ask(app)
+    assert await calls(redis_url) == before + 1
+    await statuses(app, 4)
+    before = await calls(redis_url)
+    assert await statuses(app, 50) == [429] * 50
+    assert await calls(redis_url) == before
+    await store.aclose()
+
+
+async def test_every_key_in_redis_expires(redis_url: str) -> None:
+    """Those of blocks, strikes and checks too."""
+    store = RedisStore(redis_url, timeout=30)
+    app = guarded(store, "1/hour", penalty=Penalty("1 minute", after=2, growth=2))
+    await statuses(app, 3)
+    await statuses(app, 1, OTHER)
+    async with Redis.from_url(redis_url) as client:
+        lives = {key: await client.pttl(key) async for key in client.scan_iter()}
+    await store.aclose()
+    assert not [key for key, life in lives.items() if life == -1]
+    assert any(b"penalty-block:" in key for key in lives)
+
+
+async def test_closing_blocks_closes_their_connection() -> None:
+    """A program that only lifts a block leaves no connection open."""
+    with RedisServer() as server:
+        async with Redis.from_url(server.url) as client:
+            blocks = Blocks(store=RedisStore(server.url, timeout=20))
+            await blocks.lift(CLIENT)
+            assert len(await client.client_list()) == 2
+            await blocks.aclose()
+            with fail_after(20):
+                while len(await client.client_list()) > 1:
+                    await anyio.lowlevel.checkpoint()
+
+
+async def test_many_requests_at_once_cause_one_block(store: Store) -> None:
+    """The quota of the client is exact, and the block lasts as long as one."""
+    app = guarded(store)
+    peers = await asyncio.gather(*[ask(app) for _ in range(100)])
+    assert sorted(peer.status for peer in peers) == [200] * 2 + [429] * 98
+    assert await Blocks(store=store).blocked_for(CLIENT) == pytest.approx(600, abs=0.001)
+
+
+STEPS = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 3.0, 9.9, 10.0]), max_size=60)
+
+
+@given(STEPS, st.integers(1, 4))
+async def test_a_block_holds_for_any_history(steps: list[float], after: int) -> None:
+    """No request passes before the reported end, none is blocked after it, and each last strike causes a block."""
+    clock = SteppedClock()
+    app = guarded(MemoryStore(clock=clock), "2/s fixed", penalty=Penalty(10, after=after, within="1 day"))
+    blocked_until, refusals = 0.0, 0
+    for step in steps:
+        clock.advance(step)
+        peer = await ask(app)
+        is_block = peer.status == 429 and kind(peer.problem) == "abnormal-usage-detected"
+        if clock.now < blocked_until:
+            assert is_block
+            assert int(peer.headers["retry-after"]) == math.ceil(blocked_until - clock.now)
+            continue
+        refusals += peer.status == 429
+        assert is_block == (refusals == after)
+        if is_block:
+            blocked_until, refusals = clock.now + 10, 0
+
+
+async def test_handshakes_of_a_blocked_client_are_refused(store: Store) -> None:
+    """With the same answer if the server can send it, otherwise with a close."""
+    app = guarded(store)
+    await statuses(app, 5)
+    answered = await ask(app, websocket(extensions={"websocket.http.response": {}}))
+    assert (answered.status, kind(answered.problem)) == (429, "abnormal-usage-detected")
+    (closed,) = (await ask(app, websocket())).sent
+    assert (closed["type"], closed["code"]) == ("websocket.close", 1008)
+
+
+async def test_a_shadow_rule_blocks_nobody(store: Store) -> None:
+    """It refuses nobody, so it counts no strikes."""
+    rule = Rule("/", "1/minute", shadow=True, penalty=Penalty("10 minutes"), name="shadow")
+    assert await statuses(RateLimitMiddleware(ok, rules=[rule], store=store), 5) == [200] * 5
+    assert await Blocks(store=store, name="shadow").blocked_for(CLIENT) == 0.0
+
+
+async def test_only_the_refusing_rule_counts_a_strike(store: Store) -> None:
+    """A rule with enough left does not, although it is in the same take."""
+    roomy = Rule("/", "100/minute", penalty=Penalty("1 day"), name="roomy")
+    app = RateLimitMiddleware(ok, "1/minute", rules=[roomy], store=store)
+    assert await statuses(app, 5) == [200] + [429] * 4
+    assert await Blocks(store=store, name="roomy").blocked_for(CLIENT) == 0.0
+
+
+async def test_hooks_and_own_answers_see_the_block(store: Store) -> None:
+    """As a decision by the quota ``penalty-block``, with the time until its end."""
+    events: list[Event] = []
+
+    def answer(connection: Any, decision: Any) -> PlainTextResponse:
+        return PlainTextResponse(f"{decision.quota.name} {decision.retry_after:.0f}", 403)
+
+    app = guarded(store, hooks=[events.append], on_limited=answer, penalty=Penalty("1 hour"))
+    bodies = [(await ask(app)).body for _ in range(4)]
+    assert bodies == [b"ok", b"ok", b"penalty-block 3600", b"penalty-block 3600"]
+    assert [event.decision.quota.name for event in events] == ["per-minute"] * 2 + ["penalty-block"] * 2
+
+
+async def test_an_outer_limit_with_a_penalty_is_refunded_when_an_inner_one_refuses(store: Store) -> None:
+    """As without a penalty."""
+    inner = RateLimitMiddleware(ok, "1/minute", store=store, name="inner")
+    app = RateLimitMiddleware(inner, "10/minute", store=store, name="outer", penalty=PENALTY)
+    await statuses(app, 5)
+    peer = await ask(app, OTHER)
+    assert '"per-minute";r=9' in peer.headers["ratelimit"]
+    clear = RateLimitMiddleware(ok, "10/minute", store=store, name="outer")
+    assert '"per-minute";r=8' in (await ask(clear)).headers["ratelimit"]
+
+
+async def test_a_dependency_may_have_a_penalty(store: Store) -> None:
+    """Also in an app with its own answer for refusals."""
+    app = FastAPI(exception_handlers={RateLimited: lambda request, error: PlainTextResponse("no", 418)})
+    limit = RateLimit("1/minute", penalty=Penalty("1 hour", after=2), store=store, name="dependency")
+
+    @app.get("/", dependencies=[Depends(limit)])
+    async def home() -> str:
+        return "fine"
+
+    transport = httpx.ASGITransport(app, client=(CLIENT, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://app") as client:
+        assert [(await client.get("/")).status_code for _ in range(4)] == [200, 418, 418, 418]
+    assert await Blocks(store=store, name="dependency").blocked_for(CLIENT) == pytest.approx(3600, abs=0.001)
+
+
+@pytest.mark.parametrize(("on_error", "expected"), [("deny", 503), ("allow", 200), ("local", 429)])
+async def test_an_outage_blocks_nobody(on_error: Any, expected: int) -> None:
+    """Refusals without the store, or by this process alone, count no strikes."""
+    with RedisServer() as server:
+        store = RedisStore(server.url, on_error=on_error, timeout=5)
+        app = guarded(store, "1/hour", penalty=Penalty("1 hour"))
+        server.stop()
+        assert (await statuses(app, 5))[-1] == expected
+        peer = await ask(app)
+        assert expected == 200 or kind(peer.problem) != "abnormal-usage-detected"
+        await store.aclose()
+
+
+class FailingPeek(MemoryStore):
+    """A store that fails after a refusal, so earlier blocks cannot be counted."""
+
+    async def peek(self, take: Take) -> Decision:
+        raise StoreUnavailable(f"no answer on {take}")
+
+
+async def test_a_refusal_that_cannot_be_counted_is_one_by_the_quota() -> None:
+    """No error reaches the client, and nobody is blocked."""
+    app = guarded(FailingPeek(clock=SteppedClock()), penalty=Penalty("1 hour", growth=2))
+    peers = [await ask(app) for _ in range(4)]
+    assert [peer.status for peer in peers] == [200, 200, 429, 429]
+    assert kind(peers[-1].problem) == "quota-exceeded"
+
+
+async def test_blocks_raise_while_the_store_is_out() -> None:
+    """A program that blocks a key must see that this failed, whatever requests get meanwhile."""
+    with RedisServer() as server:
+        blocks = Blocks(store=RedisStore(server.url, timeout=5))
+        server.stop()
+        for call in (blocks.block(CLIENT, 60), blocks.blocked_for(CLIENT), blocks.lift(CLIENT)):
+            with pytest.raises(StoreError):
+                await call
+        await blocks.aclose()
+
+
+def test_a_penalty_without_a_quota_is_refused() -> None:
+    """It would never count anything: it is refused at start-up."""
+    for build in (
+        lambda: guarded(MemoryStore(), None),
+        lambda: RateLimitMiddleware(ok, rules=[Rule("/", None, penalty=PENALTY)]),
+        lambda: RateLimitMiddleware(ok, rules=[Rule("/", None, messages="1/s", penalty=PENALTY)]),
+    ):
+        with pytest.raises(ConfigurationError, match=r"Penalty\(.*has no quota"):
+            build()
+
+
+@pytest.mark.parametrize("wrong", ["10 minutes", 600, {"after": 5}], ids=repr)
+def test_other_values_than_penalties_are_refused(wrong: Any) -> None:
+    """In every place that takes a penalty, with a right example."""
+    for build in (
+        lambda: guarded(MemoryStore(), penalty=wrong),
+        lambda: RateLimitMiddleware(ok, rules=[Rule("/", "1/s", penalty=wrong)]),
+        lambda: RateLimit("1/s", penalty=wrong),
+    ):
+        with pytest.raises(ConfigurationError, match=r'Penalty\("10 minutes", after=5\)'):
+            build()

@@ -1,0 +1,274 @@
+"""Warnings at start-up: mistakes that raise no error are logged once, with a link to the remedy."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit.inbound.startup.checks import PAGE, warn_of_workers, warn_once
+from tests.support.asgi import Peer, ask, http, ok
+from tests.support.server import ROOT, Uvicorn
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Each test gets all warnings, as in a process of its own."""
+    warn_once.cache_clear()
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+ROUTES = [
+    Route("/", hello),
+    Route("/users/{id:int}", hello, methods=["GET", "POST"]),
+    WebSocketRoute("/ws", hello),
+    Mount("/v1", routes=[Route("/x/{name}", hello)]),
+]
+
+
+async def warned(caplog: pytest.LogCaptureFixture, *middleware: Middleware, routes: Any = ROUTES) -> list[str]:
+    """The sections of the docs that the warnings of an app's first requests link to."""
+    app = Starlette(routes=routes, middleware=middleware)
+    for _ in range(2):
+        await ask(app, http())
+    return re.findall(r"\(docs/warnings\.md#([\w-]+)\)", "\n".join(caplog.messages))
+
+
+def limiting(quota: Any = "10/minute", **options: Any) -> Middleware:
+    return Middleware(RateLimitMiddleware, quota, **options)
+
+
+def rule(path: str, quota: Any = "1/s", **options: Any) -> Middleware:
+    return limiting(rules=[Rule(path, quota, **options)])
+
+
+async def test_a_correct_app_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither by rules for some methods, nor by exemptions, nor by rules for mounts."""
+    rules = [Rule("/users/{id}", "1/s", methods=["POST"]), Rule("/", None), Rule("/v1/{rest:path}", "2/s")]
+    assert await warned(caplog, limiting(rules=rules)) == []
+
+
+# Costs
+
+
+@pytest.mark.parametrize(
+    "middleware", [limiting(cost=11), rule("/", "1/s", cost=2), rule("/", "5/s; 1/minute", cost=2)]
+)
+async def test_a_cost_above_the_burst(middleware: Middleware, caplog: pytest.LogCaptureFixture) -> None:
+    """Such a request never passes."""
+    assert await warned(caplog, middleware) == ["a-cost-above-the-burst"]
+
+
+@pytest.mark.parametrize(
+    "middleware", [limiting(cost=10), limiting(cost=lambda c: 11), limiting(lambda c: "1/s", cost=2)]
+)
+async def test_a_cost_that_may_pass(middleware: Middleware, caplog: pytest.LogCaptureFixture) -> None:
+    """Costs and quotas that are functions are not checked."""
+    assert await warned(caplog, middleware) == []
+
+
+# Workers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["uvicorn", "app:app", "--workers", "4"], None),
+        (["uvicorn", "app:app", "--workers=2"], None),
+        (["gunicorn", "-w", "2", "app:app"], None),
+        (["uvicorn", "app:app"], "3"),
+    ],
+)
+async def test_a_memory_store_with_several_workers(
+    arguments: list[str], environment: str | None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them would let the whole quota pass."""
+    monkeypatch.setattr(sys, "argv", arguments)
+    if environment:
+        monkeypatch.setenv("WEB_CONCURRENCY", environment)
+    assert await warned(caplog, limiting()) == ["a-memory-store-with-several-workers"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["uvicorn", "app:app"], ["uvicorn", "--workers", "1"], ["x", "-w"], ["x", "-w", "many"]]
+)
+async def test_a_single_worker(
+    arguments: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker may use a memory store."""
+    monkeypatch.delenv("WEB_CONCURRENCY", raising=False)
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert await warned(caplog, limiting()) == []
+
+
+async def test_workers_that_share_a_store(
+    redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store on Redis causes no warning."""
+    monkeypatch.setenv("WEB_CONCURRENCY", "4")
+    store = RedisStore(redis_url)
+    assert await warned(caplog, limiting(store=store)) == []
+    await store.aclose()
+
+
+# Twice
+
+
+async def test_a_middleware_added_twice(caplog: pytest.LogCaptureFixture) -> None:
+    """Both would charge each request."""
+    assert await warned(caplog, limiting(), limiting("20/minute")) == ["a-middleware-added-twice"]
+
+
+async def test_a_middleware_added_twice_is_logged_at_start_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Before any request."""
+    app = Starlette(routes=ROUTES, middleware=[limiting(), limiting("20/minute")])
+    peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await app({"type": "lifespan"}, peer.receive, peer.send)
+    assert "a-middleware-added-twice" in caplog.text
+    assert [message["type"] for message in peer.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_warnings_show_in_the_output_of_a_server() -> None:
+    """Once for each of its workers, without any configuration of logging."""
+    with Uvicorn("tests.support.inbound_apps:careless_app", "--workers", "2") as server:
+        deadline = time.monotonic() + 20
+        while True:
+            output = server.output()
+            counts = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", output))
+            if len(counts) == 4 or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        httpx.get(f"{server.url}/")
+        again = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", server.output()))
+    assert (
+        set(counts)
+        == set(again)
+        == {
+            "a-memory-store-with-several-workers",
+            "a-middleware-added-twice",
+            "a-rule-that-never-applies",
+            "a-cost-above-the-burst",
+        }
+    )
+    assert set(again.values()) <= {1, 2}
+
+
+async def test_two_middlewares_with_names(caplog: pytest.LogCaptureFixture) -> None:
+    """Names show that there should be two; so do places around the app and around a route."""
+    assert await warned(caplog, limiting(name="a"), limiting(name="b")) == []
+    route = Route("/", hello, middleware=[limiting()])
+    assert await warned(caplog, limiting(), routes=[route]) == []
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/user/{id}", {}),
+        ("/users", {}),
+        ("/users/{id}/", {}),
+        ("/x/{name}", {}),
+        ("/v1", {}),
+        ("/users/{id:uuid}", {}),
+        ("/users/{id}", {"methods": ["DELETE"]}),
+        ("/ws", {"methods": ["GET"]}),
+    ],
+)
+async def test_a_rule_that_matches_no_route(path: str, options: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Its path is misspelt or lacks the mount, or the route has not its method."""
+    assert await warned(caplog, rule(path, **options)) == ["a-rule-that-never-applies"]
+    assert repr(path) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/users/7", {}),
+        ("/users/{id}", {"methods": ["OPTIONS", "DELETE"]}),
+        ("/users/{id}", {"methods": ["get"]}),
+        ("/{rest:path}", {"methods": ["POST"]}),
+        ("/ws", {}),
+        ("/v1/x/me", {}),
+        ("/v1/{rest:path}", {}),
+    ],
+)
+async def test_a_rule_that_matches_some_route(path: str, options: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Or a part of one, or several."""
+    assert await warned(caplog, rule(path, **options)) == []
+
+
+async def test_an_app_of_an_unknown_kind_may_have_any_route(caplog: pytest.LogCaptureFixture) -> None:
+    """So may one below a mount."""
+    await ask(RateLimitMiddleware(ok, rules=[Rule("/any/thing", "1/s")]))
+    assert await warned(caplog, rule("/static/app.css"), routes=[Mount("/static", ok)]) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (Rule("/users/{id}", None), Rule("/users/{id:int}", "1/s"), True),
+        (Rule("/users/{id}", "2/s", only=True), Rule("/users/{id}", "1/s", methods=["POST"]), True),
+        (Rule("/{rest:path}", None), Rule("/", "1/s"), True),
+        (Rule("/users/{id}", "2/s"), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", None, methods=["GET"]), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", None, methods=["GET", "POST"]), Rule("/users/{id}", "1/s", methods=["POST"]), True),
+        (Rule("/users/7", None), Rule("/users/{id}", "1/s"), False),
+        (Rule("/users/{id}", "2/s", only=True, shadow=True), Rule("/users/{id}", "1/s"), False),
+    ],
+)
+async def test_a_rule_behind_a_final_one(
+    first: Rule, second: Rule, expected: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It never applies if an earlier rule matches all of its requests and is ``only`` or exempts."""
+    sections = await warned(caplog, limiting(rules=[first, second]))
+    assert sections == ["a-rule-that-never-applies"] * expected
+
+
+# All of them
+
+
+async def test_each_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Also if several apps have the same mistake."""
+    for _ in range(3):
+        assert await warned(caplog, limiting(cost=11)) == ["a-cost-above-the-burst"]
+
+
+def test_each_warning_has_a_section_in_the_docs() -> None:
+    """Its link leads to a heading."""
+    page = (ROOT / PAGE).read_text("utf-8")
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
+    source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "checks.py").read_text("utf-8")
+    sections = set(re.findall(r'"(a-[\w-]+)"', source))
+    assert len(sections) == 4
+    assert sections <= headings
+
+
+def test_a_subclass_of_the_memory_store_is_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its limits are those of one process, too."""
+
+    class Own(MemoryStore):
+        pass
+
+    monkeypatch.setenv("WEB_CONCURRENCY", "2")
+    warn_of_workers(Own())
+    assert "a-memory-store-with-several-workers" in caplog.text

@@ -1,0 +1,197 @@
+"""Names: no two limits share a bucket by accident, neither by their places nor by their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route, Router
+from starlette.types import Receive, Scope, Send
+
+from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import Peer, ask, http, ok
+
+pytestmark = pytest.mark.anyio
+
+CONFLICT = r"two limits named 'api' share a store .* TokenBucket\(limit=\d+.*TokenBucket\(limit=\d+"
+
+
+async def hello(request: Request) -> Response:
+    return PlainTextResponse("hello")
+
+
+def a_store() -> MemoryStore:
+    return MemoryStore(clock=SteppedClock())
+
+
+def limiting(store: Any, quota: Any = "1/minute", **options: Any) -> list[Middleware]:
+    return [Middleware(RateLimitMiddleware, quota, store=store, **options)]
+
+
+async def statuses(app: Any, *paths: str, **more: Any) -> list[int]:
+    return [(await ask(app, http(path, **more))).status for path in paths]
+
+
+# Places
+
+
+async def test_routes_with_a_middleware_each_do_not_share() -> None:
+    """Equal quotas on one store are two limits; all values of a path parameter share one."""
+    store = a_store()
+    app = Starlette(
+        routes=[
+            Route("/a", hello, middleware=limiting(store)),
+            Route("/b/{id}", hello, middleware=limiting(store)),
+            Route("/c", hello, methods=["GET"], middleware=limiting(store)),
+            Route("/c", hello, methods=["POST"], middleware=limiting(store)),
+        ]
+    )
+    assert await statuses(app, "/a", "/b/1", "/b/2", "/a", "/c") == [200, 200, 429, 429, 200]
+    assert await statuses(app, "/c", "/c", method="POST") == [200, 429]
+
+
+async def test_mounts_with_a_middleware_each_do_not_share() -> None:
+    """Around the mount or inside the mounted app; all routes below share one limit."""
+    store = a_store()
+    inner = [Route("/x", hello), Route("/y", hello)]
+    app = Starlette(
+        routes=[
+            Mount("/a", routes=inner, middleware=limiting(store)),
+            Mount("/b", Starlette(routes=inner, middleware=limiting(store))),
+            Mount("/{tenant}", Starlette(routes=inner, middleware=limiting(store))),
+        ],
+        middleware=limiting(store, "100/minute"),
+    )
+    assert await statuses(app, "/a/x", "/a/y", "/b/x", "/b/y", "/c/x", "/d/x") == [200, 429, 200, 429, 200, 429]
+
+
+async def test_rules_within_a_mount_do_not_share_with_others() -> None:
+    """Their names begin with the name of their middleware."""
+    store = a_store()
+    rules = [Rule("/x", "1/minute")]
+    mounts = [
+        Mount(path, Starlette(routes=[Route("/x", hello)], middleware=limiting(store, None, rules=rules)))
+        for path in ("/a", "/b")
+    ]
+    assert await statuses(Starlette(routes=mounts), "/a/x", "/b/x", "/a/x") == [200, 200, 429]
+
+
+async def test_limits_of_one_name_share_in_all_places() -> None:
+    """A name is there to share buckets on purpose."""
+    store = a_store()
+    app = Starlette(routes=[Route(path, hello, middleware=limiting(store, name="both")) for path in ("/a", "/b")])
+    assert await statuses(app, "/a", "/b") == [200, 429]
+
+
+async def test_processes_agree_on_places() -> None:
+    """Two apps with the same routes have the same buckets, in any order of their first requests."""
+    store = a_store()
+
+    def an_app() -> Starlette:
+        return Starlette(routes=[Route(path, hello, middleware=limiting(store)) for path in ("/a", "/b")])
+
+    one, other = an_app(), an_app()
+    assert await statuses(one, "/a") == [200]
+    assert await statuses(other, "/b", "/a") == [200, 429]
+
+
+async def test_a_router_that_fastapi_includes_has_places_too() -> None:
+    """The middleware of mounts in it applies."""
+    store = a_store()
+    router = APIRouter()
+    for path in ("/a", "/b"):
+        router.mount(path, Starlette(routes=[Route("/x", hello)], middleware=limiting(store)))
+    app = FastAPI()
+    app.include_router(router, prefix="/v1")
+    assert await statuses(app, "/v1/a/x", "/v1/b/x", "/v1/a/x") == [200, 200, 429]
+
+
+async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
+    """A wrapper hides it from the walk through the routes, so the request's root path is used."""
+
+    def hiding(app: Any) -> Any:
+        async def hidden(scope: Scope, receive: Receive, send: Send) -> None:
+            await app(scope, receive, send)
+
+        return hidden
+
+    store = a_store()
+    mounts = [Mount(path, hiding(RateLimitMiddleware(ok, "1/minute", store=store))) for path in ("/a", "/b")]
+    assert await statuses(Router(mounts), "/a/", "/b/", "/a/") == [200, 200, 429]
+
+
+# Owners
+
+
+def test_one_name_with_two_quotas_on_one_store_is_refused() -> None:
+    """When the second limit is built; the error shows both quotas and the remedy."""
+    store = a_store()
+    first = RateLimitMiddleware(ok, "10/minute", store=store, name="api")
+    with pytest.raises(ConfigurationError, match=CONFLICT + r'.*name="uploads"'):
+        RateLimitMiddleware(ok, "20/minute", store=store, name="api")
+    assert first.app is ok
+
+
+def test_rules_own_their_names() -> None:
+    """Middlewares and dependencies must agree with them."""
+    store = a_store()
+    first = RateLimitMiddleware(ok, rules=[Rule("/", "10/minute", name="api")], store=store, name="first")
+    with pytest.raises(ConfigurationError, match=CONFLICT):
+        RateLimit("20/minute", store=store, name="api")
+    second = RateLimit("30/hour", store=store, name="api")
+    with pytest.raises(ConfigurationError, match=CONFLICT):
+        RateLimitMiddleware(ok, rules=[Rule("/", "31/hour", name="api")], store=store, name="third")
+    assert first
+    assert second
+
+
+def test_equal_quotas_and_other_stores_are_no_conflict() -> None:
+    """One name may be shared on purpose, and stores are independent."""
+    store = a_store()
+    middlewares = [
+        RateLimitMiddleware(ok, "10/minute", store=store, name="api"),
+        RateLimitMiddleware(ok, "10/minute", store=store, name="api"),
+        RateLimitMiddleware(ok, "20/hour", store=store, name="api"),
+        RateLimitMiddleware(ok, "30/minute", store=a_store(), name="api"),
+        RateLimitMiddleware(ok, lambda connection: "40/minute", store=store, name="api"),
+    ]
+    assert len(middlewares) == 5
+
+
+def test_an_app_that_is_gone_owns_nothing() -> None:
+    """An app that was built for one test is no conflict for the next, even if it is part of a reference cycle."""
+    store = a_store()
+    for limit in range(1, 20):
+        app = Starlette(middleware=limiting(store, f"{limit}/minute", name="api"))
+        app.state.itself = app
+        app.middleware_stack = app.build_middleware_stack()
+        del app
+
+
+async def test_a_conflict_without_names_fails_the_start_up() -> None:
+    """The server receives the reason why the app cannot start."""
+    store = a_store()
+    one = Starlette(routes=[Route("/", hello)], middleware=limiting(store, "10/minute"))
+    other = Starlette(routes=[Route("/", hello)], middleware=limiting(store, "20/minute"))
+    started = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await one({"type": "lifespan"}, started.receive, started.send)
+    refused = Peer([{"type": "lifespan.startup"}])
+    await other({"type": "lifespan"}, refused.receive, refused.send)
+    assert [message["type"] for message in started.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
+    assert "two limits named 'default' share a store" in refused.sent[0]["message"]
+
+
+async def test_a_conflict_of_dependencies_raises() -> None:
+    """At the first request, if they use the store of the middleware."""
+    app = FastAPI(dependencies=[Depends(RateLimit("10/minute", name="api"))])
+    app.get("/", dependencies=[Depends(RateLimit("20/minute", name="api"))])(lambda: "hello")
+    app.add_middleware(RateLimitMiddleware, store=a_store())
+    with pytest.raises(ConfigurationError, match=CONFLICT):
+        await ask(app)

@@ -1,0 +1,204 @@
+"""Messages over a WebSocket: slowed down to what their quota allows, and closed where that is not enough."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, Rule
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ask, http, limited, ok, websocket
+
+TEXT = {"type": "websocket.receive", "text": "hello"}
+CLOSE = {"type": "websocket.close", "code": 1013, "reason": "too many messages"}
+GONE = {"type": "websocket.disconnect", "code": 1013, "reason": "too many messages"}
+
+
+class Sockets:
+    """Sockets that all send as fast as they may, to an app that reads so many messages and notes when they come."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.clock = SteppedClock()
+        self._start = self.clock.now
+        self.came: list[float] = []
+        self.sent: list[Message] = []
+        self.got: list[Message] = []
+        self._app = RateLimitMiddleware(self._reads, rules=rules, store=MemoryStore(clock=self.clock))
+        self._count = 0
+
+    def run(self, count: int, sockets: int = 1) -> list[float]:
+        """When the messages came to the app, in seconds from the start."""
+        self._count = count
+
+        async def all_at_once() -> None:
+            await asyncio.gather(*[self._app(websocket(), self._receive, self._send) for _ in range(sockets)])
+
+        self.clock.run(all_at_once())
+        return self.came
+
+    async def _receive(self) -> Message:
+        return TEXT
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    async def _reads(self, _: Scope, receive: Receive, __: Send) -> None:
+        for _ in range(self._count):
+            message = await receive()
+            self.got.append(message)
+            if message["type"] != "websocket.receive":
+                return
+            self.came.append(round(self.clock.now - self._start, 6))
+
+
+def test_messages_come_no_faster_than_their_quota() -> None:
+    """A burst at once, and then one after the other."""
+    assert Sockets(Rule("/", None, messages="2/s burst 3")).run(7) == [0, 0, 0, 0.5, 1.0, 1.5, 2.0]
+
+
+def test_the_sockets_of_a_key_share_the_quota() -> None:
+    """More sockets are not faster."""
+    came = Sockets(Rule("/", None, messages="2/s burst 1")).run(3, sockets=3)
+    assert sorted(came) == [0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0]
+
+
+def test_what_would_wait_too_long_is_closed() -> None:
+    """A socket whose message would have to wait for more than five seconds is closed."""
+    sockets = Sockets(Rule("/", None, messages="1/s burst 1"))
+    came = sockets.run(1, sockets=9)
+    assert sorted(came) == [0, 1, 2, 3, 4, 5]
+    assert sockets.sent == [CLOSE] * 3
+    assert sockets.got.count(GONE) == 3
+
+
+def test_what_can_never_come_is_closed() -> None:
+    """The wait may be half an hour."""
+    sockets = Sockets(Rule("/", None, messages="2/hour"))
+    assert sockets.run(5) == [0, 0]
+    assert sockets.sent == [CLOSE]
+    assert sockets.got[-1] == GONE
+
+
+def test_each_key_has_its_own() -> None:
+    """By the key of the rule."""
+    keys = iter("abc")
+    sockets = Sockets(Rule("/", None, messages="1/s burst 1", key=lambda connection: next(keys)))
+    assert sockets.run(2, sockets=3) == [0, 0, 0, 1, 1, 1]
+
+
+def test_no_key_is_no_limit() -> None:
+    """As for requests."""
+    sockets = Sockets(Rule("/", None, messages="1/s burst 1", key=lambda connection: None))
+    assert sockets.run(3) == [0, 0, 0]
+
+
+def test_a_rule_that_is_tried_out_slows_nobody_down() -> None:
+    """Neither its quota nor that for messages is enforced."""
+    assert Sockets(Rule("/", "9/s", messages="1/s burst 1", shadow=True)).run(3) == [0, 0, 0]
+
+
+def test_several_rules_are_one_take() -> None:
+    """The slowest decides."""
+    rules = [Rule("/", "9/s", messages="4/s burst 1"), Rule("/", "9/s", messages="2/s burst 1", name="b")]
+    sockets = Sockets(*rules)
+    assert sockets.run(3) == [0, 0.5, 1.0]
+
+
+def test_handshakes_are_charged_to_the_quota_of_the_rule() -> None:
+    """Messages are charged to theirs: neither quota uses up the other."""
+    sockets = Sockets(Rule("/", "2/minute", messages="1/s burst 4"))
+    assert sockets.run(2, sockets=3) == [0, 0, 0, 0]
+    assert [message["type"] for message in sockets.sent] == ["websocket.close"]
+    assert sockets.sent[0]["code"] == 1008
+
+
+def test_other_messages_are_not_counted() -> None:
+    """Connecting and disconnecting cost nothing, and pass unchanged."""
+    clock, got = SteppedClock(), []
+    incoming = [{"type": "websocket.connect"}, TEXT, {"type": "websocket.disconnect", "code": 1001}]
+    waiting = list(incoming)
+
+    async def receive() -> Message:
+        return waiting.pop(0)
+
+    async def send(message: Message) -> None:
+        raise AssertionError("nothing is sent")
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        got.extend([await receive() for _ in range(3)])
+
+    rule = Rule("/", None, messages="1/hour")
+    clock.run(RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))(websocket(), receive, send))
+    assert [id(message) for message in got] == [id(message) for message in incoming]
+
+
+def test_nothing_leaves_after_the_close() -> None:
+    """An app that sends to a closed socket gets the error of a peer that has disconnected."""
+    clock, received = SteppedClock(), []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert await receive() is TEXT
+        assert [await receive(), await receive()] == [GONE, GONE]
+        with pytest.raises(OSError, match="1013"):
+            await send({"type": "websocket.send", "text": "still there?"})
+        received.append("all")
+
+    async def receive() -> Message:
+        return TEXT
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    rule = Rule("/", None, messages="1/hour")
+    clock.run(RateLimitMiddleware(app, rules=[rule], store=MemoryStore(clock=clock))(websocket(), receive, send))
+    assert (received, sent) == (["all"], [CLOSE])
+
+
+@pytest.mark.anyio
+async def test_requests_over_http_do_not_mind() -> None:
+    """The rule applies to them as if it had no ``messages``."""
+    app = limited(ok, None, rules=[Rule("/", "10/minute", messages="1/hour")])
+    assert (await ask(app, http())).headers["ratelimit"] == '"per-minute";r=9;t=6'
+    app = limited(ok, "5/minute", rules=[Rule("/", None, messages="1/hour")])
+    assert (await ask(app, http())).headers == {"x-own": "1"}
+
+
+def test_a_framework_sees_a_disconnect() -> None:
+    """Starlette raises its own exception, and the client gets the code."""
+    seen = []
+
+    async def endpoint(session: WebSocket) -> None:
+        await session.accept()
+        try:
+            while True:
+                await session.send_text(await session.receive_text())
+        except WebSocketDisconnect as error:
+            seen.append(error.code)
+
+    rule = Rule("/", None, messages="2/hour")
+    middleware = [Middleware(RateLimitMiddleware, rules=[rule])]
+    app = Starlette(routes=[WebSocketRoute("/", endpoint)], middleware=middleware)
+    with TestClient(app).websocket_connect("/") as session:
+        for _ in range(3):
+            session.send_text("hello")
+        assert [session.receive_text() for _ in range(2)] == ["hello"] * 2
+        with pytest.raises(WebSocketDisconnect) as closed:
+            session.receive_text()
+    assert (closed.value.code, seen) == (1013, [1013])
+
+
+@pytest.mark.parametrize(("messages", "error"), [("many", QuotaError), (("1/s", "2/s"), ConfigurationError)])
+def test_wrong_arguments_raise_at_start_up(messages: Any, error: type[Exception]) -> None:
+    """As for the quota of a rule."""
+    with pytest.raises(error):
+        limited(ok, rules=[Rule("/", None, messages=messages)])

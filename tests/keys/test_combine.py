@@ -1,0 +1,154 @@
+"""Keys made of other keys: parts never run together, and none can be left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from asgi_ratelimit import ConfigurationError, Rule, client_ip
+from asgi_ratelimit.keys import combine, first_of, header, path_param, state, user
+from asgi_ratelimit.keys.base import ScopeKey
+from tests.support.asgi import ask, http, limited, ok
+
+PARTS = st.lists(
+    st.none() | st.text(st.characters(codec=None) | st.sampled_from("0123456789:-"), max_size=6), min_size=1, max_size=4
+)
+
+
+LONG = "x" * 8192
+
+
+class says(ScopeKey):  # noqa: N801  # a key, spelt like one
+    """A key that is always this one."""
+
+    def __init__(self, key: str | None) -> None:
+        self.key = key
+
+    def of(self, scope: Scope) -> str | None:  # noqa: ARG002
+        return self.key
+
+
+def combined(keys: list[str | None]) -> str | None:
+    key = combine(*map(says, keys))(HTTPConnection(http()))
+    assert key is None or isinstance(key, str)
+    return key
+
+
+@given(PARTS, PARTS)
+def test_parts_never_run_together(one: list[str | None], other: list[str | None]) -> None:
+    """Two combinations have the same key only if all their parts are equal, whatever the parts contain."""
+    if one != other and not all(part is None for part in one + other):
+        assert combined(one) != combined(other)
+
+
+@given(st.text(max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_a_border_cannot_be_moved(text: str, one: int, other: int) -> None:
+    """Parts with the same text when joined, but another border, have another key."""
+    keys = {border: combined([text[:border], text[border:]]) for border in (min(one, len(text)), min(other, len(text)))}
+    assert len(set(keys.values())) == len(keys)
+
+
+def test_a_long_combination_is_a_short_key() -> None:
+    """Invented values do not fill the memory, and another long combination has another key."""
+    keys = [combined([LONG, "a"]), combined([LONG, "b"]), combined([LONG + "a", ""])]
+    assert len(set(keys)) == 3
+    assert max(len(key or "") for key in keys) < 200
+
+
+def test_a_part_cannot_be_left_out() -> None:
+    """Without the header the client has a bucket of its own, not one that all clients without it share."""
+    key = combine(client_ip(), header("x-api-key"))
+    with_it, without = http(headers=[(b"x-api-key", b"a")]), http()
+    elsewhere = http(client=("192.0.2.2", 1))
+    keys = [key(HTTPConnection(scope)) for scope in (with_it, without, elsewhere)]
+    assert None not in keys
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize("made", [combine, first_of])
+def test_without_any_part_there_is_no_key(made: Any) -> None:
+    """If no part has a key, the rule does not apply."""
+    assert made(says(None), says(None))(HTTPConnection(http())) is None
+
+
+def test_the_first_that_has_a_key_decides() -> None:
+    """A user whose name is an address has another key than the address."""
+    key = first_of(state("user"), client_ip())
+    scopes = [http(state={"user": "alice"}), http(), http(state={"user": "192.0.2.1"})]
+    keys = [key(HTTPConnection(scope)) for scope in scopes]
+    assert len(set(keys)) == 3
+    assert keys == ["0:alice", "1:192.0.2.1", "0:192.0.2.1"]
+
+
+@pytest.mark.anyio
+async def test_the_other_parts_are_not_evaluated() -> None:
+    """The parts after the first that has a key cost nothing."""
+
+    async def never(connection: HTTPConnection) -> str:
+        raise ZeroDivisionError
+
+    key: Any = first_of(says("a"), never)
+    assert await key(HTTPConnection(http())) == "0:a"
+
+
+async def later(connection: HTTPConnection) -> str:
+    return "later"
+
+
+def at_once(connection: HTTPConnection) -> bytes:
+    return b"at once"
+
+
+def nothing(connection: HTTPConnection) -> None:
+    return None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (combine(says("a"), later), "1:a5:later"),
+        (combine(at_once, says("a")), "7:at once1:a"),
+        (combine(nothing, later, says(None)), "-5:later-"),
+        (combine(nothing, nothing), None),
+        (combine(combine(says("a"), later), says("b")), "10:1:a5:later1:b"),
+        (first_of(says("a"), later), "0:a"),
+        (first_of(nothing, later), "1:later"),
+        (first_of(says(None), nothing), None),
+        (first_of(at_once, later), "0:at once"),
+        (first_of(combine(nothing, says(None)), says("b")), "1:b"),
+    ],
+)
+async def test_parts_may_be_functions_of_one_s_own(key: Any, expected: str | None) -> None:
+    """Sync or async, text or bytes, among keys of the package or alone."""
+    assert await key(HTTPConnection(http())) == expected
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("made", [combine, first_of])
+async def test_a_parameter_of_the_rule_s_path_may_be_a_part(made: Any) -> None:
+    """Nested parts too: each combination of item and client has its own bucket."""
+    key = made(combine(path_param("id"), client_ip()), later)
+    app = limited(ok, None, rules=[Rule("/items/{id:int}", "1/minute", key=key)])
+    scopes = [http("/items/7"), http("/items/007"), http("/items/8"), http("/items/7", client=("192.0.2.2", 1))]
+    assert [(await ask(app, scope)).status for scope in scopes] == [200, 429, 200, 200]
+
+
+@pytest.mark.parametrize("made", [combine, first_of])
+@pytest.mark.parametrize("wrong", [(), ("client_ip",), (client_ip(), None)], ids=repr)
+def test_what_is_no_key_is_refused(made: Any, wrong: tuple[Any, ...]) -> None:
+    """No keys, or something that is not callable: refused at start-up, with a right example."""
+    with pytest.raises(ConfigurationError, match=rf"{made.__name__}\("):
+        made(*wrong)
+
+
+@pytest.mark.parametrize("made", [combine, first_of])
+def test_their_repr_shows_their_parts(made: Any) -> None:
+    """And which of the two they are."""
+    assert repr(made(user(), state("tenant"))) == f"{made.__name__}(user('identity'), state('tenant'))"
+    assert repr(made(user(), later)).startswith(f"{made.__name__}(user('identity'), <function later")

@@ -1,0 +1,104 @@
+"""The key by a parameter of the path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route, Router
+
+from asgi_ratelimit import ConfigurationError, Rule
+from asgi_ratelimit.keys import path_param
+from tests.support.asgi import ask, http, limited, ok
+
+ITEMS = Rule("/items/{id:int}", "1/minute", key=path_param("id"))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/items/7", 429), ("/items/007", 429), ("/items/8", 200), ("/items/" + "0" * 8000 + "7", 200), ("/items/x", 200)],
+    ids=["the same", "zeros", "another", "no number", "not the rule's"],
+)
+async def test_a_rule_may_be_keyed_by_a_parameter_of_its_path(path: str, status: int) -> None:
+    """Before anything is routed, and as the convertor reads it: 7 and 007 are one item."""
+    app = limited(ok, None, rules=[ITEMS])
+    await ask(app, http("/items/7"))
+    assert (await ask(app, http(path))).status == status
+
+
+@pytest.mark.anyio
+async def test_parameters_that_are_no_number_share_one_bucket() -> None:
+    """Python does not convert a number of 8,000 digits: all such numbers are one item, not one each."""
+    app = limited(ok, None, rules=[ITEMS])
+    assert [(await ask(app, http("/items/" + digit * 8000))).status for digit in "123"] == [200, 429, 429]
+
+
+@pytest.mark.parametrize(
+    ("path", "spellings"),
+    [
+        ("/{id:int}", ["7", "07", "000007"]),
+        ("/{id:float}", ["1.5", "1.50", "01.5"]),
+        ("/{id:uuid}", ["0123456789abcdef0123456789abcdef", "01234567-89AB-cdef-0123-456789abcdef"]),
+    ],
+)
+def test_a_parameter_has_one_key_in_all_its_spellings(path: str, spellings: list[str]) -> None:
+    """Spellings that are equal to the app have one bucket; another value has another."""
+    key = path_param("id").bind(path)
+    assert len({key.of(http(f"/{text}")) for text in spellings}) == 1
+    assert key.of(http(f"/{spellings[0][:-1]}9")) != key.of(http(f"/{spellings[0]}"))
+
+
+@pytest.mark.anyio
+async def test_a_parameter_of_the_path_below_the_root() -> None:
+    """Under a root path, the rule's path is what follows it, as for a route."""
+    app = limited(ok, None, rules=[ITEMS])
+    under = [http(f"{root}/items/7", root_path=root) for root in ("", "/api")]
+    assert [(await ask(app, scope)).status for scope in under] == [200, 429]
+
+
+@pytest.mark.parametrize("path", ["/items", "/items/{item}", "/{rest:path}"])
+def test_a_rule_without_the_parameter_is_refused(path: str) -> None:
+    """It could never work: it is refused at start-up, with the name, the path, and a right example."""
+    with pytest.raises(ConfigurationError, match=r"Rule\(\"/items/\{id\}\"") as refused:
+        limited(ok, None, rules=[Rule(path, "1/minute", key=path_param("id"))])
+    assert "'id'" in str(refused.value)
+    assert path in str(refused.value)
+
+
+async def endpoint(request: Request) -> Response:
+    return Response()
+
+
+def routed(**options: Any) -> list[Middleware]:
+    return [Middleware(limited, quota="1/minute", key=path_param("id"), **options)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "route",
+    [
+        Route("/items/{id:int}/", endpoint, middleware=routed()),
+        Mount("/items/{id:int}", routes=[Route("/", endpoint)], middleware=routed()),
+    ],
+    ids=["route", "mount"],
+)
+async def test_in_the_middleware_of_a_route_it_is_the_route_s(route: Route | Mount) -> None:
+    """There the request has been routed, so the scope has the route's parameters."""
+    app = Router([route])
+    assert [(await ask(app, http(f"/items/{item}/"))).status for item in ("7", "007", "8")] == [200, 429, 200]
+
+
+def test_before_routing_it_raises() -> None:
+    """In the middleware of the whole app no request has parameters: the error says what to do."""
+    with pytest.raises(ConfigurationError, match=r'Rule\("/items/\{id\}", \.\.\., key=path_param\(\'id\'\)\)'):
+        path_param("id").of(http("/items/7"))
+
+
+def test_a_route_without_the_parameter_has_no_key() -> None:
+    """One key function may serve several routes."""
+    assert path_param("id").of(http(path_params={"name": "x"})) is None
+    assert path_param("id").of(http(path_params={"id": 7})) == "7"

@@ -1,0 +1,91 @@
+"""Keys and costs of ``@pace`` that depend on the arguments of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import ConfigurationError, TokenBucket, pace
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.counting import CountingStore
+
+
+def test_keys_come_from_arguments(store: CountingStore, clock: SteppedClock) -> None:
+    """By name, whether they are passed by position, by keyword, or by default."""
+
+    @pace("10/s", store=store, key=lambda guild, kind: f"{guild}/{kind}")
+    def call(text: str, guild: str, *, kind: str = "chat") -> float:
+        return clock.now
+
+    assert [call("a", "one"), call("b", "two"), call("c", guild="one", kind="voice")] == [0.0, 0.0, 0.0]
+    assert call(guild="one", text="d") == 0.1
+
+
+def test_costs_come_from_arguments(store: CountingStore, clock: SteppedClock) -> None:
+    """One cost for all quotas, or one for each quota by its name."""
+    quotas = [TokenBucket(10, burst=1, name="requests"), TokenBucket(1000, burst=1000, name="tokens")]
+
+    @pace(quotas, store=store, cost={"requests": 1, "tokens": lambda prompt: max(1, len(prompt))})
+    def complete(prompt: str) -> float:
+        return clock.now
+
+    @pace("10/s", store=store, cost=lambda pages: max(1, len(pages)))
+    def fetch(*pages: int) -> float:
+        return clock.now
+
+    assert [complete("x" * 900), complete("x" * 200), complete("x" * 500)] == [0.0, 0.1, 0.6]
+    clock.move_to(10)
+    assert [fetch(1), fetch(1, 2, 3), fetch(1)] == [10.0, 10.1, 10.4]
+
+
+def test_each_quota_may_have_its_own_key(store: CountingStore, clock: SteppedClock) -> None:
+    """In a mapping by the quota's name."""
+    quotas = [TokenBucket(1, burst=1, name="guild"), TokenBucket(10, burst=1, name="all")]
+
+    @pace(quotas, store=store, key={"guild": lambda guild: guild, "all": "everybody"})
+    def call(guild: str) -> float:
+        return clock.now
+
+    assert [call("a"), call("b"), call("a"), call("b")] == [0.0, 0.1, 1.0, 1.1]
+
+
+@pytest.mark.parametrize("wrong", [{"key": lambda: 5}, {"cost": lambda: 0}, {"key": lambda: 1 / 0}], ids=repr)
+def test_a_key_or_cost_that_is_not_valid_books_nothing(store: CountingStore, wrong: dict[str, Any]) -> None:
+    """The exception reaches the caller."""
+    called: list[int] = []
+    call = pace("10/s", store=store, **wrong)(lambda: called.append(1))
+    with pytest.raises((TypeError, ValueError, ZeroDivisionError)):
+        call()
+    assert (called, store.takes) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"key": lambda guid: guid}, "key needs guid, but a call has the arguments guild, text"),
+        ({"cost": lambda guild, *rest: 1}, r"cost needs \*rest"),
+        ({"cost": {"per-second": lambda size: size}}, "cost needs size"),
+        ({"key": type("Odd", (), {"__call__": None, "__signature__": 5})()}, "does not say what arguments"),
+    ],
+    ids=["key", "star", "mapping", "opaque"],
+)
+def test_a_function_of_unknown_arguments_is_refused(wrong: dict[str, Any], says: str) -> None:
+    """When it is decorated; the error shows a valid one."""
+
+    def call(guild: str, text: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=says) as raised:
+        pace("10/s", **wrong)(call)
+    assert "lambda account: account.id" in str(raised.value)
+
+
+def test_a_call_with_wrong_arguments_books_nothing(store: CountingStore) -> None:
+    """If its key depends on them, Python's own exception is raised."""
+
+    @pace("10/s", store=store, key=lambda guild: guild)
+    def call(guild: str) -> None: ...
+
+    with pytest.raises(TypeError, match="missing a required argument"):
+        call()  # type: ignore[call-arg]
+    assert store.takes == 0

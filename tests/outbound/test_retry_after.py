@@ -1,0 +1,58 @@
+"""When to come back, in the forms that services send."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.outbound.retry_after import LONGEST_PAUSE, pause_of
+
+NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
+
+FORMS = [
+    ({"retry-after": "120"}, 120.0),
+    ({"retry-after": "0"}, 0.0),
+    ({"retry-after": "2.0"}, 2.0),
+    ({"retry-after": " 5 "}, 5.0),
+    ({"retry-after-ms": "250"}, 0.25),
+    ({"x-ms-retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+    ({"retry-after-ms": "20", "x-ms-retry-after-ms": "1500"}, 0.02),
+    ({"retry-after-ms": "soon", "retry-after": "3"}, 3.0),
+    ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT"}, 30.0),
+    ({"retry-after": "Sunday, 06-Nov-94 08:50:07 GMT"}, 30.0),
+    ({"retry-after": "Sun Nov  6 08:50:07 1994"}, 30.0),
+    ({"retry-after": "Sun, 06 Nov 1994 08:49:07 GMT"}, 0.0),
+    ({"retry-after": "Sun, 06 Nov 1994 09:50:07 GMT", "date": "Sun, 06 Nov 1994 09:49:37 GMT"}, 30.0),
+    ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT", "date": "yesterday"}, 30.0),
+]
+
+INVALID = ["", "soon", "-1", "nan", "inf", "1e9", "99999999999", "Sun, 06 Nov 2094 08:49:37 GMT", "1, 2"]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("headers", "seconds"), FORMS, ids=[" ".join(headers.values()) for headers, _ in FORMS])
+def test_forms_of_retry_after(status: int, headers: dict[str, str], seconds: float) -> None:
+    """Milliseconds come before seconds, and dates count from the date of the answer."""
+    assert pause_of(status, httpx.Headers(headers), NOW) == seconds
+
+
+@pytest.mark.parametrize("text", INVALID)
+def test_invalid_values_are_ignored(text: str) -> None:
+    """As are pauses of more than a day."""
+    assert pause_of(429, httpx.Headers({"retry-after": text}), NOW) is None
+
+
+@pytest.mark.parametrize("status", [200, 301, 403, 500])
+def test_other_answers_are_no_pauses(status: int) -> None:
+    """Some services send the header with every answer."""
+    assert pause_of(status, httpx.Headers({"retry-after": "5"}), NOW) is None
+
+
+@given(st.text(), st.text(), st.text())
+def test_any_header_gives_a_pause_or_none(after: str, milliseconds: str, date: str) -> None:
+    """No text raises, and no pause is longer than the longest."""
+    headers = {"retry-after": after, "retry-after-ms": milliseconds, "date": date}
+    pause = pause_of(429, headers, NOW)
+    assert pause is None or 0 <= pause <= LONGEST_PAUSE

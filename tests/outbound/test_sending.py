@@ -1,0 +1,223 @@
+"""How a request is sent: pauses, retries, and the limit on concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from typing import Any
+
+import pytest
+import redis
+
+from asgi_ratelimit import (
+    MemoryStore,
+    PacedTransport,
+    PaceTimeout,
+    RedisStore,
+)
+from asgi_ratelimit.outbound.pauses import Pauses
+from asgi_ratelimit.waiting import background_loop, run_sync
+from tests.support.paced_clients import OTHER, URL, Client, Held, Unread, async_streamed, streamed
+
+LATER = (429, {"retry-after": "2"})
+
+
+def test_a_refusal_pauses_its_key(client: Client) -> None:
+    """The caller gets the refusal; later requests wait as long as it says; other keys do not."""
+    answers = client.get(URL, OTHER, URL, URL, answers=[LATER])
+    assert [answer.status_code for answer in answers] == [429, 200, 200, 200]
+    assert client.service.times == [0.0, 0.0, 2.0, 2.1]
+
+
+def test_a_pause_is_shared_through_the_store(client: Client) -> None:
+    """Another transport of that name keeps the pause; one of another name does not."""
+    client.get(URL, answers=[LATER])
+    client.get(URL, URL)
+    client.get(URL, name="elsewhere")
+    assert client.service.times == [0.0, 2.0, 2.1, 2.1]
+
+
+def test_a_pause_is_kept_in_redis(redis_url: str) -> None:
+    """Another process can read it there, and it expires by itself."""
+    stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
+    own, other = (Pauses(store, "outbound") for store in stores)
+    run_sync(own.begin("one.example", 3600))
+    assert 3590e6 < run_sync(other.left_us("one.example")) <= 3600e6
+    assert run_sync(other.left_us("two.example")) == 0
+    with redis.Redis.from_url(redis_url) as keys:
+        (key,) = keys.keys()
+        assert 0 < keys.pttl(key) <= 3_600_001
+    for store in stores:
+        background_loop.run(store.aclose())
+
+
+def test_the_longest_of_several_pauses_counts(client: Client) -> None:
+    """They do not add up, and a shorter one does not end a longer one."""
+    pauses = Pauses(client.store, "outbound")
+    for seconds in (4.0, 5.0, 3.0, 5.0):
+        run_sync(pauses.begin("one.example", seconds))
+        client.clock.advance(0.001)
+    client.get(URL)
+    assert client.service.times == [5.003]
+
+
+def test_a_refused_request_is_sent_again(client: Client) -> None:
+    """After each pause, up to ``retries`` times, and each time is charged."""
+    (answer,) = client.get(URL, answers=[LATER, (503, {"retry-after-ms": "300"})], retries=2)
+    assert client.service.times == [0.0, 2.0, 2.3]
+    assert answer.status_code == 200
+    assert answer.extensions["pace"] == {"waited": 2.3, "attempts": 3}
+
+
+def test_without_retry_after_it_backs_off(client: Client) -> None:
+    """Twice as long each time; the caller gets the last answer."""
+    (answer,) = client.get(URL, answers=[503, 429, 503, 503], retries=3)
+    assert client.service.times == [0.0, 0.5, 1.5, 3.5]
+    assert answer.status_code == 503
+
+
+def test_retries_end_at_max_delay(client: Client) -> None:
+    """If the pause is longer, the caller gets the refusal, and the next request raises at once."""
+    (answer,) = client.get(URL, answers=[LATER], retries=2, max_delay=1.0)
+    assert answer.status_code == 429
+    with pytest.raises(PaceTimeout):
+        client.get(URL, max_delay=1.0)
+    assert client.service.times == [0.0]
+
+
+def test_other_failures_are_not_retried(client: Client) -> None:
+    """Their cause is not a limit."""
+    assert [answer.status_code for answer in client.get(URL, answers=[500], retries=2)] == [500]
+
+
+@pytest.mark.parametrize(
+    "body", [{"content": b"body"}, {"data": {"a": "b"}}, {"json": {"a": 1}}, {"files": {"f": b"body"}}], ids=repr
+)
+def test_complete_bodies_are_sent_again(client: Client, body: dict[str, Any]) -> None:
+    """The whole body, each time."""
+    (answer,) = client.get({"method": "POST", "url": URL, **body}, answers=[LATER], retries=1)
+    assert answer.status_code == 200
+    assert client.service.bodies[0] == client.service.bodies[1] != b""
+
+
+def test_a_body_that_can_be_read_once_is_sent_once(client: Client) -> None:
+    """The caller gets the refusal."""
+
+    def parts() -> Any:
+        yield b"once"
+
+    async def async_parts() -> Any:
+        yield b"once"
+
+    content = async_parts() if client.with_async else parts()
+    transport = PacedTransport(Unread(client.service), "10/s", store=client.store, retries=1)
+    (answer,) = client.get({"method": "POST", "url": URL, "content": content}, answers=[LATER], transport=transport)
+    assert (answer.status_code, client.service.times) == (429, [0.0])
+
+
+# Concurrency
+
+
+def test_a_request_is_under_way_until_its_body_is_closed(module: Any) -> None:
+    """At most ``concurrency`` requests of a key are."""
+    client = Client(module, True)
+    client.service.body = async_streamed
+    events: list[tuple[float, str]] = []
+
+    async def main() -> None:
+        transport = client.transport("100/s", concurrency=2)
+        async with module.AsyncClient(transport=transport) as paced:
+
+            async def download(name: str, url: str) -> None:
+                async with paced.stream("GET", url) as answer:
+                    events.append((client.clock.now, f"{name} begins"))
+                    await asyncio.sleep(1)
+                    assert await answer.aread() == b"hello"
+
+            await asyncio.gather(*[download(name, URL) for name in "abc"], download("other", OTHER))
+
+    client.clock.run(main())
+    assert events == [(0.0, "a begins"), (0.0, "other begins"), (0.01, "b begins"), (1.0, "c begins")]
+
+
+def test_concurrency_without_async(module: Any) -> None:
+    """A request that cannot wait until a body is closed raises; a forgotten body counts as closed."""
+    client = Client(module, False)
+    client.service.body = streamed
+    transport = client.transport("100/s", concurrency=1, max_delay=0.5)
+    with module.Client(transport=transport) as paced:
+        with paced.stream("GET", URL), pytest.raises(PaceTimeout):
+            paced.get(URL)
+        assert paced.get(URL).status_code == 200
+        unclosed = paced.send(paced.build_request("GET", URL), stream=True)
+        del unclosed
+        gc.collect()
+        assert paced.get(URL).status_code == 200
+
+
+def test_a_complete_answer_is_not_under_way(client: Client) -> None:
+    """Nobody closes it again: a wrapped cache may return one."""
+    client.get(URL, URL, URL, concurrency=1)
+    assert client.service.times == [0.0, 0.1, 0.2]
+
+
+def test_a_request_that_fails_is_no_longer_under_way(client: Client) -> None:
+    """The next request of its key can go."""
+    transport = client.transport(concurrency=1)
+    with pytest.raises(client.module.ConnectError):
+        client.get(URL, answers=[client.module.ConnectError("refused")], transport=transport)
+    client.get(URL, transport=transport)
+    assert client.service.times == [0.0, 0.1]
+
+
+def test_a_cancelled_request_gives_its_slot_back(module: Any) -> None:
+    """And its place under the concurrency limit."""
+    client = Client(module, True)
+    client.service.body = async_streamed
+    transport = client.transport(concurrency=3, max_delay=5)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport) as paced:
+            requests = [asyncio.ensure_future(paced.get(URL)) for _ in range(5)]
+            await asyncio.sleep(0.05)
+            for number in (1, 3):
+                requests[number].cancel()
+            await asyncio.gather(*requests, return_exceptions=True)
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(3):
+                    await stack.enter_async_context(paced.stream("GET", URL))
+
+    client.clock.run(main())
+    assert client.service.times[:3] == [0.0, 0.1, 0.2]
+    assert len(client.service.times) == 6
+
+
+class OutOfReach(MemoryStore):
+    """A store that never answers when a pause begins."""
+
+    async def take(self, takes: Any) -> Any:
+        if takes[0].best_effort:
+            await asyncio.sleep(3600)
+        return await super().take(takes)
+
+
+def test_an_answer_is_closed_if_its_request_is_cancelled(module: Any) -> None:
+    """That happens while its pause is written to the store; the connection must not leak."""
+    client = Client(module, True)
+    client.store = OutOfReach(clock=client.clock)
+    client.service.answers = [LATER]
+    base = module.AsyncByteStream
+    held = type("Stream", (Held, base), {})()
+    client.service.body = lambda: held
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=client.transport(concurrency=1)) as paced:
+            request = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(1)
+            request.cancel()
+            await asyncio.wait([request])
+            assert request.cancelled()
+
+    client.clock.run(main())
+    assert held.closed

@@ -1,0 +1,328 @@
+"""``RedisStore`` over a real cluster: one call for each node, keys in several slots, redirections, a failover."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.asyncio import RedisCluster as Client
+from redis.crc import key_slot
+
+from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, RollingWindow, Take, TokenBucket
+from asgi_ratelimit.errors import StoreUnavailable
+from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
+
+pytestmark = pytest.mark.anyio
+
+HOURLY = TokenBucket(10, 3600, name="hourly")
+SHARED = TokenBucket(5, 3600, name="shared")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RedisCluster]:
+    """A cluster for the whole module; a test that changes it for good starts its own."""
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: RedisCluster) -> RedisCluster:
+    """That cluster, with no keys and no scripts in it."""
+    running.flush()
+    return running
+
+
+@pytest.fixture
+async def store(cluster: RedisCluster) -> AsyncIterator[RedisStore]:
+    """A store on it; a test fails where this process decides."""
+    async with open_on(cluster) as store:
+        yield store
+
+
+@asynccontextmanager
+async def open_on(cluster: RedisCluster, **options: Any) -> AsyncIterator[RedisStore]:
+    store = RedisStore(cluster.url, **{"timeout": 30, "on_error": "deny", **options})
+    yield store
+    await store.aclose()
+
+
+def slot_of(key: str) -> int:
+    return key_slot(f"{{{key}}}".encode())
+
+
+def keys_on(cluster: RedisCluster, at: int, count: int = 1) -> list[str]:
+    """Keys in different slots of one primary."""
+    slots: dict[int, str] = {}
+    for number in range(10_000):
+        slot = slot_of(f"key-{number}")
+        if cluster.owner(slot) is cluster.primaries[at]:
+            slots.setdefault(slot, f"key-{number}")
+        if len(slots) == count:
+            return list(slots.values())
+    raise AssertionError("there are not that many")
+
+
+def calls(cluster: RedisCluster) -> list[int]:
+    """How often each primary was called."""
+    stats = [asked(node, "INFO", "commandstats").decode() for node in cluster.primaries]
+    return [
+        sum(int(line.split("calls=")[1].split(",")[0]) for line in each.splitlines() if "eval" in line)
+        for each in stats
+    ]
+
+
+def of(name: str, *quotas: Any, cost: float = 1) -> tuple[Charge, ...]:
+    return tuple(Charge(quota, name, cost) for quota in quotas)
+
+
+async def take(store: RedisStore, *charges: Charge, max_wait: float = 0.0, best_effort: bool = False) -> Decision:
+    (decision,) = await store.take([Take(charges, max_wait, best_effort)])
+    return decision
+
+
+async def left(store: RedisStore, quota: Any, key: str) -> int:
+    return (await store.peek(Take((Charge(quota, key),)))).remaining
+
+
+async def test_a_limit_holds_on_every_node(store: RedisStore, cluster: RedisCluster) -> None:
+    """Keys are spread over the nodes, and each has its own bucket."""
+    keys = [keys_on(cluster, at)[0] for at in range(3)]
+    limiter = Limiter(HOURLY, store=store)
+    decisions = {key: await asyncio.gather(*[limiter.rate_limit(key) for _ in range(15)]) for key in keys}
+    assert {key: sum(d.allowed for d in each) for key, each in decisions.items()} == dict.fromkeys(keys, 10)
+    assert not any(d.degraded for each in decisions.values() for d in each)
+    assert all(calls(cluster))
+
+
+async def test_a_client_can_be_given(cluster: RedisCluster) -> None:
+    """Its nodes and credentials are used, whatever its other settings are."""
+    async with Client.from_url(
+        cluster.url.partition(",")[0].replace("redis+cluster", "redis"), decode_responses=True
+    ) as client:
+        store = RedisStore(client, timeout=30, on_error="deny")
+        decisions = [await take(store, *of(f"key-{number}", HOURLY)) for number in range(20)]
+        await store.aclose()
+    assert all(d.allowed and not d.degraded for d in decisions)
+
+
+async def test_a_batch_is_one_packet_for_each_node(store: RedisStore, cluster: RedisCluster) -> None:
+    """It has one call for each slot."""
+    keys = keys_on(cluster, 0, 10)
+    await take(store, *of(keys[0], HOURLY))  # which reads the topology, and loads the script
+    before = calls(cluster)
+    await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys for _ in range(3)])
+    first, *others = [now - then for now, then in zip(calls(cluster), before)]
+    assert len(keys) <= first <= len(keys) + 1  # the very first take goes alone
+    assert others == [0, 0]
+
+
+async def test_keys_of_one_node_are_one_packet(
+    store: RedisStore, cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where they are in several slots, and after a single take."""
+    keys = keys_on(cluster, 0, 2)
+    await take(store, *of(keys[0], HOURLY))
+    evaluate, packets = ScriptCaller.evaluate, []
+
+    async def counted(caller: ScriptCaller, calls: Any, *further: Any, **options: Any) -> Any:
+        packets.append(len(calls))
+        return await evaluate(caller, calls, *further, **options)
+
+    monkeypatch.setattr(ScriptCaller, "evaluate", counted)
+    for _ in range(3):
+        await take(store, *[charge for key in keys for charge in of(key, HOURLY)])
+    assert packets == [2, 2, 2]
+
+
+async def test_charges_of_one_key_are_one_call(store: RedisStore, cluster: RedisCluster) -> None:
+    """They share a hash tag."""
+    (key,) = keys_on(cluster, 1)
+    await take(store, *of(key, HOURLY))
+    before = sum(calls(cluster))
+    await take(store, *of(key, HOURLY, SHARED, FixedWindow(10, 60), RollingWindow(10, 3600, name="rolling")))
+    assert sum(calls(cluster)) == before + 1
+
+
+async def test_keys_in_several_slots_are_all_or_nothing(store: RedisStore, cluster: RedisCluster) -> None:
+    """What one node grants is given back where another one refuses."""
+    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    decisions = [await take(store, *of(own, HOURLY), *of(shared, SHARED)) for _ in range(8)]
+    assert [d.allowed for d in decisions] == [True] * 5 + [False] * 3
+    assert decisions[-1].quota == SHARED
+    assert [state.remaining for state in decisions[-1].states] == [5, 0]
+    assert 0 < decisions[-1].retry_after <= 3600 / 5
+    assert (await left(store, HOURLY, own), await left(store, SHARED, shared)) == (5, 0)
+
+
+async def test_a_refusal_is_remembered(store: RedisStore, cluster: RedisCluster) -> None:
+    """The denial cache answers also for a take with keys in several slots."""
+    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    for _ in range(6):
+        await take(store, *of(own, HOURLY), *of(shared, SHARED))
+    before = calls(cluster)
+    decisions = [await take(store, *of(own, HOURLY), *of(shared, SHARED)) for _ in range(50)]
+    assert not any(d.allowed for d in decisions)
+    assert calls(cluster) == before
+
+
+async def test_a_refund_reaches_every_node(store: RedisStore, cluster: RedisCluster) -> None:
+    """Each charge is given back, or charged more, where it was booked."""
+    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    limiter = Limiter(HOURLY, store=store)
+    first = await limiter.take([*of(own, HOURLY), *of(shared, SHARED)])
+    second = await limiter.take([*of(own, HOURLY), *of(shared, SHARED)])
+    await limiter.refund(first)
+    await limiter.settle(second, 3)
+    assert await left(store, HOURLY, own) == 6
+    assert await left(store, SHARED, shared) == 1
+
+
+async def test_a_best_effort_is_what_all_can_give(store: RedisStore, cluster: RedisCluster) -> None:
+    """And that much is taken from each."""
+    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    decision = await take(store, *of(own, HOURLY, cost=8), *of(shared, SHARED, cost=8), best_effort=True)
+    assert (decision.allowed, decision.granted) == (True, 5)
+    assert [state.remaining for state in decision.states] == [5, 0]
+    again = await take(store, *of(own, HOURLY, cost=8), *of(shared, SHARED, cost=8), best_effort=True)
+    assert (again.allowed, again.granted) == (False, 0)
+
+
+async def test_a_reset_reaches_every_node(store: RedisStore, cluster: RedisCluster) -> None:
+    """All buckets of the charges are as never used."""
+    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    await take(store, *of(own, HOURLY), *of(shared, SHARED))
+    await store.reset([*of(own, HOURLY), *of(shared, SHARED)])
+    assert (await left(store, HOURLY, own), await left(store, SHARED, shared)) == (10, 5)
+
+
+@pytest.mark.parametrize("max_wait", [0.5, 9.0])
+async def test_a_paced_take_over_several_slots_is_not_booked_ahead(cluster: RedisCluster, max_wait: float) -> None:
+    """It is refused with the longest wait of its parts, charges nothing, and is granted after that wait."""
+    clock = SteppedClock()
+    own, shared = keys_on(cluster, 0)[0], keys_on(cluster, 2)[0]
+    slow, quick = TokenBucket(1, 1, burst=1, name="slow"), TokenBucket(10, 1, burst=1, name="quick")
+    async with open_on(cluster, clock=clock) as store:
+        both = *of(own, slow), *of(shared, quick)
+        first = await take(store, *both, max_wait=max_wait)
+        assert (first.allowed, first.delay) == (True, 0.0)
+        refused = await take(store, *both, max_wait=max_wait)
+        assert (refused.allowed, refused.retry_after, refused.quota) == (False, 1.0, slow)
+        assert refused.take == Take(both, max_wait)
+        assert (await take(store, *of(shared, quick), max_wait=9)).delay == pytest.approx(0.1)
+        clock.advance(1.0)
+        last = await take(store, *both, max_wait=max_wait)
+        assert (last.allowed, last.delay) == (True, 0.0)
+
+
+async def test_many_at_once_over_several_slots(store: RedisStore, cluster: RedisCluster) -> None:
+    """No more than the shared limit are admitted, and what was given back is available to the own keys."""
+    (shared,) = keys_on(cluster, 2)
+    owns = keys_on(cluster, 0, 5) + keys_on(cluster, 1, 5)
+    takes = [(*of(own, HOURLY), *of(shared, SHARED)) for own in owns for _ in range(4)]
+    decisions = await asyncio.gather(*[take(store, *charges) for charges in takes])
+    admitted = [decision for decision in decisions if decision.allowed]
+    assert len(admitted) == 5
+    used = sum([10 - await left(store, HOURLY, own) for own in owns])
+    assert used == 5
+
+
+async def test_the_work_in_a_call_is_bounded(store: RedisStore, cluster: RedisCluster) -> None:
+    """Takes of many charges need several calls, in each slot; each take is charged once."""
+    quotas = [RollingWindow(100, 3600, name=f"quota {number}") for number in range(50)]
+    keys = keys_on(cluster, 0, 2)
+    decisions = await asyncio.gather(*[take(store, *of(key, *quotas)) for _ in range(20) for key in keys])
+    assert [decision.remaining for decision in decisions] == [99 - number // 2 for number in range(40)]
+    assert calls(cluster)[0] > 6
+
+
+async def test_a_script_that_is_missing_on_one_node(store: RedisStore, cluster: RedisCluster) -> None:
+    """It is sent again, and nothing is charged twice."""
+    keys = keys_on(cluster, 0, 5) + keys_on(cluster, 1, 5)
+    await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys])
+    asked(cluster.primaries[0], "SCRIPT", "FLUSH")
+    decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys])
+    assert {(d.allowed, d.degraded, d.remaining) for d in decisions} == {(True, False, 8)}
+
+
+async def test_a_slot_that_has_moved() -> None:
+    """The old node redirects the call, and the next one goes to the new node at once."""
+    with RedisCluster() as cluster:
+        async with open_on(cluster) as store:
+            keys = keys_on(cluster, 0, 3)
+            assert all([(await take(store, *of(key, HOURLY))).allowed for key in keys[1:]])
+            cluster.move(slot_of(keys[0]), cluster.primaries[2])
+            decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for key in keys for _ in range(3)])
+            assert all(d.allowed and not d.degraded for d in decisions)
+            asked(cluster.primaries[0], "CONFIG", "RESETSTAT")
+            assert (await take(store, *of(keys[0], HOURLY))).remaining == 6
+            assert calls(cluster)[0] == 0
+
+
+async def test_a_slot_that_is_being_migrated() -> None:
+    """Calls for keys that the source does not have go to the target, until the migration is over."""
+    with RedisCluster() as cluster:
+        async with open_on(cluster) as store:
+            (key,) = keys_on(cluster, 0)
+            await take(store, *of("another", HOURLY))
+            cluster.begin_to_move(slot_of(key), cluster.primaries[1])
+            decisions = await asyncio.gather(*[take(store, *of(key, HOURLY)) for _ in range(12)])
+            assert sum(d.allowed for d in decisions) == 10
+            assert not any(d.degraded for d in decisions)
+
+
+async def test_a_replica_that_takes_over(caplog: pytest.LogCaptureFixture) -> None:
+    """While a primary is gone, this process decides for its keys only; then the replica decides."""
+    with RedisCluster(replicas=1) as cluster:
+        async with open_on(cluster, timeout=0.25, on_error="local") as store:
+            (gone,), (well,) = keys_on(cluster, 0), keys_on(cluster, 1)
+            assert not (await take(store, *of(gone, HOURLY))).degraded
+            await take(store, *of(well, HOURLY))
+            cluster.primaries[0].stop()
+            assert (await take(store, *of(gone, HOURLY))).degraded
+            assert not (await take(store, *of(well, HOURLY))).degraded
+            wait_until(lambda: is_primary(cluster.replicas[0]))
+            await until_back(store, gone)
+            assert not (await take(store, *of(well, HOURLY))).degraded
+        assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+async def until_back(store: RedisStore, key: str) -> None:
+    """Return when the cluster decides again."""
+    for _ in range(300):
+        if not (await take(store, *of(key, HOURLY))).degraded:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("the cluster does not come back")
+
+
+async def test_a_cluster_that_does_not_answer() -> None:
+    """This process decides takes, and a peek raises the reason."""
+    store = RedisStore("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=0.25)
+    assert (await take(store, *of("key", HOURLY))).degraded
+    with pytest.raises(StoreUnavailable, match="cluster"):
+        await store.peek(Take(of("key", HOURLY)))
+    await store.aclose()
+
+
+async def test_a_redis_that_is_no_cluster(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so."""
+    store = RedisStore(redis_url.replace("redis://", "redis+cluster://"), timeout=5)
+    assert (await take(store, *of("key", HOURLY))).degraded
+    assert "cluster support disabled" in caplog.text
+    await store.aclose()
+
+
+async def test_every_key_has_a_time_to_live(store: RedisStore, cluster: RedisCluster) -> None:
+    """On every node, also after refunds."""
+    owns, (shared,) = keys_on(cluster, 0, 3) + keys_on(cluster, 1, 3), keys_on(cluster, 2)
+    for own in owns:
+        for _ in range(2):
+            await take(store, *of(own, HOURLY), *of(shared, SHARED))
+    keys = [(node, key) for node in cluster.primaries for key in asked(node, "KEYS", "*")]
+    assert len(keys) == 3 + 1  # five takes are granted, two for each key; the other keys have got theirs back
+    assert all(asked(node, "PTTL", key) > 0 for node, key in keys)

@@ -1,0 +1,224 @@
+"""How a store connects: URLs and clients, event loops, threads and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import redis
+from redis.asyncio import Redis
+
+from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit.errors import StoreError, StoreUnavailable
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.stores.redis.connection import connection
+from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
+from tests.support.redis_server import RedisServer
+from tests.support.server import HOST, ROOT
+from tests.support.trial import settled
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be stopped, paused and filled up."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client, to see which keys are there."""
+    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
+        yield plain
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("decode_responses", [False, True])
+async def test_a_client_can_be_given(redis_url: str, decode_responses: bool, protocol: int) -> None:
+    """Its address and credentials are used, whatever its other settings are; it stays open."""
+    async with Redis.from_url(redis_url, decode_responses=decode_responses, protocol=protocol) as ready:
+        await require_service(ready)
+        assert await ready.ping()
+
+
+async def test_a_redis_py_without_its_transport(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store sends and reads through redis-py where that does not offer the transport; takes still share batches."""
+    monkeypatch.setattr(connection, "WRITER_ATTRIBUTE", "_no_such_attribute")
+    await require_service(redis_url)
+    async with limiter_on(redis_url, TokenBucket(50, 86_400)) as limiter:
+        decisions = await asyncio.gather(*[limiter.rate_limit("other") for _ in range(200)])
+    assert sum(decision.allowed for decision in decisions) == 50
+    assert not any(decision.degraded for decision in decisions)
+
+
+@pytest.mark.parametrize("options", ["/0", "/0?decode_responses=true", "/0?protocol=3", "/0?encoding=latin-1", "?db=0"])
+async def test_a_url_may_have_options(redis_url: str, options: str) -> None:
+    """Those that would change the encoding or decoding do no harm."""
+    await require_service(redis_url + options)
+
+
+async def test_a_url_may_name_a_database(redis_url: str, client: redis.Redis) -> None:
+    """The keys are there, and not in the first one."""
+    await require_service(redis_url + "/3")
+    assert client.keys() == []
+
+
+async def test_a_password() -> None:
+    """It is in the URL; a wrong one, or none, raises an error that says so."""
+    with RedisServer("--requirepass", "secret") as locked:
+        await require_service(f"redis://:secret@{HOST}:{locked.port}")
+        for url in (locked.url, f"redis://:wrong@{HOST}:{locked.port}"):
+            async with limiter_on(url) as limiter:
+                with pytest.raises(StoreError, match="rejected the credentials"):
+                    await limiter.peek("key")
+                assert (await limiter.rate_limit("key")).degraded
+
+
+async def test_a_unix_socket() -> None:
+    """Without a port."""
+    with TemporaryDirectory() as folder, RedisServer("--unixsocket", f"{folder}/redis.sock"):
+        await require_service(f"unix://{folder}/redis.sock")
+
+
+async def test_tls(redis_server: RedisServer, redis_url: str, tmp_path: Path) -> None:
+    """``rediss://`` is encrypted, and a certificate without a known issuer is rejected."""
+    certificate, key = self_signed(tmp_path)
+    async with tls_in_front_of(redis_server.port, certificate, key) as port:
+        await require_service(f"rediss://{HOST}:{port}?ssl_ca_certs={certificate}")
+        async with limiter_on(f"rediss://{HOST}:{port}") as limiter:
+            with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+                await limiter.peek("key")
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for the loopback address, and its private key."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=redis", "-addext", f"subjectAltName=IP:{HOST}"]
+    paths = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names, *paths], check=True, capture_output=True)
+    return certificate, key
+
+
+@asynccontextmanager
+async def tls_in_front_of(port: int, certificate: Path, key: Path) -> AsyncIterator[int]:
+    """A port that speaks TLS, and forwards to one that does not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection(HOST, port)
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    front = await asyncio.start_server(relay, HOST, 0, ssl=context)
+    async with front:
+        yield front.sockets[0].getsockname()[1]
+
+
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+    writer.close()
+
+
+def test_a_store_serves_event_loops_one_after_the_other(redis_url: str) -> None:
+    """Each has connections of its own."""
+    store = RedisStore(redis_url, timeout=PATIENT)
+    assert [asyncio.run(one_take(store)).remaining for _ in range(3)] == [9, 8, 7]
+
+
+def test_a_store_serves_several_event_loops_at_once(redis_url: str) -> None:
+    """One in each of some threads."""
+    store = RedisStore(redis_url, timeout=PATIENT)
+    with ThreadPoolExecutor(5) as threads:
+        decisions = list(threads.map(lambda _: asyncio.run(one_take(store)), range(10)))
+    assert sorted(decision.remaining for decision in decisions) == list(range(10))
+
+
+async def one_take(store: RedisStore) -> Decision:
+    async with Limiter(QUOTA, store=store) as limiter:
+        return await limiter.rate_limit("key")
+
+
+async def test_a_closed_store_has_no_connections(redis_url: str, client: redis.Redis) -> None:
+    """All its connections are closed."""
+    before = len(client.client_list())
+    async with limiter_on(redis_url) as limiter:
+        await asyncio.gather(*[limiter.rate_limit("key") for _ in range(50)])
+        assert len(client.client_list()) > before
+    await settled(lambda: len(client.client_list()) == before)
+
+
+async def test_connections_are_few(redis_url: str, client: redis.Redis) -> None:
+    """A thousand requests at once are all answered over one connection."""
+    before = len(client.client_list())
+    async with limiter_on(redis_url) as limiter:
+        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(1_000)])
+        assert len(client.client_list()) - before <= 1
+    assert sum(decision.allowed for decision in decisions) == 10
+    assert not any(decision.degraded for decision in decisions)
+
+
+async def test_a_cancelled_take_affects_no_other(redis_url: str) -> None:
+    """The takes in flight with it, and those after it, get their own decisions."""
+    quotas = [TokenBucket(number + 1, 3600, name=f"quota {number}") for number in range(40)]
+    async with limiter_on(redis_url) as limiter:
+        for used in (1, 2):
+            tasks = [asyncio.ensure_future(limiter.take([Charge(quota, "key", 0.5)])) for quota in quotas]
+            await asyncio.sleep(0)
+            for task in tasks[used::2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for number in range(0, 40, 2):
+            assert (await limiter.take([Charge(quotas[number], f"key {number}")])).remaining == number
+
+
+# Concurrency
+
+
+async def test_exactly_as_many_pass_as_the_quota_has(redis_url: str) -> None:
+    """Of 200 requests at the same time."""
+    async with limiter_on(redis_url, TokenBucket(50, 86_400)) as limiter:
+        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(200)])
+    assert sum(decision.allowed for decision in decisions) == 50
+
+
+WORKER = """
+import asyncio, sys
+from asgi_ratelimit import Limiter, RedisStore, TokenBucket
+
+async def main():
+    async with Limiter(TokenBucket(50, 86_400), store=RedisStore(sys.argv[1], timeout=30, on_error="deny")) as limiter:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(200)])
+    print(sum(decision.allowed for decision in decisions))
+
+asyncio.run(main())
+"""
+
+
+def test_processes_share_a_quota(redis_url: str) -> None:
+    """Of 200 requests from each of four processes at the same time, as many pass as the quota has, in all."""
+    command = [sys.executable, "-c", WORKER, redis_url]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": ROOT}
+    workers = [subprocess.Popen(command, **pipes) for _ in range(4)]
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    with ThreadPoolExecutor(4) as threads:
+        outputs = list(threads.map(lambda worker: worker.communicate("go\n", timeout=60)[0], workers))
+    assert sum(map(int, outputs)) == 50

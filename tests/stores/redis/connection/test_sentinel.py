@@ -1,0 +1,116 @@
+"""``RedisStore`` over real sentinels: the primary that they report, and the one that takes over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from redis.asyncio import Sentinel
+from redis.exceptions import ResponseError
+
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.stores import RedisStore
+from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
+from tests.support.redis_server import RedisServer
+from tests.support.server import HOST
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Watched:
+    """A primary, its replica, and the sentinel that watches them."""
+
+    primary: RedisServer
+    replica: RedisServer
+    sentinel: RedisSentinel
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    """A primary with one replica, and one sentinel that knows both."""
+    with RedisServer() as primary, RedisServer("--replicaof", HOST, str(primary.port)) as replica:
+        wait_until(lambda: is_in_step(replica))
+        with RedisSentinel(primary) as sentinel:
+            wait_until(lambda: len(asked(sentinel, "SENTINEL", "REPLICAS", sentinel.service)) == 1)
+            yield Watched(primary, replica, sentinel)
+
+
+@asynccontextmanager
+async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
+    async with Limiter("10/hour", store=RedisStore(source, **{"timeout": 5, "on_error": "deny", **options})) as limiter:
+        yield limiter
+
+
+async def test_the_primary_that_the_sentinels_report(watched: Watched) -> None:
+    """The buckets are there; a sentinel that does not answer is skipped."""
+    url = watched.sentinel.url.replace("//", f"//{HOST}:1,")
+    async with limiter_on(url) as limiter:
+        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(15)])
+    assert sum(d.allowed for d in decisions) == 10
+    assert not any(d.degraded for d in decisions)
+    assert len(asked(watched.primary, "KEYS", "rl:*")) == 1
+
+
+async def test_a_client_can_be_given(watched: Watched) -> None:
+    """One that was made by ``Sentinel.master_for``."""
+    sentinel = Sentinel([(HOST, watched.sentinel.port)])
+    client = sentinel.master_for(watched.sentinel.service)
+    async with limiter_on(client) as limiter:
+        decision = await limiter.rate_limit("key")
+    assert (decision.allowed, decision.degraded) == (True, False)
+    await client.aclose()
+    await sentinel.aclose()
+
+
+async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """This process decides until the sentinels have agreed, then the replica does, with the states that it has."""
+    async with limiter_on(watched.sentinel.url, timeout=0.25, on_error="local") as limiter:
+        assert not (await limiter.rate_limit("key")).degraded
+        wait_until(lambda: len(asked(watched.replica, "KEYS", "rl:*")) == 1)
+        watched.primary.stop()
+        assert (await limiter.rate_limit("key")).degraded
+        wait_until(lambda: is_primary(watched.replica))
+        await until_back(limiter)
+        assert (await limiter.rate_limit("key")).remaining < 9
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+async def test_a_primary_that_was_demoted(watched: Watched) -> None:
+    """The connection to it is replaced by one to the new primary."""
+    async with limiter_on(watched.sentinel.url, timeout=0.5, on_error="local") as limiter:
+        assert not (await limiter.rate_limit("key")).degraded
+        wait_until(lambda: starts_a_failover(watched.sentinel))
+        wait_until(lambda: is_primary(watched.replica))
+        asked(watched.primary, "REPLICAOF", HOST, watched.replica.port)  # as the sentinel does some seconds later
+        await until_back(limiter)
+        await limiter.rate_limit("another")
+    assert b"another" in b"".join(asked(watched.replica, "KEYS", "rl:*"))
+
+
+def starts_a_failover(sentinel: RedisSentinel) -> bool:
+    """Whether the sentinel has started one; at first it does not know the replica well enough."""
+    try:
+        return bool(asked(sentinel, "SENTINEL", "FAILOVER", sentinel.service) == b"OK")
+    except ResponseError:
+        return False
+
+
+async def until_back(limiter: Limiter) -> None:
+    """Return when Redis decides again."""
+    for _ in range(300):
+        if not (await limiter.rate_limit("probe")).degraded:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("Redis does not come back")
+
+
+async def test_a_service_that_no_sentinel_watches(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """This process decides, and the log names the service."""
+    async with limiter_on(watched.sentinel.url.replace("/limits", "/other"), on_error="local") as limiter:
+        assert (await limiter.rate_limit("key")).degraded
+    assert "'other'" in caplog.text

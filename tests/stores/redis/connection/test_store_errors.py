@@ -1,0 +1,52 @@
+"""Errors of redis-py, and the errors of this package that they become."""
+
+from __future__ import annotations
+
+import pytest
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit.stores.redis.connection.store_errors import NotWritable, store_error_of
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (TimeoutError("late"), StoreTimeout, r"within 0\.25 s"),
+        (RedisTimeoutError("too late"), StoreTimeout, r"within 0\.25 s"),
+        (RedisConnectionError("refused"), StoreUnavailable, "cannot be reached: refused"),
+        (OSError("no route"), StoreUnavailable, "cannot be reached: no route"),
+        (BusyLoadingError("loading"), StoreUnavailable, "loading"),
+        (AuthenticationError("wrong"), StoreError, "rejected the credentials: wrong"),
+        (ResponseError("LOADING dataset"), StoreUnavailable, "LOADING"),
+        (ResponseError("BUSY a script"), StoreUnavailable, "BUSY"),
+        (ResponseError("MASTERDOWN link"), StoreUnavailable, "MASTERDOWN"),
+        (ResponseError("CLUSTERDOWN slot"), StoreUnavailable, "CLUSTERDOWN"),
+        (ResponseError("READONLY replica"), NotWritable, "READONLY"),
+        (ResponseError("MISCONF snapshots"), NotWritable, "MISCONF"),
+        (ResponseError("NOREPLICAS few"), NotWritable, "NOREPLICAS"),
+        (ResponseError("OOM memory"), NotWritable, "OOM"),
+        (ResponseError("Error running script: @user_script:5: -OOM memory"), NotWritable, "OOM"),
+        (ReadOnlyError("a replica"), NotWritable, "a replica"),
+        (OutOfMemoryError("full"), NotWritable, "full"),
+        (ClusterDownError("down"), StoreUnavailable, "down"),
+        (ResponseError("NOPERM no permissions"), StoreError, "answered with an error: NOPERM"),
+        (ResponseError("ERR it says LOADING somewhere"), StoreError, "answered with an error"),
+    ],
+    ids=lambda given: str(given) if isinstance(given, Exception) else "",
+)
+def test_each_error_becomes_a_store_error(error: Exception, expected: type[StoreError], message: str) -> None:
+    """Out of service, too late, not writable and wrong are different classes."""
+    translated = store_error_of(error, 0.25)
+    assert type(translated) is expected
+    with pytest.raises(StoreError, match=message):
+        raise translated

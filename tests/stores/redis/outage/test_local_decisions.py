@@ -1,0 +1,126 @@
+"""Decisions while the store is out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.errors import ConfigurationError, StoreTimeout
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
+from asgi_ratelimit.testing import SteppedClock
+
+QUOTA = TokenBucket(20, 3600)
+
+
+def decide(local: LocalDecisions, *charges: Charge, max_wait: float = 0.0) -> Decision:
+    local.store_is_out(StoreTimeout("too late"))
+    return local.decide(Take(charges, max_wait))
+
+
+@pytest.mark.parametrize(
+    ("quota", "replicas", "admitted"),
+    [
+        (TokenBucket(20, 3600), 1, 20),
+        (TokenBucket(20, 3600), 4, 5),
+        (TokenBucket(20, 3600, burst=40), 4, 10),
+        (TokenBucket(20, 3600), 100, 1),
+        (FixedWindow(20, 3600), 4, 5),
+        (RollingWindow(20, 3600), 4, 5),
+        (FixedWindow(2, 3600), 4, 1),
+    ],
+    ids=repr,
+)
+def test_local_admits_a_share(quota: Quota, replicas: int, admitted: int) -> None:
+    """The limits are divided by the number of processes; each admits at least one unit."""
+    local = LocalDecisions("local", replicas, SteppedClock())
+    decisions = [decide(local, Charge(quota, "key")) for _ in range(30)]
+    assert sum(decision.allowed for decision in decisions) == admitted
+    assert all(decision.degraded for decision in decisions)
+
+
+def test_a_share_is_computed_once() -> None:
+    """Takes of one quota have shares that are the same object, which is what caches of quotas look up fastest."""
+    local = LocalDecisions("local", 4, SteppedClock())
+    first, second = [decide(local, Charge(QUOTA, key)) for key in ("key", "other")]
+    assert first.quota is second.quota
+
+
+def test_local_earns_back_at_a_share_of_the_rate() -> None:
+    """Four processes together have the rate of the store."""
+    decision = decide(LocalDecisions("local", 4, SteppedClock()), Charge(QUOTA, "key"))
+    assert decision.reset_after == 4 * 3600 / 20
+
+
+def test_local_paces() -> None:
+    """Slots are booked in this process."""
+    local = LocalDecisions("local", 1, SteppedClock())
+    even = TokenBucket(10, burst=1)
+    assert [(decide(local, Charge(even, "key"), max_wait=9)).delay for _ in range(3)] == [0.0, 0.1, 0.2]
+
+
+def test_allow_admits_every_take() -> None:
+    """Even one that could never pass, at once."""
+    decision = decide(LocalDecisions("allow", 1, SteppedClock()), Charge(QUOTA, "key", 1000))
+    assert (decision.allowed, decision.granted, decision.delay, decision.retry_after) == (True, 1000, 0.0, 0.0)
+    assert decision.degraded
+
+
+def test_deny_refuses_every_take() -> None:
+    """``retry_after`` is a second."""
+    decision = decide(LocalDecisions("deny", 1, SteppedClock()), Charge(QUOTA, "key"), max_wait=5)
+    assert (decision.allowed, decision.granted, decision.delay, decision.retry_after) == (False, 0, 0.0, 1.0)
+    assert decision.degraded
+
+
+@pytest.mark.parametrize("on_error", ["local", "allow", "deny"])
+def test_each_transition_is_logged_once(on_error: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The record says what decides now, and why; another one says that the store is back."""
+    local = LocalDecisions(on_error, 1, SteppedClock())
+    for _ in range(2):
+        local.store_is_back()
+        for _ in range(3):
+            decide(local, Charge(QUOTA, "key"))
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["ERROR", "WARNING", "ERROR"]
+    assert repr(on_error) in caplog.messages[0]
+    assert "too late" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "replicas", "message"),
+    [("ignore", 1, "on_error must be"), (None, 1, "on_error must be"), ("local", 0, "replicas must be")],
+)
+def test_invalid_options(on_error: Any, replicas: int, message: str) -> None:
+    """They are rejected when the store is built."""
+    with pytest.raises(ConfigurationError, match=message):
+        LocalDecisions(on_error, replicas, SteppedClock())
+
+
+def test_the_latest_states_of_the_store_count() -> None:
+    """A bucket that was empty in the store is empty here, once."""
+    local = LocalDecisions("local", 1, SteppedClock())
+    local.latest_states.update(empty("key"))
+    assert not decide(local, Charge(QUOTA, "key")).allowed
+    assert decide(local, Charge(QUOTA, "other")).allowed
+
+
+def test_old_states_are_forgotten() -> None:
+    """Those before the latest ones: such a bucket starts full."""
+    local = LocalDecisions("local", 1, SteppedClock())
+    for number in range(4):
+        local.latest_states.update(empty(f"key {number}"))
+        if number % 2:
+            local.forget_oldest_states()
+    allowed = [decide(local, Charge(QUOTA, f"key {number}")).allowed for number in range(4)]
+    assert allowed == [True, True, False, False]
+
+
+def empty(key: str) -> dict[str, Any]:
+    """The state of a bucket that has nothing left."""
+    charge, store = Charge(QUOTA, key, QUOTA.burst), MemoryStore(clock=SteppedClock())
+    assert store.submit(Take((charge,))).allowed
+    return {charge.bucket: (QUOTA, store.state_of(charge))}

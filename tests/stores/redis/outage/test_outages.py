@@ -1,0 +1,151 @@
+"""A store whose Redis does not answer, or answers with errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import TokenBucket
+from tests.stores.redis.limiters import limiter_on
+from tests.support.redis_server import RedisServer
+from tests.support.server import HOST
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be stopped, paused and filled up."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client, to see which keys are there."""
+    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
+        yield plain
+
+
+async def test_without_redis_a_peek_and_a_reset_raise() -> None:
+    """They raise an error, because people call them, not requests."""
+    async with limiter_on(RedisServer().url) as limiter:
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await limiter.peek("key")
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await limiter.reset("key")
+
+
+@pytest.mark.parametrize(
+    ("on_error", "allowed", "retry_after"),
+    [
+        ("local", [True, True, False], pytest.approx(1800, abs=60)),
+        ("allow", [True, True, True], 0.0),
+        ("deny", [False, False, False], 1.0),
+    ],
+)
+async def test_without_redis_a_take_is_decided_by_on_error(
+    on_error: str, allowed: list[bool], retry_after: float
+) -> None:
+    """A limiter in this process decides, or all pass, or none; the decision is degraded."""
+    async with limiter_on(RedisServer().url, TokenBucket(2, 3600), on_error=on_error) as limiter:
+        decisions = [await limiter.rate_limit("key") for _ in range(3)]
+    assert [decision.allowed for decision in decisions] == allowed
+    assert [decision.granted for decision in decisions] == [int(each) for each in allowed]
+    assert decisions[-1].retry_after == retry_after
+    assert all(decision.degraded for decision in decisions)
+
+
+async def test_a_server_that_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    """Takes are degraded in between, and each transition is logged once."""
+    server = RedisServer()
+    async with limiter_on(server.url) as limiter:
+        for _ in range(2):
+            assert {(await limiter.rate_limit("key", 0.1)).degraded for _ in range(5)} == {True}
+            with server:
+                await until_served(limiter)
+                assert {(await limiter.rate_limit("key", 0.1)).degraded for _ in range(5)} == {False}
+        assert (await limiter.rate_limit("key", 0.1)).degraded
+    levels = [record.levelno for record in caplog.records if record.name == "asgi_ratelimit"]
+    assert levels == [logging.ERROR, logging.WARNING] * 2 + [logging.ERROR]
+
+
+async def until_served(limiter: Limiter) -> None:
+    """Take until Redis decides again; it is probed ten times a second."""
+    for _ in range(1_000):
+        if not (await limiter.rate_limit("key", 0.001)).degraded:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("Redis is not probed again")
+
+
+async def test_many_takes_at_the_start_of_an_outage_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However many they are."""
+    async with limiter_on(RedisServer().url) as limiter:
+        await asyncio.gather(*[limiter.rate_limit("key") for _ in range(50)])
+    assert len(caplog.records) == 1
+
+
+async def test_a_server_that_does_not_answer(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """No take waits longer than the deadline, for an answer or for a connection, and none is sent twice."""
+    async with limiter_on(server.url, timeout=0.2) as limiter:
+        server.pause()
+        with pytest.raises(StoreTimeout, match=r"within 0\.2 s"):
+            await limiter.peek("key")
+        assert (await limiter.rate_limit("key")).degraded
+        assert all(d.degraded for d in await asyncio.gather(*[limiter.rate_limit("other") for _ in range(50)]))
+        assert isinstance(the_error(caplog), StoreTimeout)
+        server.resume()
+        assert await first_answer(limiter) in (10, 9)
+
+
+async def first_answer(limiter: Limiter) -> int:
+    """What remains, as soon as the store answers again."""
+    for _ in range(1_000):
+        try:
+            return (await limiter.peek("key")).remaining
+        except StoreError:
+            await asyncio.sleep(0.01)
+    pytest.fail("Redis does not come back")
+
+
+OUT_OF_SERVICE = {
+    "out of memory": [("CONFIG", "SET", "maxmemory", "1")],
+    "a replica": [("REPLICAOF", HOST, "1")],
+}
+
+
+@pytest.mark.parametrize("commands", OUT_OF_SERVICE.values(), ids=list(OUT_OF_SERVICE))
+async def test_a_server_that_cannot_write(
+    server: RedisServer, caplog: pytest.LogCaptureFixture, commands: list[tuple[str, ...]]
+) -> None:
+    """It counts as out."""
+    with redis.Redis.from_url(server.url) as client:
+        for command in commands:
+            client.execute_command(*command)
+    async with limiter_on(server.url) as limiter:
+        decision = await limiter.rate_limit("key")
+    assert decision.degraded
+    assert isinstance(the_error(caplog), StoreUnavailable)
+
+
+def the_error(caplog: pytest.LogCaptureFixture) -> object:
+    """The reason in the one log record."""
+    (record,) = caplog.records
+    assert isinstance(record.args, tuple)
+    return record.args[-1]
+
+
+async def test_a_bad_take_charges_nothing(redis_url: str, client: redis.Redis) -> None:
+    """A wrong cost is the caller's error, and Redis is not called."""
+    async with limiter_on(redis_url) as limiter:
+        with pytest.raises(ValueError, match="cost must be"):
+            await limiter.rate_limit("key", math.nan)
+    assert client.keys() == []

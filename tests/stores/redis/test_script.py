@@ -1,0 +1,164 @@
+"""What travels between the Redis store and its script."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit.algorithms import grant_of, pack, unpack
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.errors import StoreError
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores.redis.script import Disagreements, Peek, Reset, decode, encode
+
+QUOTA = TokenBucket(10)
+CHARGE = Charge(QUOTA, "key")
+TAKE = Take((CHARGE,))
+NOW = b"1800000000000000"
+NOW_US = 1_800_000_000_000_000.0
+STEPS = b"4"
+USED_UP = pack(QUOTA, (10e6, NOW_US, 0, (), ()))
+
+
+def test_each_quota_travels_once() -> None:
+    """However many takes there are of it."""
+    other = TokenBucket(20)
+    _, one, _ = encode(b"rl", [TAKE])
+    assert encode(b"rl", [TAKE] * 10)[1] == encode(b"rl", [CHARGE] * 10)[1] == one
+    assert len(encode(b"rl", [TAKE, Take((Charge(other, "a"), Charge(QUOTA, "b")))])[1]) == 2 * len(one)
+
+
+def test_equal_quotas_travel_once() -> None:
+    """Whether they are one object or two."""
+    assert encode(b"rl", [CHARGE, Charge(TokenBucket(10), "other")])[1] == encode(b"rl", [CHARGE])[1]
+
+
+def test_equal_charges_travel_once() -> None:
+    """As long as they follow one another, and differ in nothing but their keys."""
+    another = Charge(QUOTA, "another")
+    others = [
+        Charge(QUOTA, "key", cost=2),
+        Charge(TokenBucket(20), "key"),
+        TAKE,
+        Take((CHARGE,), max_wait=1),
+        Take((CHARGE,), best_effort=True),
+        Peek(TAKE),
+        Reset(TAKE.charges),
+    ]
+    _, _, one = encode(b"rl", [CHARGE])
+    assert len(encode(b"rl", [CHARGE, another, CHARGE])[2]) == len(one)
+    for other in others:
+        assert len(encode(b"rl", [CHARGE, other, CHARGE])[2]) == 3 * len(one)
+
+
+def test_a_charge_travels_like_a_take_of_it() -> None:
+    """Without a wait, the script sees no difference."""
+    assert encode(b"rl", [CHARGE]) == encode(b"rl", [TAKE])
+
+
+def test_a_key_does_not_travel_twice() -> None:
+    """It is among the script's keys, and nowhere else."""
+    assert encode(b"rl", [TAKE])[1:] == encode(b"rl", [Take((Charge(QUOTA, "another key"),))])[1:]
+
+
+def test_the_keys_of_all_charges_travel_in_their_order() -> None:
+    """Under the prefix of the store, even where the same charges go to several stores."""
+    two = Take((Charge(QUOTA, "a"), Charge(TokenBucket(20, name="other"), "b", name="shop")))
+    for prefix in (b"rl", b"lr", b"rl"):
+        keys = [b"%b:default:per-second:{key}", b"%b:default:per-second:{a}", b"%b:shop:other:{b}"]
+        assert encode(prefix, [CHARGE, two])[0] == [key % prefix for key in keys]
+
+
+def test_a_reply_is_decided_again() -> None:
+    """The states that the script met give the decisions."""
+    (decision, grant), states = decode([TAKE, CHARGE], [NOW, STEPS, b"11", None, None])
+    assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
+    assert grant_of(CHARGE, grant) == decision
+    assert states == {CHARGE.bucket: (QUOTA, (1e6, NOW_US, 32_768, (), ()))}
+    refused, _ = decode([TAKE, CHARGE], [NOW, STEPS, b"00", USED_UP, USED_UP])
+    assert [(each.allowed, each.retry_after) for each in refused] == [(False, 0.1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "value", "answer"),
+    [
+        (b"0", None, (False, 0, 9, None)),
+        (b"1", USED_UP, (True, 1, 0, None)),
+    ],
+)
+@pytest.mark.parametrize("action", [TAKE, CHARGE], ids=["take", "charge"])
+def test_the_verdict_of_the_script_stands(
+    verdict: bytes, value: bytes | None, answer: Any, action: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where Python decides otherwise, that is logged and counted, and raises no error: the script has written."""
+    before = Disagreements.count
+    with caplog.at_level(logging.ERROR, logger="asgi_ratelimit"):
+        (decision,), states = decode([action], [NOW, STEPS, verdict, value])
+    assert (decision.allowed, decision.granted, decision.remaining, decision.before) == answer
+    assert decision.allowed == (decision.retry_after == 0.0)
+    assert Disagreements.count == before + 1
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the script's verdict stands" in caplog.text
+    assert states == {}
+
+
+@pytest.mark.parametrize("verdicts", [b"1", b"11", b"111"])
+def test_fewer_verdicts_than_actions_are_fewer_answers(verdicts: bytes) -> None:
+    """The script stopped at its bound of work: the rest is to be sent again."""
+    for action in (TAKE, CHARGE):
+        answers, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)])
+        assert len(answers) == len(verdicts)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        [NOW, STEPS, b"1"],
+        [NOW, STEPS, b"1", None, None],
+        [NOW, STEPS, b"11", None, None],
+        [NOW, STEPS, b""],
+        [None, STEPS, b"1", None],
+        [NOW, STEPS, None, None],
+        [b"noon", STEPS, b"1", None],
+        [NOW, STEPS, b"1", 7],
+        [NOW],
+        [],
+        None,
+        b"OK",
+        7,
+    ],
+)
+def test_a_reply_of_the_wrong_shape(reply: Any) -> None:
+    """It raises ``StoreError``."""
+    for action in (TAKE, CHARGE, Peek(TAKE)):
+        with pytest.raises(StoreError, match="wrong shape"):
+            decode([action], reply)
+
+
+@pytest.mark.parametrize(
+    "quota", [QUOTA, FixedWindow(10, 1), RollingWindow(10, 60)], ids=lambda quota: type(quota).__name__
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"x",
+        b"x" * 23,
+        struct.pack("<Bfdd", 9, 1e6, 0, 0),
+        struct.pack("<BfdHd", 1, 2e6, 1.8e15, 0, 1e7),
+        struct.pack("<BfdHd", 2, 1e6, 1.8e15, 0, 1e7),
+        struct.pack("<BfdHd", 3, 60e6, 1.8e15, 0, 1e7),
+        b"\0" * 100,
+    ],
+)
+def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
+    """It counts as never used: one of another period or kind, for example."""
+    charge = Charge(quota, "key")
+    assert unpack(quota, value) is None
+    (decision, grant), _ = decode([Take((charge,)), charge], [NOW, STEPS, b"11", value, value])
+    assert decision.remaining == 9
+    assert grant_of(charge, grant) == decision

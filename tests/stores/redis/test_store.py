@@ -1,0 +1,340 @@
+"""The store that processes share: what is in Redis, and how takes are submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.quotas import RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, RedisStore
+from asgi_ratelimit.stores.redis import denials
+from asgi_ratelimit.stores.redis.outage import breaker
+from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
+from tests.support.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+KEY = b"rl:default:per-hour:{key}"
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be stopped, paused and filled up."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client, to see which keys are there."""
+    with redis.Redis.from_url(redis_url, socket_timeout=10) as plain:
+        yield plain
+
+
+async def test_takes_of_one_batch_have_their_own_times_to_live(redis_url: str, client: redis.Redis) -> None:
+    """As long as their bucket needs to be full again, and no longer."""
+    day_ms = 86_400_000
+    async with limiter_on(redis_url, TokenBucket(1, 86_400, burst=10, name="quota")) as limiter:
+        await limiter.rate_limit("used", cost=5)
+        await asyncio.gather(*map(limiter.rate_limit, ["other", "used", "new"]))
+    used, new = (client.pttl(b"rl:default:quota:{%b}" % key) for key in (b"used", b"new"))
+    assert 0 < new <= day_ms < 5 * day_ms < used <= 6 * day_ms
+
+
+async def test_a_bucket_is_one_string_key(redis_url: str, client: redis.Redis) -> None:
+    """One for each quota of a limiter, under a name that people can read."""
+    async with limiter_on(redis_url, "100/minute; 1000/hour") as limiter:
+        await limiter.rate_limit("1.2.3.4")
+        await limiter.rate_limit("1.2.3.4")
+    assert set(client.keys()) == {b"rl:default:per-minute:{1.2.3.4}", b"rl:default:per-hour:{1.2.3.4}"}
+    assert {client.type(key) for key in client.scan_iter()} == {b"string"}
+
+
+@pytest.mark.parametrize(("prefix", "written"), [("app", b"app"), ("my app:1", b"my%20app%3A1"), ("{x}", b"%7Bx%7D")])
+async def test_a_prefix_keeps_applications_apart(
+    redis_url: str, client: redis.Redis, prefix: str, written: bytes
+) -> None:
+    """It is the first part of every key, escaped like the others."""
+    await require_service(redis_url, prefix=prefix)
+    await require_service(redis_url, prefix="other")
+    assert set(client.keys()) == {written + b":default:per-hour:{key}", b"other:default:per-hour:{key}"}
+
+
+async def test_a_reset_leaves_nothing(redis_url: str, client: redis.Redis) -> None:
+    """All keys of this client are gone, and those of others stay."""
+    async with limiter_on(redis_url, "100/minute; 1000/hour") as limiter:
+        await limiter.rate_limit("a")
+        await limiter.rate_limit("b")
+        await limiter.reset("a")
+    assert set(client.keys()) == {b"rl:default:per-minute:{b}", b"rl:default:per-hour:{b}"}
+
+
+async def test_a_reset_of_nothing(redis_url: str) -> None:
+    """It does nothing, and the takes after it work."""
+    store = RedisStore(redis_url)
+    await store.reset([])
+    (decision,) = await store.take([Take((Charge(TokenBucket(10), "nothing reset"),))])
+    assert (decision.allowed, decision.degraded) == (True, False)
+    await store.aclose()
+
+
+@pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
+def test_closed_event_loops_are_released(redis_url: str) -> None:
+    """All but the latest, with their connections, also where nobody has closed the store."""
+    before = closed_loops()
+    assert closed_loops_after_takes(redis_url) <= before + 1
+    assert closed_loops() <= before
+
+
+def closed_loops_after_takes(url: str) -> int:
+    """How many closed event loops there are while a store is alive that was used on five of them."""
+    store = RedisStore(url)
+
+    async def take() -> None:
+        await store.take([Take((Charge(TokenBucket(10), "ended"),))])
+
+    for _ in range(5):
+        asyncio.run(take())
+    return closed_loops()
+
+
+def closed_loops() -> int:
+    gc.collect()
+    return sum(isinstance(each, asyncio.AbstractEventLoop) and each.is_closed() for each in gc.get_objects())
+
+
+async def test_a_reset_while_a_refusal_is_in_flight(redis_url: str) -> None:
+    """A refusal that comes back during a reset is not remembered after it."""
+    async with limiter_on(redis_url) as limiter:
+        await limiter.rate_limit("key", 10)
+        refused = asyncio.ensure_future(limiter.rate_limit("key"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # it is in flight
+        await limiter.reset("key")
+        assert not (await refused).allowed
+        assert (await limiter.rate_limit("key")).remaining == 9
+
+
+@pytest.mark.parametrize(
+    ("quota", "costs"),
+    [
+        (TokenBucket(10, 3600), [1]),
+        (TokenBucket(10, 3600), [1, 9, 0.5]),
+        (TokenBucket(1_000_000), [1]),
+        (TokenBucket(1_000_000), [0.001]),
+        (TokenBucket(3, 0.007, burst=5), [5]),
+        (TokenBucket(10, 60, burst=20, burst_allowance_factor=0.1), [20]),
+        (TokenBucket(1, 400 * 86_400), [1]),
+    ],
+    ids=repr,
+)
+async def test_a_key_lives_until_its_bucket_is_full(
+    redis_url: str, client: redis.Redis, quota: TokenBucket, costs: list[float]
+) -> None:
+    """Its time to live is set with its value, in milliseconds, rounded up: at least 1, at most the refill time."""
+    async with limiter_on(redis_url, quota) as limiter:
+        with client.monitor() as monitor:
+            decisions = [await limiter.pace("key", cost) for cost in costs]
+            lives = [life_of(next_write(monitor)) for _ in costs]
+    assert lives == [math.ceil(round(decision.reset_after * 1000, 6)) for decision in decisions]
+    assert min(lives) >= 1
+
+
+def next_write(monitor: Any) -> list[str]:
+    """The words of the next command that is not a read."""
+    while True:
+        words: list[str] = monitor.next_command()["command"].split(" ")
+        if words[0].upper() not in ("GET", "TIME", "EVALSHA", "EVAL", "PING", "HELLO", "CLIENT", "SELECT"):
+            return words
+
+
+def life_of(words: list[str]) -> int:
+    assert (words[0].upper(), words[-2]) == ("SET", "PX")
+    return int(words[-1])
+
+
+STAMP = struct.pack("<Bf", 1, QUOTA.period_us)
+FOREIGN_VALUES = [
+    b"",
+    b"5",
+    b"garbage that is quite a bit longer than a state",
+    struct.pack("<BfdHd", 99, QUOTA.period_us, 2.0**50, 0, 2.0**40),
+    struct.pack("<BfdHd", 1, 1.0, 2.0**50, 0, 2.0**40),
+    STAMP,
+    STAMP + b"short",
+]
+
+
+@pytest.mark.parametrize("value", FOREIGN_VALUES, ids=repr)
+async def test_a_value_of_another_format_counts_as_never_used(
+    redis_url: str, client: redis.Redis, value: bytes
+) -> None:
+    """It is written anew, with a time to live."""
+    client.set(KEY, value)
+    await require_service(redis_url)
+    assert client.get(KEY).startswith(STAMP)
+    assert client.pttl(KEY) > 0
+
+
+async def test_a_key_of_another_type_counts_as_never_used(redis_url: str, client: redis.Redis) -> None:
+    """A peek leaves it as it is; a take that passes puts its own value there."""
+    client.rpush(KEY, "foreign")
+    async with limiter_on(redis_url) as limiter:
+        assert (await limiter.peek("key")).remaining == 10
+        assert client.type(KEY) == b"list"
+    await require_service(redis_url)
+    assert client.type(KEY) == b"string"
+
+
+async def test_a_missing_script_is_sent_again(redis_url: str, client: redis.Redis) -> None:
+    """Each take is charged once, also where many find it missing at the same time."""
+    async with limiter_on(redis_url, TokenBucket(100, 3600)) as limiter:
+        for remaining in (99, 98, 97):
+            assert (await limiter.rate_limit("key")).remaining == remaining
+            client.script_flush()
+        decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(20)])
+    assert sorted(decision.remaining for decision in decisions) == list(range(77, 97))
+
+
+async def test_time_is_the_servers(redis_url: str, client: redis.Redis) -> None:
+    """Machines whose clocks differ agree: Redis dates each decision, to the microsecond."""
+    async with limiter_on(redis_url) as limiter:
+        before = client.time()
+        decision = await limiter.rate_limit("key")
+        after = client.time()
+    ready_us = round(decision.ready_at * 1e6)
+    assert before[0] * 10**6 + before[1] <= ready_us <= after[0] * 10**6 + after[1]
+
+
+# Invalid arguments
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "localhost", "http://localhost", "memory://", "redis://localhost:port", "redis://localhost:99999", None, 5],
+    ids=repr,
+)
+def test_an_invalid_url(source: Any) -> None:
+    """It is rejected when the store is built; the error quotes it and shows a right one."""
+    with pytest.raises(ConfigurationError, match="redis://localhost") as raised:
+        RedisStore(source)
+    assert repr(source) in str(raised.value)
+
+
+def test_a_client_that_is_not_asynchronous() -> None:
+    """It would block the event loop, and is rejected."""
+    with redis.Redis() as blocking, pytest.raises(ConfigurationError, match=r"redis\.asyncio\.Redis"):
+        RedisStore(blocking)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", math.nan),
+        ("timeout", None),
+        ("timeout", "1"),
+        ("on_error", "ignore"),
+        ("on_error", None),
+        ("replicas", 0),
+        ("replicas", -2),
+    ],
+)
+def test_invalid_options(option: str, value: Any) -> None:
+    """The error has the option's name and value."""
+    with pytest.raises(ConfigurationError, match=f"{option} must be") as raised:
+        RedisStore("redis://localhost", **{option: value})
+    assert repr(value) in str(raised.value)
+
+
+async def test_the_repr_has_no_password() -> None:
+    """It may be logged."""
+    assert repr(RedisStore("redis://:secret@localhost", timeout=1.5)) == "RedisStore(prefix='rl', timeout=1.5)"
+
+
+async def test_decisions_are_in_the_order_of_the_takes(redis_url: str) -> None:
+    """One for each, whatever their charges."""
+    takes = [Take((Charge(QUOTA, f"key {number}", number),)) for number in range(1, 12)]
+    store = RedisStore(redis_url, timeout=PATIENT)
+    assert [decision.take for decision in await store.take(takes)] == takes
+    await store.aclose()
+
+
+async def test_takes_of_one_call_share_a_batch(redis_url: str, client: redis.Redis) -> None:
+    """Also after a single take: a request with a shadow rule waits for Redis once."""
+    store = RedisStore(redis_url, timeout=PATIENT)
+    takes = [Take((Charge(QUOTA, key),)) for key in ("one", "other")]
+    await store.take(takes[:1])
+    before = times_called(client)
+    for _ in range(3):
+        await store.take(takes)
+    assert times_called(client) - before == 3
+    await store.aclose()
+
+
+async def test_the_work_in_a_call_is_bounded(redis_url: str, client: redis.Redis) -> None:
+    """Takes of many charges need several calls; each take is charged once, in order."""
+    quotas = [RollingWindow(100, 3600, name=f"quota {number}") for number in range(50)]
+    store = RedisStore(redis_url, timeout=PATIENT, on_error="deny")
+    takes = [Take(tuple([Charge(quota, "key") for quota in quotas])) for _ in range(60)]
+    decisions = await store.take(takes)
+    assert [(decision.remaining, decision.degraded) for decision in decisions] == [(99 - n, False) for n in range(60)]
+    assert times_called(client) > 5
+    await store.aclose()
+
+
+def times_called(client: redis.Redis) -> int:
+    """How often the script was called."""
+    stats: Any = client.info("commandstats")
+    return sum(stats[f"cmdstat_{name}"]["calls"] for name in ("eval", "evalsha") if f"cmdstat_{name}" in stats)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0])
+@pytest.mark.parametrize("further", [(), (Charge(QUOTA, "other"),)])
+async def test_a_cost_that_is_hardly_above_the_burst(
+    redis_url: str, factor: float, further: tuple[Charge, ...]
+) -> None:
+    """It is never admitted, although scaled by the period both are the same number."""
+    burst = 5.047707685175167
+    quota, cost = TokenBucket(100, 3600, burst, factor), math.nextafter(burst, math.inf)
+    assert cost * quota.period_us == quota.burst_level
+    store = RedisStore(redis_url, timeout=PATIENT)
+    for each in (MemoryStore(), store):
+        (decision,) = await each.take([Take((Charge(quota, "key", cost, "hardly"), *further))])
+        assert (decision.allowed, decision.retry_after, decision.degraded) == (False, math.inf, False)
+    await store.aclose()
+
+
+# Submitting one take
+
+
+async def test_a_submitted_take_waits_only_for_redis(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal in the denial cache, and any decision in an outage, is returned at once."""
+    monkeypatch.setattr(denials, "LONGEST_US", math.inf)
+    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", math.inf)
+    store = RedisStore(server.url, timeout=PATIENT)
+
+    def take(cost: float) -> Any:
+        return store.submit(Take((Charge(QUOTA, "key", cost),)))
+
+    first = await take(10)
+    assert (first.allowed, first.remaining) == (True, 0)
+    assert not (await take(1)).allowed
+    again = take(1)
+    assert (again.allowed, again.degraded) == (False, False)
+    await store.reset([Charge(QUOTA, "key")])
+    server.stop()
+    degraded = await take(1)
+    at_once = take(1)
+    assert (degraded.degraded, at_once.degraded) == (True, True)
+    await store.aclose()

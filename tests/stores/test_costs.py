@@ -1,0 +1,210 @@
+"""Costs by name, invalid costs and partial grants: on each store, for each kind of quota."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import Store
+
+pytestmark = pytest.mark.anyio
+
+BUCKET = TokenBucket(10, burst=10)
+EVEN = TokenBucket(10, burst=1)
+SLOW = TokenBucket(10, burst=11, burst_allowance_factor=0.5)
+FIXED = FixedWindow(10, 10)
+ROLLING = RollingWindow(10, 10, buckets=10)
+KINDS = pytest.mark.parametrize("quota", [BUCKET, FIXED, ROLLING], ids=["bucket", "fixed", "rolling"])
+QUEUES = pytest.mark.parametrize("quota", [EVEN, FIXED, ROLLING], ids=["even", "fixed", "rolling"])
+
+
+async def remaining_units(limiter: Limiter) -> int:
+    return (await limiter.peek("key")).remaining
+
+
+async def delays(limiter: Limiter, callers: int) -> list[float]:
+    return [(await limiter.pace("key")).delay for _ in range(callers)]
+
+
+async def cancel(limiter: Limiter, decisions: Iterable[Decision]) -> None:
+    for decision in decisions:
+        await limiter.cancel(decision)
+
+
+NAMED = [FixedWindow(10, 60, name="requests"), TokenBucket(1000, 60, name="tokens")]
+
+
+async def states(limiter: Limiter) -> list[int]:
+    return [state.remaining for state in (await limiter.peek("key")).states]
+
+
+async def test_costs_by_name_are_one_take(store: Store) -> None:
+    """Each quota has its own, and where one refuses, none is charged."""
+    limiter = Limiter(NAMED, store=store)
+    assert (await limiter.rate_limit("key", {"requests": 1, "tokens": 600})).allowed
+    refused = await limiter.rate_limit("key", {"requests": 1, "tokens": 600})
+    assert (refused.allowed, refused.quota.name, refused.retry_after) == (False, "tokens", 12)
+    assert await states(limiter) == [9, 400]
+
+
+async def test_only_named_quotas_are_charged(store: Store) -> None:
+    """The others stay as they are."""
+    limiter = Limiter(NAMED, store=store)
+    decision = await limiter.pace("key", {"tokens": 10})
+    assert [state.quota.name for state in decision.states] == ["tokens"]
+    assert await states(limiter) == [10, 990]
+
+
+@pytest.mark.parametrize("cost", [{"tokns": 1}, {"requests": 1, "tokns": 1}, {}])
+async def test_a_name_that_no_quota_has(store: Store, cost: dict[str, float]) -> None:
+    """The error quotes it and the valid names, and nothing is charged."""
+    limiter = Limiter(NAMED, store=store)
+    wrong = [name for name in cost if name == "tokns"]
+    for verb in (limiter.rate_limit, limiter.pace, limiter.peek):
+        with pytest.raises(ValueError, match="but the quotas are 'requests', 'tokens'") as raised:
+            await verb("key", cost)
+        assert repr(wrong) in str(raised.value)
+    assert await states(limiter) == [10, 1000]
+
+
+async def test_a_name_that_a_decision_does_not_have(store: Store) -> None:
+    """Only charged quotas can be settled, and after the error the decision can still be settled."""
+    limiter = Limiter(NAMED, store=store)
+    decision = await limiter.rate_limit("key", {"tokens": 10})
+    for verb in (limiter.refund, limiter.settle):
+        with pytest.raises(ValueError, match=r"cost names \['requests'\], but the quotas are 'tokens'"):
+            await verb(decision, {"requests": 1})
+    await limiter.refund(decision)
+    assert await states(limiter) == [10, 1000]
+
+
+@pytest.mark.parametrize(
+    ("actual", "remaining"),
+    [
+        ({"tokens": 900}, [9, 100]),
+        ({"tokens": 0}, [9, 1000]),
+        ({"requests": 3, "tokens": 300}, [7, 700]),
+        ({}, [9, 400]),
+        (0, [10, 1000]),
+    ],
+)
+async def test_settling_by_name(store: Store, actual: Any, remaining: list[int]) -> None:
+    """Quotas that are not named stay as they were charged; a number applies to all."""
+    limiter = Limiter(NAMED, store=store)
+    decision = await limiter.rate_limit("key", {"requests": 1, "tokens": 600})
+    await limiter.settle(decision, actual)
+    assert await states(limiter) == remaining
+
+
+async def test_a_refund_by_name(store: Store) -> None:
+    """Quotas that are not named give nothing back."""
+    limiter = Limiter(NAMED, store=store)
+    decision = await limiter.rate_limit("key", {"requests": 1, "tokens": 600})
+    await limiter.refund(decision, {"tokens": 500})
+    assert await states(limiter) == [9, 900]
+
+
+WRONG = [-1, -0.5, math.nan, math.inf, 2**53 + 1, "1", None]
+
+
+@KINDS
+@pytest.mark.parametrize("cost", [0, *WRONG], ids=repr)
+async def test_invalid_costs(store: Store, quota: Quota, cost: Any) -> None:
+    """Every verb raises ``ValueError`` for them, alone and by name, and changes nothing."""
+    limiter = Limiter(quota, store=store)
+    for verb in (limiter.rate_limit, limiter.pace, limiter.peek):
+        for costs in (cost, {quota.name: cost}):
+            with pytest.raises(ValueError, match="cost must be a finite number above 0"):
+                await verb("key", costs)
+    assert (await limiter.peek("key")).reset_after == 0.0
+
+
+@pytest.mark.parametrize("cost", WRONG, ids=repr)
+async def test_invalid_actual_costs(store: Store, cost: Any) -> None:
+    """An actual cost may be 0, but is otherwise restricted like a cost; a refund of ``None`` gives back all."""
+    limiter = Limiter(FIXED, store=store)
+    decision = await limiter.rate_limit("key", 6)
+    for verb in (limiter.settle, *([limiter.refund] if cost is not None else [])):
+        with pytest.raises(ValueError, match="cost must be a finite number above 0"):
+            await verb(decision, cost)
+    assert await remaining_units(limiter) == 4
+
+
+THREE = [replace(FIXED, name="ten"), TokenBucket(5, name="five"), RollingWindow(8, 60, name="eight")]
+
+
+@pytest.mark.parametrize(("cost", "granted"), [(1, 1), (0.5, 0.5), (4, 4), (4.5, 4.5), (5, 5), (6, 5), (1e9, 5)])
+async def test_a_best_effort_grants_what_every_quota_has(store: Store, cost: float, granted: float) -> None:
+    """The least that remains, in whole units, is charged to each; ``granted`` is that amount."""
+    limiter = Limiter(THREE, store=store)
+    decision = await limiter.rate_limit("key", cost, best_effort=True)
+    assert (decision.allowed, decision.granted) == (True, granted)
+    assert await states(limiter) == [math.floor(most - granted) for most in (10, 5, 8)]
+
+
+@KINDS
+@pytest.mark.parametrize(("used", "granted"), [(0, 8), (2, 8), (2.5, 7), (9, 1)])
+async def test_a_best_effort_grants_whole_units(store: Store, quota: Quota, used: float, granted: float) -> None:
+    """Of 7.5 remaining units, it grants seven."""
+    limiter = Limiter(quota, store=store)
+    if used:
+        await limiter.rate_limit("key", used)
+    assert (await limiter.rate_limit("key", 8, best_effort=True)).granted == granted
+
+
+@pytest.mark.parametrize(("quota", "granted"), [(BUCKET, [2, 1, 0]), (FIXED, [3, 0, 0]), (ROLLING, [3, 0, 0])])
+async def test_a_best_effort_in_gaps(store: Store, quota: Quota, granted: list[float]) -> None:
+    """Of three units that were given back, two of them adjacent, a token bucket grants these two, then the third."""
+    limiter = Limiter(quota, store=store)
+    decisions = [await limiter.rate_limit("key") for _ in range(10)]
+    await cancel(limiter, [decisions[number] for number in (3, 4, 7)])
+    assert [(await limiter.rate_limit("key", 5, best_effort=True)).granted for _ in range(3)] == granted
+
+
+@pytest.mark.parametrize(
+    ("quota", "used", "retry_after"), [(BUCKET, 10, 0.1), (BUCKET, 9.5, 0.05), (FIXED, 10, 10), (ROLLING, 9.5, 11)]
+)
+async def test_a_best_effort_of_less_than_one_is_refused(
+    store: Store, quota: Quota, used: float, retry_after: float
+) -> None:
+    """``retry_after`` is the time until one unit is available, not until the whole cost is."""
+    limiter = Limiter(quota, store=store)
+    await limiter.rate_limit("key", used)
+    refused = await limiter.rate_limit("key", 8, best_effort=True)
+    assert (refused.allowed, refused.granted, refused.retry_after) == (False, 0, retry_after)
+
+
+@KINDS
+@pytest.mark.parametrize(("given", "remaining"), [(None, 7), (2, 2)])
+async def test_a_partial_grant_gives_back_what_was_granted(
+    store: Store, quota: Quota, given: float | None, remaining: int
+) -> None:
+    """It does not give back the requested cost."""
+    limiter = Limiter(quota, store=store)
+    await limiter.rate_limit("key", 3)
+    partial = await limiter.rate_limit("key", 50, best_effort=True)
+    with pytest.raises(ValueError, match="more than was charged"):
+        await limiter.refund(partial, 8)
+    await limiter.refund(partial, given)
+    assert await remaining_units(limiter) == remaining
+
+
+async def test_a_best_effort_needs_one_cost(store: Store) -> None:
+    """Quotas of tokens and of requests have no amount in common that could be granted."""
+    with pytest.raises(ConfigurationError, match="best_effort needs one cost for all charges"):
+        await Limiter(NAMED, store=store).rate_limit("key", {"requests": 1, "tokens": 50}, best_effort=True)
+
+
+@pytest.mark.parametrize("max_wait", [0.001, 1, math.inf])
+def test_a_best_effort_does_not_wait(max_wait: float) -> None:
+    """It takes what is available now."""
+    with pytest.raises(ConfigurationError, match="best_effort grants what is there now"):
+        Take((Charge(FIXED, "key"),), max_wait, best_effort=True)

@@ -1,0 +1,139 @@
+"""The memory store is the reference: whatever happens, Redis gives equal decisions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit.algorithms import settlement_of
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.quotas import Quota
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.redis_server import RedisServer
+from tests.support.strategies import WAITS, costs, quotas
+
+
+@dataclass(frozen=True)
+class Op:
+    """A verb, some microseconds after the last one, and its takes: (charges, longest wait); or what is settled."""
+
+    verb: str
+    step_us: int
+    takes: Sequence[tuple[Sequence[tuple[int, str, float]], float]]
+    settled: int
+    share: float
+
+
+History: TypeAlias = tuple[Sequence[Quota], Sequence[Op]]
+VERBS = st.sampled_from(["take", "take", "take", "best effort", "peek", "settle", "settle", "reset"])
+SHARES = st.sampled_from([0.0, 0.5, 1.0, 2.5])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Quotas of all kinds, some of which share a name, and operations on a store that has them."""
+    pool = [draw(quotas(name)) for name in "aab"]
+    charge = st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from(["x", "y"]), costs(5.0))
+    charges = st.lists(charge, min_size=1, max_size=3, unique_by=lambda each: (pool[each[0]].name, each[1]))
+    takes = st.lists(st.tuples(charges, WAITS), min_size=1, max_size=3)
+    period = round(pool[0].period_us)
+    step = st.integers(0, period) | st.just(0) | st.integers(-2 * period, 0) | st.sampled_from([period, -(10**11)])
+    ops = st.builds(Op, VERBS, step, takes, st.integers(0, 20), SHARES)
+    return pool, draw(st.lists(ops, min_size=1, max_size=15))
+
+
+class BothStores:
+    """A memory store and a Redis store on one clock, and the loop on which both get the same calls."""
+
+    def __init__(self, url: str) -> None:
+        self.clock = SteppedClock()
+        self.runner = asyncio.Runner()
+        self.remote = RedisStore(url, clock=self.clock, timeout=30, on_error="deny")
+        self.names = map("history {}".format, count())
+
+    def run(self, history: History) -> None:
+        self.runner.run(self._run(*history))
+
+    async def _run(self, pool: Sequence[Quota], ops: Sequence[Op]) -> None:
+        local, name, granted = MemoryStore(clock=self.clock), next(self.names), []
+        self.clock.move_to(1_800_000_000)
+        for op in ops:
+            self.clock.advance(op.step_us / 1e6)
+            if op.verb == "settle":
+                await settle(granted[op.settled % len(granted)] if granted else (), op.share)
+                continue
+            takes = [take_of(pool, name, op.verb, charges, wait) for charges, wait in op.takes]
+            ours, theirs = await answer(local, op.verb, takes), await answer(self.remote, op.verb, takes)
+            assert ours == theirs
+            if op.verb != "peek":
+                granted += pairs(local, self.remote, ours, theirs)
+
+    def close(self) -> None:
+        self.runner.run(self.remote.aclose())
+        self.runner.close()
+
+
+Booked: TypeAlias = tuple[tuple[Store, Decision], ...]
+
+
+def pairs(local: Store, remote: Store, ours: list[Decision], theirs: list[Decision]) -> list[Booked]:
+    """The allowed decisions of both stores, pair by pair."""
+    return [((local, one), (remote, other)) for one, other in zip(ours, theirs) if one.allowed]
+
+
+def take_of(
+    pool: Sequence[Quota], name: str, verb: str, charges: Sequence[tuple[int, str, float]], wait: float
+) -> Take:
+    if verb == "best effort":
+        cost = charges[0][2]
+        return Take(tuple(Charge(pool[n], key, cost, name) for n, key, _ in charges), 0.0, best_effort=True)
+    return Take(tuple(Charge(pool[n], key, cost, name) for n, key, cost in charges), wait)
+
+
+async def answer(store: Store, verb: str, takes: list[Take]) -> list[Decision]:
+    if verb == "peek":
+        return [await store.peek(take) for take in takes]
+    if verb == "reset":
+        await store.reset(takes[0].charges)
+        return []
+    return await store.take(takes)
+
+
+async def settle(booked: Booked, share: float) -> None:
+    """Settle a decision in both stores, at a share of what it was granted."""
+    for store, decision in booked:
+        charged = [decision.granted if decision.take.best_effort else c.cost for c in decision.take.charges]
+        settlement = settlement_of(decision, [cost * share for cost in charged])
+        if settlement:
+            await store.settle(settlement)
+
+
+@pytest.fixture(scope="module")
+def both_stores(redis_server: RedisServer) -> Iterator[BothStores]:
+    """One connection for all histories, whose buckets have different names."""
+    made = BothStores(redis_server.url)
+    yield made
+    made.close()
+
+
+@given(history=histories())
+@settings(max_examples=200)
+def test_all_stores_give_equal_decisions(both_stores: BothStores, history: History) -> None:
+    """All kinds of quotas, both modes, settlements, resets, changed numbers, and a clock that goes both ways."""
+    both_stores.run(history)
+
+
+@pytest.mark.long
+@given(history=histories())
+@settings(max_examples=10_000)
+def test_all_stores_give_equal_decisions_for_long(both_stores: BothStores, history: History) -> None:
+    """The same, over ten thousand histories."""
+    both_stores.run(history)

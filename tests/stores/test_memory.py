@@ -1,0 +1,300 @@
+"""The store in this process: how many buckets it holds, which ones make room, and that threads may share it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.limiter import Limiter, SyncLimiter
+from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores.memory import LOOKS
+from asgi_ratelimit.testing import SteppedClock
+
+QUOTA = TokenBucket(10, 3600)  # a unit comes back in six minutes
+
+
+class Small:
+    """A limiter over a memory store of few buckets, on a clock that is stepped by hand."""
+
+    def __init__(self, max_keys: int = 100) -> None:
+        self.clock = SteppedClock()
+        self.store = MemoryStore(max_keys=max_keys, clock=self.clock)
+        self.limiter = SyncLimiter(QUOTA, store=self.store)
+
+    def spray(self, prefix: str, keys: int) -> None:
+        """One request under each of many keys."""
+        for number in range(keys):
+            self.limiter.rate_limit(f"{prefix} {number}")
+
+    def use_up(self, *keys: str) -> None:
+        for key in keys:
+            self.limiter.rate_limit(key, QUOTA.burst)
+
+    def remaining(self, key: str) -> int:
+        return self.limiter.peek(key).remaining
+
+
+@pytest.mark.parametrize("max_keys", [0, -1])
+def test_max_keys_is_at_least_one(max_keys: int) -> None:
+    """The error quotes the number and shows a valid one."""
+    with pytest.raises(ConfigurationError, match=rf"not {max_keys}: MemoryStore\(max_keys="):
+        MemoryStore(max_keys=max_keys)
+
+
+@pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 9, 100])
+def test_no_more_than_max_keys_are_stored(max_keys: int) -> None:
+    """However many keys come, there are never more buckets than that, and the memory in use stays as it is."""
+    small, sizes = Small(max_keys), set()
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            small.spray("key", 10 * max_keys)
+            small.clock.advance(60)
+            sizes.add(len(small.store))
+            gc.collect()
+            peak = max(sizes) and tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert sizes == {max_keys}
+    assert peak < 20_000 + 400 * max_keys
+
+
+def test_a_bucket_that_is_used_again_is_stored_once() -> None:
+    """Neither a busy key nor one that is reset and used again makes the store grow."""
+    small = Small()
+    for _ in range(1_000):
+        small.limiter.rate_limit("busy")
+        small.limiter.reset("busy")
+    assert len(small.store) == 1
+
+
+def test_full_buckets_make_room_first() -> None:
+    """They hold no information, so nothing is lost: all buckets in use stay while there are full ones."""
+    small = Small()
+    small.spray("one-off", 50)
+    small.clock.advance(361)  # these are full again
+    small.spray("recent", 50)
+    small.spray("newcomer", 50)
+    assert {small.remaining(f"recent {number}") for number in range(50)} == {9}
+
+
+@pytest.mark.parametrize("full", range(LOOKS))
+def test_a_full_bucket_goes_before_one_in_use(full: int) -> None:
+    """Wherever it stands among the few that are examined, the one full bucket makes room, and no other."""
+    small = Small(max_keys=LOOKS)
+    keys = [f"key {number}" for number in range(LOOKS)]
+    for number, key in enumerate(keys):
+        small.limiter.rate_limit(key, 1 if number == full else 5)
+    small.clock.advance(361)
+    small.spray("newcomer", 1)
+    assert {small.remaining(key) for number, key in enumerate(keys) if number != full} == {6}
+    assert small.remaining("newcomer 0") == 9
+
+
+def test_of_the_buckets_in_use_the_one_that_is_full_soonest_goes() -> None:
+    """Where none of those examined is full, the least is lost with that one."""
+    small = Small(max_keys=LOOKS)
+    costs = [5, 9, 2, 8, 7, 6, 4, 3]
+    for number, cost in enumerate(costs):
+        small.limiter.rate_limit(f"key {number}", cost)
+    small.spray("newcomer", 1)
+    remaining = [small.remaining(f"key {number}") for number in range(LOOKS)]
+    assert remaining == [10 if cost == 2 else 10 - cost for cost in costs]
+
+
+def test_a_reset_bucket_goes_before_a_used_one() -> None:
+    """It is as good as full."""
+    small = Small(max_keys=2)
+    small.use_up("exhausted")
+    small.limiter.rate_limit("other")
+    small.limiter.reset("other")
+    small.spray("newcomer", 1)
+    assert small.remaining("exhausted") == 0
+
+
+def test_an_exhausted_bucket_survives_a_spray() -> None:
+    """A client cannot get rid of its bucket by requests under many other keys."""
+    small = Small()
+    small.use_up("exhausted")
+    small.spray("one-off", 1_000)
+    assert small.remaining("exhausted") == 0
+
+
+@pytest.mark.parametrize("exhausted", [1, LOOKS - 1, 50])
+def test_buckets_that_filled_up_slowly_survive_a_spray(exhausted: int) -> None:
+    """Buckets that were used a little at first and much later stay: one-off keys go before them.
+
+    That holds while no ``LOOKS`` of them stand in a row.
+    """
+    small = Small()
+    keys = [f"exhausted {number}" for number in range(exhausted)]
+    for number, key in enumerate(keys):
+        small.limiter.rate_limit(key)
+        if number % 5 == 4:
+            small.spray(f"between {number}", 1)
+    small.clock.advance(60)
+    for key in keys:
+        small.limiter.rate_limit(key, 9)
+    small.spray("one-off", 1_000)
+    assert max(small.remaining(key) for key in keys) == 0
+
+
+def test_making_room_is_a_bounded_amount_of_work() -> None:
+    """Where all buckets are in use, a newcomer costs as many calls in a large store as in a small one."""
+    stores = [Small(max_keys) for max_keys in (LOOKS, 10_000)]
+    most = []
+    for small in stores:
+        small.spray("busy", len(stores) * 5_000)
+        most.append(max(calls_of(lambda: small.spray(f"newcomer {number}", 1)) for number in range(20)))  # noqa: B023
+    assert most[1] <= most[0] <= 200
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """How many functions, those in C included, are called."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_refusal_makes_no_room() -> None:
+    """Neither a bucket that is there already nor a refused take of a new one removes another bucket."""
+    small = Small(max_keys=1)
+    small.limiter.rate_limit("busy")
+    assert [small.limiter.rate_limit("busy", 9).allowed for _ in range(2)] == [True, False]
+    assert not small.limiter.rate_limit("other", 11).allowed
+    assert small.remaining("busy") == 0
+
+
+def test_the_garbage_collector_has_nothing_to_walk() -> None:
+    """A thousand new token buckets add no object that it tracks."""
+    store = MemoryStore(clock=SteppedClock())
+    small = SyncLimiter(QUOTA, store=store)
+    small.rate_limit("first")
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(1_000):
+        small.rate_limit(f"key {number}")
+    gc.collect()
+    assert len(gc.get_objects()) <= before + 5
+    assert len(store) == 1_001
+
+
+def test_refused_and_peeked_keys_are_not_stored() -> None:
+    """Only a bucket that was used is stored."""
+    small = Small()
+    small.limiter.peek("peeked")
+    small.limiter.rate_limit("refused", 11)
+    small.limiter.reset("reset")
+    assert len(small.store) == 0
+
+
+def test_a_long_key_is_not_stored() -> None:
+    """However long a key is, a few bytes stand for it."""
+    small = Small()
+    small.limiter.rate_limit("first")
+    tracemalloc.start()
+    try:
+        small.limiter.rate_limit("k" * 1_000_000)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 20_000
+    finally:
+        tracemalloc.stop()
+    assert small.remaining("k" * 1_000_000) == 9
+
+
+@pytest.mark.parametrize(
+    "quota", [QUOTA, FixedWindow(10, 3600), RollingWindow(10, 3600)], ids=lambda quota: type(quota).__name__
+)
+def test_the_state_of_a_charge(quota: TokenBucket | FixedWindow | RollingWindow) -> None:
+    """``None`` before the first take and after a reset; that of another kind of quota counts as never used."""
+    store, charge = MemoryStore(clock=SteppedClock()), Charge(quota, "key")
+    other = Charge(TokenBucket(10, 60, name=quota.name), "key")
+    assert store.state_of(charge) is None
+    decision = store.submit(Take((charge,)))
+    state = store.state_of(charge)
+    assert state is not None
+    assert state[1:] == (decision.now_us, int(decision.now_us % 65536), (), ())
+    assert store.state_of(other) is None
+    asyncio.run(store.reset([charge]))
+    assert store.state_of(charge) is None
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take"] * 6 + ["reset"]), st.integers(0, 5), st.sampled_from([0, 0, 1, 400, 4000])),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 4))
+@settings(max_examples=200)
+def test_take_values_can_be_used_again(steps: list[tuple[str, int, int]], max_keys: int) -> None:
+    """One that was decided before, by this store or another, before a reset or an eviction, is like a new one."""
+    clock = SteppedClock()
+    again, new = (MemoryStore(max_keys=max_keys, clock=clock) for _ in range(2))
+    elsewhere = MemoryStore(clock=clock)
+    takes = [Take((Charge(QUOTA, f"key {number}", 4),)) for number in range(6)]
+    for verb, number, seconds in steps:
+        clock.advance(seconds)
+        fresh = Take((Charge(QUOTA, f"key {number}", 4),))
+        if verb == "reset":
+            asyncio.run(again.reset(fresh.charges))
+            asyncio.run(new.reset(fresh.charges))
+        else:
+            elsewhere.submit(takes[number - 1])
+            assert again.submit(takes[number]) == new.submit(fresh)
+
+
+def test_threads_share_a_quota() -> None:
+    """Of the takes of 16 threads, 50 each at the same time, exactly as many pass as the quota has units."""
+    limiter = SyncLimiter(TokenBucket(100, 3600), store=MemoryStore(clock=SteppedClock()))
+    start = Barrier(16)
+
+    def take_all(_: int) -> int:
+        start.wait()
+        return sum(limiter.rate_limit("key").allowed for _ in range(50))
+
+    with ThreadPoolExecutor(16) as threads:
+        assert sum(threads.map(take_all, range(16))) == 100
+
+
+def test_threads_share_a_store_that_is_full() -> None:
+    """With many new keys from many threads at once, the number of buckets stays right."""
+    small = Small()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: small.spray(f"thread {number}", 500), range(8)))
+    assert len(small.store) == 100
+    small.spray("later", 1_000)
+    assert len(small.store) == 100
+
+
+@pytest.mark.anyio
+async def test_it_reads_the_clock_of_this_machine_by_default() -> None:
+    """Nothing is needed to start."""
+    limiter = Limiter(TokenBucket(2, 3600))
+    assert [(await limiter.rate_limit("key")).allowed for _ in range(3)] == [True, True, False]
+
+
+def test_it_shows_its_size() -> None:
+    """For logs."""
+    assert repr(MemoryStore(max_keys=5)) == "MemoryStore(max_keys=5)"

@@ -1,0 +1,50 @@
+"""Fixed and rolling windows as values: which numbers they take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from asgi_ratelimit.errors import QuotaError
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "problem"),
+    [
+        (RollingWindow, (10, 10, 7), "7 buckets do not divide a period of 10000000 microseconds.* 5 do"),
+        (RollingWindow, (10, 1e-6, 2), "2 buckets do not divide a period of 1 microseconds.* 1 do"),
+        (RollingWindow, (10, 10, 0), "buckets must be a whole number from 1 to 1000, not 0"),
+        (RollingWindow, (10, 10, 1001), "not 1001"),
+        (RollingWindow, (10, 10, 2.5), r"not 2\.5"),
+        (RollingWindow, (10, 10, True), "not True"),
+    ],
+)
+def test_invalid_parts(kind: type[Quota], arguments: tuple[float, ...], problem: str) -> None:
+    """Parts are whole microseconds long; the error says which number of parts would do."""
+    with pytest.raises(QuotaError, match=problem):
+        kind(*arguments)
+
+
+@pytest.mark.parametrize("kind", [FixedWindow, RollingWindow])
+@pytest.mark.parametrize(
+    ("limit", "period", "problem"),
+    [
+        (0, 10, "limit must be a finite number above 0"),
+        (-1, 10, "limit must be a finite number above 0"),
+        (math.inf, 10, "limit must be a finite number above 0"),
+        (math.nan, 10, "limit must be a finite number above 0"),
+        (2**53 + 1, 10, "limit must be a finite number above 0"),
+        (0.5, 10, "limit of a window must be at least 1, not 0.5"),
+        (10, 0, "period must be seconds from 0.000001 to 400 days, not 0"),
+        (10, 400 * 86_400 + 60, "period must be seconds from 0.000001 to 400 days, not 34560060"),
+        (10, math.inf, "period must be seconds from 0.000001 to 400 days, not inf"),
+        (10, 1 / 3, "period of a window must be whole microseconds"),
+    ],
+)
+def test_invalid_windows(kind: type[FixedWindow | RollingWindow], limit: float, period: float, problem: str) -> None:
+    """The error names the number, and shows a right one."""
+    with pytest.raises(QuotaError, match=problem) as raised:
+        kind(limit, period)
+    assert "Window(1000, 3600" in str(raised.value) or "TokenBucket(100, 60)" in str(raised.value)

@@ -1,0 +1,57 @@
+"""The event loop on which synchronous callers use asynchronous stores."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from asgi_ratelimit.waiting.background_loop import run, run_in_place
+
+
+async def waits() -> int:
+    await asyncio.sleep(0)
+    return 5
+
+
+async def fails() -> None:
+    raise KeyError("inside")
+
+
+async def where() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    return asyncio.get_running_loop(), threading.current_thread()
+
+
+def test_results_and_errors_come_back() -> None:
+    """The result of a coroutine, or its exception."""
+    assert run(waits()) == 5
+    with pytest.raises(KeyError, match="inside"):
+        run(fails())
+
+
+def test_all_threads_share_one_loop() -> None:
+    """It has a thread of its own, which does not keep the process from ending."""
+    with ThreadPoolExecutor(8) as threads:
+        seen = set(threads.map(lambda _: run(where()), range(50)))
+    ((_, thread),) = seen
+    assert thread.daemon
+    assert thread is not threading.current_thread()
+
+
+def test_a_coroutine_that_never_waits_needs_no_loop() -> None:
+    """It runs in the thread that calls it."""
+
+    async def here() -> threading.Thread:
+        return threading.current_thread()
+
+    assert run_in_place(here()) is threading.current_thread()
+    with pytest.raises(KeyError, match="inside"):
+        run_in_place(fails())
+
+
+def test_a_coroutine_that_waits_in_place_is_an_error() -> None:
+    """The store declares that it is in this process, and is not."""
+    with pytest.raises(RuntimeError, match="declares in_process=True"):
+        run_in_place(waits())

@@ -1,0 +1,82 @@
+"""The limit on concurrent callers: how many of a key are active, and who goes next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import ConcurrencyLimit, run_async, run_sync
+
+
+class Workers:
+    """Workers that are active for some seconds each, and when each of them began."""
+
+    def __init__(self, limit: int) -> None:
+        self.clock = SteppedClock(0)
+        self.limit = ConcurrencyLimit(limit)
+        self.began: list[tuple[str, float]] = []
+
+    async def work(self, name: str, seconds: float, *, key: str = "key", deadline: float = float("inf")) -> bool:
+        """Wait, work, leave; ``False`` if the deadline came first."""
+        if not await run_async(self.limit.wait_and_enter(key, self.clock, deadline * 1e6)):
+            return False
+        try:
+            self.began.append((name, self.clock.now))
+            await asyncio.sleep(seconds)
+        finally:
+            self.limit.leave(key)
+        return True
+
+
+def test_callers_go_first_come_first_served() -> None:
+    """Each begins when one of those before it has left; another key has its own limit."""
+    workers = Workers(2)
+
+    async def main() -> None:
+        own = [workers.work(name, seconds) for name, seconds in (("a", 1), ("b", 3), ("c", 1), ("d", 1))]
+        await asyncio.gather(*own, workers.work("other", 1, key="other"))
+
+    workers.clock.run(main())
+    assert workers.began == [("a", 0.0), ("b", 0.0), ("other", 0.0), ("c", 1.0), ("d", 2.0)]
+    assert len(workers.limit) == 0
+
+
+def test_a_caller_waits_until_its_deadline() -> None:
+    """Then it leaves the queue, and the callers behind it move up."""
+    workers = Workers(1)
+
+    async def main() -> list[bool]:
+        return await asyncio.gather(
+            workers.work("a", 2), workers.work("hasty", 1, deadline=1), workers.work("patient", 1, deadline=5)
+        )
+
+    assert workers.clock.run(main()) == [True, False, True]
+    assert workers.began == [("a", 0.0), ("patient", 2.0)]
+    assert len(workers.limit) == 0
+
+
+@pytest.mark.parametrize("moment", [0.5, 1.0], ids=["waiting", "woken"])
+def test_a_cancelled_caller_lets_the_next_one_go(moment: float) -> None:
+    """Both while it waits, and at the moment when it could go."""
+    workers = Workers(1)
+
+    async def main() -> None:
+        first, cancelled, last = [asyncio.ensure_future(workers.work(name, 1)) for name in ("a", "b", "c")]
+        await asyncio.sleep(moment)
+        cancelled.cancel()
+        await asyncio.gather(first, cancelled, last, return_exceptions=True)
+
+    workers.clock.run(main())
+    assert workers.began == [("a", 0.0), ("c", 1.0)]
+    assert len(workers.limit) == 0
+
+
+def test_a_thread_waits_until_its_deadline_too() -> None:
+    """Nobody leaves, so the deadline ends the wait."""
+    clock, limit = SteppedClock(0), ConcurrencyLimit()
+    assert run_sync(limit.wait_and_enter("key", clock, 1e6))
+    assert limit.ahead("key") == 1
+    assert not run_sync(limit.wait_and_enter("key", clock, 1e6))
+    assert (clock.now, limit.ahead("key")) == (1.0, 1)

@@ -1,0 +1,163 @@
+"""Waiting for a slot of a remote store: callers that are cancelled while it answers, and budgets that many share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import Quota, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import SlotWaiter, run_async
+from tests.support.callers import run_callers
+
+INF = float("inf")
+EARLY = 0.005
+"""The most seconds by which a call may be early."""
+EVEN = TokenBucket(10, burst=1)
+
+
+def wait_for_slot(store: Store, quota: Quota = EVEN) -> Coroutine[Any, Any, Decision]:
+    """Wait for a slot in a task."""
+    return run_async(SlotWaiter(store).wait(Take((Charge(quota, "key"),), INF)))
+
+
+class Distant(MemoryStore):
+    """A store whose calls take ten milliseconds of the event loop's time each way, or longer on the way back."""
+
+    in_process = False
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        await asyncio.sleep(0.01)
+        decisions = await super().take(takes)
+        await asyncio.sleep(0.02 - self.clock.now_us() / 1e6 % 0.01)  # answers come together, as those of a batch
+        return decisions
+
+    async def settle(self, settlement: Settlement) -> None:
+        await asyncio.sleep(0.01)
+        await super().settle(settlement)
+        await asyncio.sleep(0.01)
+
+
+async def later(seconds: float, call: Coroutine[Any, Any, Decision]) -> Decision:
+    """A call that starts after some seconds."""
+    await asyncio.sleep(seconds)
+    return await call
+
+
+def test_callers_behind_one_that_is_cancelled_while_it_books_move_up() -> None:
+    """Its slot is used, although the store books it after the caller is gone."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> list[float]:
+        callers = [asyncio.ensure_future(later(number / 1000, wait_for_slot(store))) for number in range(4)]
+        await asyncio.sleep(0.015)
+        callers[1].cancel()
+        decisions = await asyncio.gather(*callers, return_exceptions=True)
+        return [decision.ready_at for decision in decisions if isinstance(decision, Decision)]
+
+    assert sorted(clock.run(main())) == pytest.approx([0.01, 0.11, 0.21])
+
+
+def test_a_caller_that_is_cancelled_twice_gives_its_slot_back_once() -> None:
+    """The second time while it gives the slot back, which goes on."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> None:
+        await wait_for_slot(store)
+        waiting = asyncio.ensure_future(wait_for_slot(store))
+        await asyncio.sleep(0.05)
+        for _ in range(2):
+            waiting.cancel()
+            await asyncio.sleep(0.002)
+        assert waiting.cancelled()
+        assert await Limiter(EVEN, store=store).waiting("key") > 0
+        await asyncio.sleep(0.02)
+        assert await Limiter(EVEN, store=store).waiting("key") == 0
+
+    clock.run(main())
+
+
+def test_giving_up_while_another_caller_books_again_leaves_no_slot_booked() -> None:
+    """The slot of the late caller is one too many, and is given back."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> None:
+        await wait_for_slot(store)
+        callers = [asyncio.ensure_future(later(number / 1000, wait_for_slot(store))) for number in range(3)]
+        await asyncio.sleep(0.05)
+        clock.advance(0.2)  # the first is late, and books again
+        await asyncio.sleep(0.005)
+        callers[2].cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert await Limiter(EVEN, store=store).waiting("key") == 0
+        assert (await Limiter(EVEN, store=store).peek("key")).allowed
+
+    clock.run(main())
+
+
+# Over Redis, in real time
+
+HOURLY = TokenBucket(1, 3600, burst=1)
+
+
+@pytest.fixture
+async def redis_store(redis_url: str) -> AsyncIterator[RedisStore]:
+    """A store on the server's own time."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    yield store
+    await store.aclose()
+
+
+async def until(store: Store, holds: Callable[[float], bool]) -> None:
+    """Wait until the time in which the bucket is full again satisfies a condition."""
+    async with asyncio.timeout(30):
+        while not holds((await Limiter(HOURLY, store=store).peek("key")).reset_after):
+            pass
+
+
+@pytest.mark.anyio
+async def test_cancelled_callers_give_their_slots_back(redis_store: RedisStore) -> None:
+    """Before their tasks end."""
+    await wait_for_slot(redis_store, HOURLY)
+    callers = [asyncio.ensure_future(wait_for_slot(redis_store, HOURLY)) for _ in range(5)]
+    await until(redis_store, lambda seconds: seconds > 5 * 3600)
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert (await Limiter(HOURLY, store=redis_store).peek("key")).reset_after <= 3600
+
+
+@pytest.mark.anyio
+async def test_callers_that_are_cancelled_while_they_book_give_their_slots_back(redis_store: RedisStore) -> None:
+    """Redis books takes that are already sent; soon after, the bucket is as before."""
+    limiter = Limiter(HOURLY, store=redis_store)
+    await wait_for_slot(redis_store, HOURLY)
+    callers = [asyncio.ensure_future(wait_for_slot(redis_store, HOURLY)) for _ in range(5)]
+    seen = limiter.peek("key")
+    await asyncio.sleep(0)
+    for caller in callers:
+        caller.cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert all(caller.cancelled() for caller in callers)
+    await seen
+    await until(redis_store, lambda seconds: seconds <= 3600)
+
+
+def test_threads_loops_and_processes_share_a_budget(redis_url: str) -> None:
+    """Each gets a share; no slot has two callers, no call is early, and the promise holds over all of them."""
+    calls = run_callers(redis_url, "100/s", seconds=1.0, processes=2, tasks=3, threads=3)
+    slots = sorted(call.ready_at for call in calls)
+    assert all(later - earlier >= 0.01 - 1e-6 for earlier, later in pairwise(slots))
+    assert all(call.start >= call.ready_at - EARLY for call in calls)
+    assert {call.kind for call in calls} == {"task", "other loop", "thread"}
