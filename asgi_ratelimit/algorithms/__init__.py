@@ -20,8 +20,8 @@ for a bucket that was never used:
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
 from .packed import pack, unpack
 from .settle import settle, settlement_of
-from .state import MAX_GAPS, NEVER_US, Grant, Outlook, State
-from .take import decide, foresee, grant_of
+from .state import MAX_GAPS, NEVER_US, Grant, Outlook, State, Taken
+from .take import decide, foresee, grant_of, refusal_of
 
 __all__ = [
     "ALGORITHMS",
@@ -30,12 +30,14 @@ __all__ = [
     "Grant",
     "Outlook",
     "State",
+    "Taken",
     "booked_ahead",
     "current",
     "decide",
     "foresee",
     "grant_of",
     "pack",
+    "refusal_of",
     "reset_us",
     "settle",
     "settlement_of",

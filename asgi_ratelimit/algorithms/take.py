@@ -47,6 +47,11 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     return _grant(take, before, taken, wait_us, now), written
 
 
+def refusal_of(charge: Charge, before: State, taken: Taken, now: float) -> Decision:
+    """The decision of a take of one charge that was refused, without a wait."""
+    return _refusal(Take((charge,)), [before], [taken], taken[1], now)
+
+
 def grant_of(charge: Charge, grant: Grant) -> Decision:
     """The decision of a take of one charge that was allowed without a wait."""
     before, outlook, now = grant
@@ -149,16 +154,12 @@ def _grant(take: Take, before: list[State], taken: list[Taken], wait_us: float, 
 
 def _refusal(take: Take, before: list[State], taken: list[Taken], wait_us: float, now: float) -> Decision:
     max_wait_us = take.max_wait_us
-    states = tuple(
-        [
-            _quota_state(
-                charge.quota,
-                _excess(each[1], max_wait_us),
-                each[2] if each[0] is None else _outlook(charge.quota, state, now),
-            )
-            for charge, state, each in zip(take.charges, before, taken)
-        ]
-    )
+    all_states = []
+    for charge, state, (after, own_us, outlook) in zip(take.charges, before, taken):
+        if after is not None:
+            outlook = _outlook(charge.quota, state, now)  # noqa: PLW2901  # as it is, because nothing was taken
+        all_states.append(_quota_state(charge.quota, _excess(own_us, max_wait_us), outlook))
+    states = tuple(all_states)
     worst = states[0] if len(states) == 1 else max(states, key=_retry_after)
     retry_after = _excess(wait_us, max_wait_us) / SECOND_US
     left, reset, ready_at = worst.remaining, worst.reset_after, now / SECOND_US + retry_after

@@ -50,13 +50,15 @@ def take(
         target = 0.0
     if is_simple and left <= target and not min_wait_us:
         left += scaled
-        return (left, now, generation, (), ids), 0.0, _simple_outlook(quota, left)
+        return (left, now, generation, (), ids), 0.0, _simple_outlook(quota, left, 0.0)
     if left > target:
-        wait_us = drain_wait(quota, level, elapsed, target)
+        wait = _simple_wait if is_simple else drain_wait
+        wait_us = wait(quota, level, elapsed, target)
     if gaps:
         wait_us = _earliest_gap(quota, gaps, elapsed, cost, wait_us, min_wait_us)
     if wait_us > max_wait_us or wait_us == NEVER:
-        return None, wait_us, outlook(quota, state, now)
+        outlook_now = _simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
+        return None, wait_us, outlook_now
     if wait_us > 0.0:
         left = drained(quota, level, elapsed + wait_us)
     since = now if elapsed > 0.0 else last
@@ -123,20 +125,33 @@ def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
     return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
 
 
-def _simple_outlook(quota: TokenBucket, level: float) -> Outlook:
-    """``outlook`` of a bucket with this level now, without gaps, that drains at one rate."""
+def _simple_wait(quota: TokenBucket, level: float, elapsed: float, target: float) -> float:
+    """``drain_wait`` of a bucket that drains at one rate, whose level is above the target now."""
+    limit = quota.limit
+    until = elapsed - ((target - (level - elapsed * limit)) / limit // 1.0)
+    if level - until * limit <= target < level - (until - 1.0) * limit and until < NEVER_US:
+        return until - elapsed
+    return drain_wait(quota, level, elapsed, target)
+
+
+def _simple_outlook(quota: TokenBucket, level: float, elapsed: float) -> Outlook:
+    """``outlook`` of a bucket with this level ``elapsed`` ago, without gaps, that drains at one rate."""
     limit, period_us, burst_level = quota.limit, quota.period_us, quota.burst_level
-    units = (burst_level - level) / period_us // 1.0
-    if level > burst_level - units * period_us:
+    left = level - elapsed * limit
+    if left < 0.0:
+        left = 0.0
+    units = (burst_level - left) / period_us // 1.0
+    if left > burst_level - units * period_us:
         units -= 1.0
     if units < 0.0:
         units = 0.0
     enough, more_us = burst_level - (units + 1.0) * period_us, 0.0
     if enough >= 0.0:
-        more_us = -((enough - level) / limit // 1.0)
-        if not level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
-            more_us = min(drain_wait(quota, level, 0.0, enough), NEVER_US)
-    return units, more_us, -(-level / limit // 1.0)
+        until = elapsed - ((enough - left) / limit // 1.0)
+        more_us = until - elapsed
+        if not level - until * limit <= enough < level - (until - 1.0) * limit:
+            more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
+    return units, more_us, -(-left / limit // 1.0)
 
 
 def units_at(quota: TokenBucket, level: float) -> float:

@@ -47,8 +47,7 @@ class Enforcer:
     def __post_init__(self) -> None:
         self.is_observed = bool(self.hooks)
         self.submit = submitter(self.store)
-        needs_decisions = self.is_observed or self.dialect not in (draft, None)
-        self.submit_charge = None if needs_decisions else charge_submitter(self.store)
+        self.submit_charge = None if self.is_observed else charge_submitter(self.store)
 
     async def take(self, planned: PlannedTakes) -> list[Decision]:
         """The decision on each planned take, with penalties applied; hooks are called with all of them."""
@@ -132,8 +131,9 @@ class RequestLimits:
             self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None:
-                if self._decisions is None and self._charge is not None and self._grant is not None:
-                    headers = draft_of_grant(self._charge.quota, self._grant[1])
+                charge, grant = self._charge, self._grant
+                if dialect is draft and self._decisions is None and charge is not None and grant is not None:
+                    headers = draft_of_grant(charge.quota, grant[1])
                 else:
                     headers = dialect(self.reported) if self.reported else ()
                 if headers:

@@ -6,7 +6,19 @@ import struct
 from collections.abc import Sequence
 from threading import Lock
 
-from ..algorithms import ALGORITHMS, Grant, State, current, decide, foresee, pack, reset_us, settle, unpack
+from ..algorithms import (
+    ALGORITHMS,
+    Grant,
+    State,
+    current,
+    decide,
+    foresee,
+    pack,
+    refusal_of,
+    reset_us,
+    settle,
+    unpack,
+)
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
@@ -89,11 +101,14 @@ class MemoryStore:
                         state = (level, last, generation, (), ())
                 else:
                     state = unpack(quota, value[_FULL_AT.size :])
+            found = state
             if state is None or state[1] > now:
                 state = current(quota, state, now)
-            after, _, outlook = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
+            taken = after, _, outlook = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
             if after is None:
-                return self._decide(Take((charge,)), now)
+                if found is not None and found is not state:  # a clock had left it in the future
+                    self._store(charge, state, now, reset_us(quota, state, now))
+                return refusal_of(charge, state, taken, now)
             if type(quota) is TokenBucket and not after[3] and not after[4]:
                 value = _pack_plain(now + outlook[2], quota.state_kind, after[1], after[2], after[0])
             else:

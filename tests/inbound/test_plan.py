@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from asgi_ratelimit import Charge, MemoryStore, Penalty, RateLimitMiddleware, Rule, Take, TokenBucket, client_ip
+from asgi_ratelimit import Charge, MemoryStore, Penalty, RateLimitMiddleware, Rule, Take, TokenBucket, client_ip, limits
 from asgi_ratelimit.inbound.plan import Plan
 from asgi_ratelimit.inbound.rules import CompiledRule
 from asgi_ratelimit.keys import header, state
@@ -266,3 +266,23 @@ async def test_no_long_key_stays_in_memory() -> None:
     assert peers[1].headers["ratelimit"] == '"per-minute";r=8;t=6'
     gc.collect()
     assert not [each for each in gc.get_objects() if type(each) is Charge and len(each.key) > 8000]
+
+
+async def test_decisions_are_equal_on_all_paths() -> None:
+    """What the app reads, a hook gets and ``legacy`` headers report is the same, whichever path has decided."""
+    seen: list[Any] = []
+
+    async def app(scope: Scope, receive: Any, send: Any) -> None:
+        (decision,) = limits(HTTPConnection(scope)).decisions
+        seen.append(decision)
+        await ok(scope, receive, send)
+
+    events: list[Any] = []
+    plain: dict[str, Any] = {"headers": "both"}
+    for options in (plain, {**plain, "hooks": [events.append]}, {**plain, "rules": [Rule("/", "1/s", shadow=True)]}):
+        middleware = RateLimitMiddleware(app, "10/minute", store=MemoryStore(clock=SteppedClock()), **options)
+        answers = [(await ask(middleware)).headers for _ in range(2)]
+        seen.append(answers)
+    assert seen[0].take is not None
+    assert seen[:3] == seen[3:6] == seen[6:]
+    assert [event.decision for event in events] == seen[:2]

@@ -77,9 +77,13 @@ class RedisStore:
 
     def submit_charge(self, charge: Charge) -> Grant | Decision | Awaitable[Grant | Decision]:
         """The outcome of a take of one charge without a wait: a grant, or the decision that refuses it."""
+        if self._denials.by_bucket:  # the call is not free, and mostly there are none
+            denied = self._denials.find_charge(charge)
+            if denied is not None:
+                return denied
         loop, node = self._latest
-        if self._denials.by_bucket or node is None or loop is not get_running_loop():
-            return self.submit(Take((charge,)))
+        if node is None or loop is not get_running_loop():
+            node = self._node()
         return node.charge(charge)
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
