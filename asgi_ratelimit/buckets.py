@@ -15,10 +15,10 @@ DEFAULT_NAME = "default"
 LONGEST = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
 
-_SHORT = LONGEST // 4
+SHORT = LONGEST // 4
 """Characters of a key that are sure to take no more bytes than ``LONGEST``."""
 
-_unsafe_character = re.compile(r"[^A-Za-z0-9._~@/+=,:-]").search
+unsafe_character = re.compile(r"[^A-Za-z0-9._~@/+=,:-]").search
 """Finds a character of a key that has to be escaped."""
 
 _UNSAFE_BYTES = re.compile(rb"[^A-Za-z0-9._~@/+=,:-]")
@@ -45,7 +45,7 @@ def digest(data: bytes) -> str:
 
 def short_key(key: str) -> str:
     """``key`` itself, or, above 128 bytes, a stand-in of 33 that no short key is equal to."""
-    if len(key) <= _SHORT:
+    if len(key) <= SHORT:
         return key
     data = as_bytes(key)
     return key if len(data) <= LONGEST and key[0] != "\0" else "\0" + digest(data)
@@ -63,7 +63,7 @@ def bucket(prefix: str, key: str) -> str:
     The key stands in the hash tag that decides its slot on a cluster. A key over 128 bytes shows as ``{%#...}`` with a
     hash, an empty one as ``{%}``: no escaped text is equal to these.
     """
-    if len(key) <= _SHORT and _unsafe_character(key) is None:
+    if len(key) <= SHORT and unsafe_character(key) is None:
         return f"{prefix}{{{key or '%'}}}"
     data = as_bytes(key)
     tag = "%#" + digest(data) if len(data) > LONGEST else _percent_encoded(data)

@@ -26,6 +26,9 @@ LARGEST = 999_999_999_999_999
 MAX_TEMPLATES = 4096
 """The most quotas whose header templates are stored; the oldest goes first."""
 
+MAX_RENDERED = 256
+"""The most headers that are stored for each quota; the oldest go first."""
+
 Dialect: TypeAlias = Callable[[Sequence[Decision]], Sequence[Header]]
 """Renders the decisions on one request as headers of its answer."""
 
@@ -50,13 +53,11 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     return (policies, (b"ratelimit", limits))
 
 
-def draft_of_grant(quota: Quota, outlook: Outlook) -> Sequence[Header]:
+def draft_of_charge(quota: Quota, outlook: Outlook) -> Sequence[Header]:
     """``draft`` for a request of one charge, without a ``Decision``: what most requests are."""
     template = _templates.get(id(quota)) or _template(quota)
-    units, more_us, _ = outlook
-    left, seconds = int(units), math.ceil(more_us / SECOND_US)
-    last = template.last
-    return last[2] if last[0] == left and last[1] == seconds else template.headers(left, seconds)
+    numbers = (outlook[0], math.ceil(outlook[1] / SECOND_US))
+    return template.rendered.get(numbers) or template.headers(*numbers)
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -162,10 +163,10 @@ def _integer(number: float) -> int:
 class _Template:
     """The headers of a quota under a name, into which only what is left has to be filled in.
 
-    The last headers are stored: they often come again, as for full buckets and in a flood of refusals.
+    What was rendered lately is stored, because the same few numbers come again and again.
     """
 
-    __slots__ = ("_form", "_policy_header", "last", "policy", "quota", "units")
+    __slots__ = ("_form", "_policy_header", "policy", "quota", "rendered", "units")
 
     def __init__(self, quota: Quota, name: str) -> None:
         text, (units, window) = quoted(name), policy(quota)
@@ -174,22 +175,23 @@ class _Template:
         self.policy = f"{text};q={units};w={window}".encode()
         self._policy_header = (b"ratelimit-policy", self.policy)
         self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
-        self.last: tuple[int, int, tuple[Header, ...]] = (-1, -1, ())
+        self.rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
+        """By what is left and the seconds until there is more."""
 
     def limit(self, state: QuotaState) -> bytes:
         """The item of ``RateLimit``."""
         left = state.remaining
         return self._form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
 
-    def headers(self, left: int, seconds: int) -> tuple[Header, ...]:
+    def headers(self, left: float, seconds: int) -> tuple[Header, ...]:
         """The headers for this quota alone: ``left`` units, and one more in ``seconds``."""
-        last = self.last
-        if last[0] == left and last[1] == seconds:
-            return last[2]
-        limit = self._form % (left if left < LARGEST else LARGEST, seconds)
-        headers = (self._policy_header, (b"ratelimit", limit))
-        self.last = (left, seconds, headers)  # in one piece, for other threads
-        return headers
+        rendered = self.rendered.get((left, seconds))
+        if rendered is None:
+            limit = self._form % (left if left < LARGEST else LARGEST, seconds)
+            rendered = _stored(
+                self.rendered, (left, seconds), (self._policy_header, (b"ratelimit", limit)), MAX_RENDERED
+            )
+        return rendered
 
 
 _templates: dict[int, _Template] = {}
@@ -219,9 +221,9 @@ def _combined_templates(decisions: Sequence[Decision], states: Sequence[QuotaSta
     return combined
 
 
-def _stored(cache: dict[K, T], key: K, value: T) -> T:
-    """``value``, once it is in the cache; the oldest entry makes room for it."""
-    if len(cache) >= MAX_TEMPLATES:
+def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_TEMPLATES) -> T:
+    """``value``, once it is in the cache, where it may replace the oldest entry."""
+    if len(cache) >= most:
         cache.pop(next(iter(cache)), None)
     cache[key] = value
     return value

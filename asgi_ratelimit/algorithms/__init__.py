@@ -20,24 +20,23 @@ for a bucket that was never used:
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
 from .packed import pack, unpack
 from .settle import settle, settlement_of
-from .state import MAX_GAPS, NEVER_US, Grant, Outlook, State, Taken
-from .take import decide, foresee, grant_of, refusal_of
+from .state import MAX_GAPS, NEVER_US, Outcome, Outlook, State, Taken
+from .take import decide, decision_of, foresee
 
 __all__ = [
     "ALGORITHMS",
     "MAX_GAPS",
     "NEVER_US",
-    "Grant",
+    "Outcome",
     "Outlook",
     "State",
     "Taken",
     "booked_ahead",
     "current",
     "decide",
+    "decision_of",
     "foresee",
-    "grant_of",
     "pack",
-    "refusal_of",
     "reset_us",
     "settle",
     "settlement_of",

@@ -16,8 +16,8 @@ Outlook: TypeAlias = tuple[float, float, float]
 Taken: TypeAlias = tuple["State | None", float, Outlook]
 """The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
 
-Grant: TypeAlias = tuple[State, Outlook, float]
-"""What follows when one charge is allowed without a wait: the state before, the outlook after, and the time."""
+Outcome: TypeAlias = tuple[Taken, State, float]
+"""What came of one charge that does not wait: what was taken, the state before, and the time."""
 
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..decision import Charge, Decision, QuotaState, Take
 from ..quotas import SECOND_US, Quota
 from .kinds import ALGORITHMS, States, current
-from .state import NEVER, Grant, Outlook, State, Taken
+from .state import NEVER, Outcome, Outlook, State, Taken
 
 MAX_ROUNDS = 4
 """How often several charges look for a slot that suits all, before they go to the end of all queues."""
@@ -47,15 +47,11 @@ def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State
     return _grant(take, before, taken, wait_us, now), written
 
 
-def refusal_of(charge: Charge, before: State, taken: Taken, now: float) -> Decision:
-    """The decision of a take of one charge that was refused, without a wait."""
-    return _refusal(Take((charge,)), [before], [taken], taken[1], now)
-
-
-def grant_of(charge: Charge, grant: Grant) -> Decision:
-    """The decision of a take of one charge that was allowed without a wait."""
-    before, outlook, now = grant
-    return _grant(Take((charge,)), [before], [(before, 0.0, outlook)], 0.0, now)
+def decision_of(charge: Charge, outcome: Outcome) -> Decision:
+    """The decision of a take of one charge without a wait."""
+    taken, before, now = outcome
+    decided = _refusal if taken[0] is None else _grant
+    return decided(Take((charge,)), [before], [taken], taken[1], now)
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:

@@ -94,7 +94,7 @@ class RateLimitMiddleware:
             return await self._pass_on(scope, receive, send)
         app, is_exempt = self.app, False
         decisions: list[Decision] | None = None
-        charge = grant = None
+        charge = outcome = None
         try:
             plan = self._constant_plan
             if plan is None or scope.get("method") == "OPTIONS":
@@ -104,20 +104,21 @@ class RateLimitMiddleware:
             submit = self._submit_charge
             charge = None if plan is None or submit is None else plan.charge(scope)
             if charge is not None and submit is not None:
-                outcome = submit(charge)
-                outcome = outcome if isinstance(outcome, (tuple, Decision)) else await outcome
-                grant, decisions = (outcome, None) if isinstance(outcome, tuple) else (None, [outcome])
+                answer = submit(charge)
+                answer = answer if isinstance(answer, (tuple, Decision)) else await answer
+                outcome, decisions = (answer, None) if isinstance(answer, tuple) else (None, [answer])
             elif plan is not None:
                 app, decisions = await self._decide(plan, scope)
         except (AccessDenied, LimitUnavailable) as error:
             return await error.answer(scope, send)
         outer = scope.get(SCOPE_KEY)
-        limits = RequestLimits(self._enforcer, send, decisions, charge, grant, is_exempt)
+        limits = RequestLimits(self._enforcer, send, decisions, charge, outcome, is_exempt)
         if outer is not None and outer.server_send is not None:
             return await self._continue_within(outer, limits.decisions, app, (scope, receive, send))
         scope[SCOPE_KEY] = limits
+        allowed = not decisions or decisions[0].allowed
         try:
-            if not decisions or decisions[0].allowed:
+            if allowed and (outcome is None or outcome[0][0] is not None):
                 await app(scope, receive, limits.send)
             else:
                 await refuse(self._enforcer, limits, (scope, receive, limits.send))

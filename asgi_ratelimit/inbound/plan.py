@@ -12,7 +12,7 @@ from typing import NamedTuple
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import bucket, bucket_prefix
+from ..buckets import SHORT, bucket, bucket_prefix, unsafe_character
 from ..decision import Charge, OnError, Take
 from ..keys.base import KeyFunction, ScopeKey
 from ..quotas import Quota
@@ -94,7 +94,10 @@ class Plan:
         charge.key = key
         charge.cost = cost
         charge.name = name
-        charge.bucket = bucket(prefix, key)
+        if 0 < len(key) <= SHORT and unsafe_character(key) is None:
+            charge.bucket = f"{prefix}{{{key}}}"  # as ``bucket`` writes it, without the call
+        else:
+            charge.bucket = bucket(prefix, key)
         return charge
 
     def take(self, scope: Scope) -> Take | None:

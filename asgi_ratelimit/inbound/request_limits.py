@@ -9,12 +9,13 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import Grant, grant_of
+from ..algorithms import Outcome, decision_of
 from ..decision import Charge, Decision, Take
 from ..errors import StoreError
-from ..headers import Dialect, draft, draft_of_grant
+from ..headers import Dialect, draft, draft_of_charge
 from ..hooks import Hooks
 from ..keys.base import KeyFunction
+from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
 from .answers.responses import Refusal
 from .penalties.blocks import apply_penalties
@@ -93,7 +94,7 @@ class RequestLimits:
     __slots__ = (
         "_charge",
         "_decisions",
-        "_grant",
+        "_outcome",
         "_reported",
         "_stores",
         "enforcer",
@@ -108,10 +109,10 @@ class RequestLimits:
         server_send: Send | None,
         decisions: list[Decision] | None,
         charge: Charge | None = None,
-        grant: Grant | None = None,
+        outcome: Outcome | None = None,
         is_exempt: bool = False,
     ) -> None:
-        """Either ``decisions``, or the grant of a charge, of which a decision is made when somebody reads it.
+        """Either ``decisions``, or the outcome of a charge, of which a decision is made when somebody reads it.
 
         ``is_exempt``: the client is on the list of those that are never limited, by dependencies neither.
         """
@@ -119,7 +120,7 @@ class RequestLimits:
         self.server_send = server_send
         self._decisions = decisions
         self._charge = charge
-        self._grant = grant
+        self._outcome = outcome
         self.is_exempt = is_exempt
         self.has_started = False
         self._stores: list[Store] | None = None
@@ -131,9 +132,9 @@ class RequestLimits:
             self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None:
-                charge, grant = self._charge, self._grant
-                if dialect is draft and self._decisions is None and charge is not None and grant is not None:
-                    headers = draft_of_grant(charge.quota, grant[1])
+                charge, outcome = self._charge, self._outcome
+                if dialect is draft and self._decisions is None and charge is not None and outcome is not None:
+                    headers = draft_of_charge(charge.quota, outcome[0][2])
                 else:
                     headers = dialect(self.reported) if self.reported else ()
                 if headers:
@@ -145,9 +146,17 @@ class RequestLimits:
     def decisions(self) -> list[Decision]:
         """All decisions on this request, in their order."""
         if self._decisions is None:
-            is_granted = self._charge is not None and self._grant is not None
-            self._decisions = [grant_of(self._charge, self._grant)] if is_granted else []  # type: ignore[arg-type]
+            charge, outcome = self._charge, self._outcome
+            self._decisions = [] if charge is None or outcome is None else [decision_of(charge, outcome)]
         return self._decisions
+
+    @property
+    def refused_charge(self) -> tuple[Quota, float] | None:
+        """The quota that refused the only charge, and the microseconds to wait, while nobody has read a decision."""
+        charge, outcome = self._charge, self._outcome
+        if self._decisions is not None or charge is None or outcome is None:
+            return None
+        return charge.quota, outcome[0][1]
 
     @property
     def reported(self) -> list[Decision]:

@@ -8,13 +8,12 @@ from threading import Lock
 
 from ..algorithms import (
     ALGORITHMS,
-    Grant,
+    Outcome,
     State,
     current,
     decide,
     foresee,
     pack,
-    refusal_of,
     reset_us,
     settle,
     unpack,
@@ -85,8 +84,8 @@ class MemoryStore:
         with self._lock:
             return self._decide(take, self._now_us())
 
-    def submit_charge(self, charge: Charge) -> Grant | Decision:
-        """The outcome of a take of one charge without a wait: a grant, or the decision that refuses it."""
+    def submit_charge(self, charge: Charge) -> Outcome:
+        """The outcome of a take of one charge without a wait."""
         quota, bucket, values = charge.quota, charge.bucket, self._values
         self._acquire()
         try:
@@ -101,14 +100,16 @@ class MemoryStore:
                         state = (level, last, generation, (), ())
                 else:
                     state = unpack(quota, value[_FULL_AT.size :])
-            found = state
-            if state is None or state[1] > now:
+            algorithm, stored = ALGORITHMS[type(quota)], state
+            if state is None:
+                state = algorithm.fresh(now)
+            elif state[1] > now:
                 state = current(quota, state, now)
-            taken = after, _, outlook = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
+            taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
             if after is None:
-                if found is not None and found is not state:  # a clock had left it in the future
+                if stored is not None and stored is not state:  # a clock had left it in the future
                     self._store(charge, state, now, reset_us(quota, state, now))
-                return refusal_of(charge, state, taken, now)
+                return taken, state, now
             if type(quota) is TokenBucket and not after[3] and not after[4]:
                 value = _pack_plain(now + outlook[2], quota.state_kind, after[1], after[2], after[0])
             else:
@@ -117,7 +118,7 @@ class MemoryStore:
                 self._insert(bucket, value, now)
             else:
                 values[bucket] = value
-            return state, outlook, now
+            return taken, state, now
         finally:
             self._release()
 

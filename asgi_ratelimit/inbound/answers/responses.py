@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...decision import Decision
 from ...errors import ConfigurationError
 from ...headers import Header, names, retry_after
+from ...quotas import SECOND_US, Quota
 from .header_options import HeaderOptions
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
@@ -47,6 +49,16 @@ class Refusal:
         self._on_limited = on_limited
         self._retry_after = options.retry_after if options.spread else retry_after
         self._failed = False
+        self.is_usual = on_limited is None and not options.spread
+        """Whether every refusal by a quota gets the same answer, but for the time to wait."""
+
+    async def answer_usual(self, quota: Quota, wait_us: float, send: Send) -> None:
+        """Answer an HTTP request that this quota alone refused."""
+        status, body, headers = _problem((quota.name,))
+        if wait_us != math.inf:
+            headers = [*headers, (b"retry-after", b"%d" % max(math.ceil(wait_us / SECOND_US), 1))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def answer(
         self, reported: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from ...algorithms import ALGORITHMS, State, current, decide, refusal_of
+from ...algorithms import ALGORITHMS, Outcome, State, current, decide
 from ...decision import Charge, Decision, Take
 from ...quotas import Quota
 
@@ -58,7 +58,7 @@ class Denials:
             denials.append(denial)
         return _refused(take, denials, now)
 
-    def find_charge(self, charge: Charge) -> Decision | None:
+    def find_charge(self, charge: Charge) -> Outcome | None:
         """The refusal of a take of one charge without a wait, if it is certain without the store."""
         denial = self.by_bucket.get(charge.bucket)
         if denial is None:
@@ -69,7 +69,7 @@ class Denials:
         there = float(int(now + denial.ahead_us))
         state = current(charge.quota, denial.state, there)
         taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, there, charge.cost, 0.0)
-        return None if taken[0] is not None else refusal_of(charge, state, taken, there)
+        return None if taken[0] is not None else (taken, state, there)
 
     def note(self, decision: Decision, sent_us: float) -> None:
         """Remember a refusal; ``sent_us`` is when its take was sent, by our clock.

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
 
-from ...algorithms import Grant
+from ...algorithms import Outcome, decision_of
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
 from ...errors import StoreError, StoreUnavailable
@@ -23,7 +23,7 @@ from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_STATES, LocalDecisions
 
-Answer: TypeAlias = Grant | Decision | StoreError | None
+Answer: TypeAlias = Outcome | Decision | StoreError | None
 """The decision of a take or a peek, ``None`` for a settlement or a reset, or the error of this one action."""
 
 REPAID_TOGETHER = 64
@@ -61,16 +61,16 @@ class NodeContext:
             self.local.forget_oldest_states()
         denials = self.denials
         for action, answer in zip(actions, answers):
-            if type(answer) is tuple:
-                if denials.by_bucket:
-                    denials.forget(script.charges_of(action))
-            elif not isinstance(answer, Decision):  # a refusal may have come back after the action was submitted
-                denials.forget(script.charges_of(action))
-            elif type(action) is script.Peek:
+            if type(action) is script.Peek:
                 continue
-            elif not answer.allowed:
+            if type(answer) is tuple:
+                if answer[0][0] is None and isinstance(action, Charge):
+                    denials.note(decision_of(action, answer), sent_us)
+                elif denials.by_bucket:
+                    denials.forget(script.charges_of(action))
+            elif isinstance(answer, Decision) and not answer.allowed:
                 denials.note(answer, sent_us)
-            elif denials.by_bucket:
+            elif denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
                 denials.forget(script.charges_of(action))
         return answers
 
@@ -114,7 +114,7 @@ class RedisNode:
             return self._context.local.decide(take)
         return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
 
-    def charge(self, charge: Charge) -> Grant | Decision | Awaitable[Grant | Decision]:
+    def charge(self, charge: Charge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
         """The outcome of a take of one charge without a wait, whatever happens to Redis."""
         if self.breaker.is_open and not self.breaker.allows_call():
             return self._context.local.decide(Take((charge,)))
@@ -229,4 +229,6 @@ def _has_written(action: script.Action, answer: Answer) -> bool:
     """Whether an action has changed a state: a refused take and a peek have not."""
     if isinstance(answer, Decision):
         return answer.allowed and not isinstance(action, script.Peek)
+    if isinstance(answer, tuple):
+        return answer[0][0] is not None
     return not isinstance(answer, StoreError)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, Grant, State, current, decide, foresee, pack, unpack
+from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, pack, unpack
+from ...algorithms.packed import PLAIN_SIZE, STAMP_SIZE, unpack_plain
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -46,8 +47,8 @@ class Reset:
 Action: TypeAlias = Charge | Take | Peek | Settlement | Reset
 """A charge stands for a take of it alone, without a wait."""
 
-Answer: TypeAlias = Grant | Decision | None
-"""The grant of a charge, or the decision that refuses it; the decision of a take or peek; ``None`` for all else."""
+Answer: TypeAlias = Outcome | Decision | None
+"""The outcome of a charge; the decision of a take or peek; ``None`` for all else."""
 
 
 TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
@@ -161,8 +162,8 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Answer], State
     remaining = iter(values)
     try:
         for action, verdict in zip(actions, verdicts):
-            if type(action) is Charge and verdict == _YES:
-                answers.append(_grant(action, next(remaining), now, after))
+            if type(action) is Charge:
+                answers.append(_outcome(action, verdict, next(remaining), now, after))
             else:
                 answers.append(_answer(action, verdict, remaining, now, after))
     except StopIteration:
@@ -172,18 +173,29 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Answer], State
     return answers, after
 
 
-def _grant(charge: Charge, value: bytes | None, now: float, after: StatesByBucket) -> Grant | Decision:
-    """The grant of a charge that the script has allowed; its new state is added to ``after``."""
+def _outcome(
+    charge: Charge, verdict: int, value: bytes | None, now: float, after: StatesByBucket
+) -> Outcome | Decision:
+    """The outcome of a charge; its new state is added to ``after``."""
     quota = charge.quota
-    state = None if value is None else unpack(quota, value)
-    if state is None or state[1] > now:
+    algorithm = ALGORITHMS[type(quota)]
+    state: State
+    stored: State | None
+    if value is not None and len(value) == PLAIN_SIZE and value[0] == 1 and quota.state_kind == value[:STAMP_SIZE]:
+        _, last, generation, level = unpack_plain(value)
+        state = stored = (level, last, generation, (), ())
+    else:
+        stored = None if value is None else unpack(quota, value)
+        state = algorithm.fresh(now) if stored is None else stored
+    if state[1] > now:
         state = current(quota, state, now)
-    left, _, outlook = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
-    if left is None:
+    taken = left, _, _ = algorithm.take(quota, state, now, charge.cost, 0.0)
+    if (left is not None) != (verdict == _YES):
         decision, _ = decide(Take((charge,)), [state], now)
-        return _as_decided(decision, True)
-    after[charge.bucket] = (quota, left)
-    return state, outlook, now
+        return _as_decided(decision, verdict == _YES)
+    if left is not None or stored is not None:
+        after[charge.bucket] = (quota, state if left is None else left)
+    return taken, state, now
 
 
 def _answer(
@@ -194,10 +206,9 @@ def _answer(
     states = [unpack(charge.quota, next(values)) for charge in charges]
     if isinstance(action, Peek):
         return foresee(action.take, states, now)
-    if not isinstance(action, (Charge, Take)):
+    if not isinstance(action, Take):
         return None
-    take = Take((action,)) if isinstance(action, Charge) else action
-    decision, written = decide(take, states, now)
+    decision, written = decide(action, states, now)
     if decision.allowed != (verdict == _YES):
         return _as_decided(decision, verdict == _YES)
     for charge, state, found in zip(charges, written, states):

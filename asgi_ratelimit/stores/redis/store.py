@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from typing import cast
 from weakref import WeakKeyDictionary
 
-from ...algorithms import Grant
+from ...algorithms import Outcome
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, Decision, OnError, Settlement, Take
@@ -75,8 +75,8 @@ class RedisStore:
             node = self._node()
         return node.take(take)
 
-    def submit_charge(self, charge: Charge) -> Grant | Decision | Awaitable[Grant | Decision]:
-        """The outcome of a take of one charge without a wait: a grant, or the decision that refuses it."""
+    def submit_charge(self, charge: Charge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
+        """The outcome of a take of one charge without a wait: or the decision where Redis is out."""
         if self._denials.by_bucket:  # the call is not free, and mostly there are none
             denied = self._denials.find_charge(charge)
             if denied is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit.algorithms import grant_of, pack, unpack
+from asgi_ratelimit.algorithms import decision_of, pack, unpack
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -74,12 +74,13 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, grant), states = decode([TAKE, CHARGE], [NOW, STEPS, b"11", None, None])
+    (decision, outcome), states = decode([TAKE, CHARGE], [NOW, STEPS, b"11", None, None])
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
-    assert grant_of(CHARGE, grant) == decision
+    assert decision_of(CHARGE, outcome) == decision
     assert states == {CHARGE.bucket: (QUOTA, (1e6, NOW_US, 32_768, (), ()))}
-    refused, _ = decode([TAKE, CHARGE], [NOW, STEPS, b"00", USED_UP, USED_UP])
-    assert [(each.allowed, each.retry_after) for each in refused] == [(False, 0.1)] * 2
+    (refused, outcome), _ = decode([TAKE, CHARGE], [NOW, STEPS, b"00", USED_UP, USED_UP])
+    assert (refused.allowed, refused.retry_after) == (False, 0.1)
+    assert decision_of(CHARGE, outcome) == refused
 
 
 @pytest.mark.parametrize(
@@ -159,6 +160,6 @@ def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
     """It counts as never used: one of another period or kind, for example."""
     charge = Charge(quota, "key")
     assert unpack(quota, value) is None
-    (decision, grant), _ = decode([Take((charge,)), charge], [NOW, STEPS, b"11", value, value])
+    (decision, outcome), _ = decode([Take((charge,)), charge], [NOW, STEPS, b"11", value, value])
     assert decision.remaining == 9
-    assert grant_of(charge, grant) == decision
+    assert decision_of(charge, outcome) == decision
