@@ -58,7 +58,7 @@ def bucket_prefix(name: str, quota: str) -> str:
 
 
 def bucket(prefix: str, key: str) -> str:
-    """What tells a bucket from all others: ``name:quota:{key}``, in printable ASCII.
+    """The text that identifies a bucket: ``name:quota:{key}``, in printable ASCII.
 
     The key stands in the hash tag that decides its slot on a cluster. A key over 128 bytes shows as ``{%#...}`` with a
     hash, an empty one as ``{%}``: no escaped text is equal to these.

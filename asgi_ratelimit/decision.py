@@ -1,4 +1,4 @@
-"""What is asked of a store, and what it answers: values only.
+"""What a store decides, and its answers: charges, takes, decisions and settlements, values only.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -56,7 +56,7 @@ class Charge:
     """``cost`` units of ``quota``, from the bucket of ``key``.
 
     ``name`` is the limiter that the bucket belongs to; ``None`` means the one that takes the charge. ``bucket`` is the
-    text that tells the bucket from all others. Never changed after it is built: use ``dataclasses.replace``.
+    text that identifies the bucket. Never changed after it is built: use ``dataclasses.replace``.
     Raises ``ValueError`` for a cost that is not a finite number above 0.
     """
 

@@ -135,10 +135,14 @@ def _tightness(decision: Decision) -> tuple[bool, float, int]:
 
 def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:
     """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none for what can never pass."""
-    seconds = decision.retry_after
+    return retry_after_seconds(decision.retry_after * (1 + spread) if spread else decision.retry_after)
+
+
+def retry_after_seconds(seconds: float) -> list[Header]:
+    """``Retry-After`` for a wait in seconds."""
     if seconds == math.inf:
         return []
-    whole = math.ceil(seconds * (1 + spread) if spread else seconds)
+    whole = math.ceil(seconds)
     return [(b"retry-after", b"%d" % (whole if whole > 1 else 1))]
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 
 from ..quotas import TokenBucket
-from .state import MAX_GAPS, NEVER, NEVER_US, Gap, Gaps, Outlook, State, Taken, generation_of
+from .queue_gaps import earliest_gap, gap_at, gaps_after, start_in_gap, units_in_gaps, with_gap, without
+from .state import NEVER, NEVER_US, Outlook, State, Taken, generation_of
 
 
 def fresh(now: float) -> State:
@@ -40,25 +41,23 @@ def take(
     level, last, generation, gaps, ids = state
     limit, scaled = quota.limit, cost * quota.period_us
     target, wait_us, elapsed = quota.burst_level - scaled, min_wait_us, now - last
-    is_simple = elapsed >= 0.0 and quota.slow_rate == limit and not gaps
-    left = level - elapsed * limit if is_simple and not min_wait_us else drained(quota, level, elapsed + min_wait_us)
+    is_simple = elapsed >= 0.0 and quota.slow_rate == limit and not gaps and not min_wait_us
+    left = level - elapsed * limit if is_simple else drained(quota, level, elapsed + min_wait_us)
     if left < 0.0:
         left = 0.0
     if cost > quota.burst:
         if max_wait_us <= 0.0:
             return None, NEVER, outlook(quota, state, now)
         target = 0.0
-    if is_simple and left <= target and not min_wait_us:
+    if left > target:
+        wait_us = (_simple_wait if is_simple else drain_wait)(quota, level, elapsed, target)
+    if gaps:
+        wait_us = earliest_gap(quota, gaps, elapsed, cost, wait_us, min_wait_us)
+    if wait_us > max_wait_us or wait_us == NEVER:
+        return None, wait_us, _simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
+    if is_simple and wait_us == 0.0:
         left += scaled
         return (left, now, generation, (), ids), 0.0, _simple_outlook(quota, left, 0.0)
-    if left > target:
-        wait = _simple_wait if is_simple else drain_wait
-        wait_us = wait(quota, level, elapsed, target)
-    if gaps:
-        wait_us = _earliest_gap(quota, gaps, elapsed, cost, wait_us, min_wait_us)
-    if wait_us > max_wait_us or wait_us == NEVER:
-        outlook_now = _simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
-        return None, wait_us, outlook_now
     if wait_us > 0.0:
         left = drained(quota, level, elapsed + wait_us)
     since = now if elapsed > 0.0 else last
@@ -67,7 +66,7 @@ def take(
         after = _booked_in_gap(quota, state, now, cost, wait_us)
         if after is not None:
             return after, wait_us, outlook(quota, after, now)
-        gaps = _gaps_after(quota, gaps, since - last)
+        gaps = gaps_after(quota, gaps, since - last)
     left += scaled
     after = (left + ahead * limit if ahead > 0.0 else left, since, generation, gaps, ids)
     return after, wait_us, outlook(quota, after, now)
@@ -121,7 +120,7 @@ def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
     if enough >= 0.0:
         more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
     if gaps:
-        units += sum(_units_in_gaps(quota, gaps, elapsed))
+        units += sum(units_in_gaps(quota, gaps, elapsed))
     return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
 
 
@@ -166,103 +165,23 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     """The most whole units that one take could have now: those at the end of the queue, or in the largest gap."""
     level, last, _, gaps, _ = state
     units = units_at(quota, drained(quota, level, now - last))
-    return max([units, *_units_in_gaps(quota, gaps, now - last)]) if gaps else units
-
-
-def _units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
-    """The whole units that fit into each gap now, on the terms of ``take``."""
-    found = []
-    for gap in gaps:
-        start, size = _gap_at(quota, gap, elapsed)
-        units = max(min(size, quota.burst_level - start), 0.0) / quota.period_us // 1.0
-        if units > 0.0 and not _fits(quota, gap, elapsed, units):
-            units -= 1.0
-        found.append(units if elapsed >= 0.0 else 0.0)
-    return found
-
-
-def _earliest_gap(
-    quota: TokenBucket, gaps: Gaps, elapsed: float, cost: float, end_wait_us: float, min_wait_us: float
-) -> float:
-    """The least wait at which ``cost`` conforms in a gap, if that is earlier than the end of the queue.
-
-    Gaps are in order, so the first one that fits is open first.
-    """
-    earliest, scaled = max(elapsed + min_wait_us, 0.0), cost * quota.period_us
-    for gap in gaps:
-        if scaled <= gap[1]:
-            wait_us = _gap_wait(quota, gap, earliest, cost) - elapsed
-            if wait_us < NEVER:
-                return min(wait_us, end_wait_us)
-    return end_wait_us
-
-
-def _gap_wait(quota: TokenBucket, gap: Gap, earliest: float, cost: float) -> float:
-    """The least time since ``last``, from ``earliest`` on, at which ``cost`` conforms inside a gap."""
-    found = max(earliest, float(math.ceil((gap[0] + cost * quota.period_us - quota.burst_level) / quota.limit)))
-    if not _fits(quota, gap, found, cost):
-        found += 1.0  # the division may have rounded down
-        if not _fits(quota, gap, found, cost):
-            return NEVER
-    while found > earliest and _fits(quota, gap, found - 1.0, cost):
-        found -= 1.0
-    return found
-
-
-def _fits(quota: TokenBucket, gap: Gap, elapsed: float, cost: float) -> bool:
-    """Whether ``cost`` conforms inside a gap, ``elapsed`` microseconds after ``last``."""
-    start, size = _gap_at(quota, gap, elapsed)
-    scaled = cost * quota.period_us
-    return elapsed >= 0.0 and scaled <= size and start + scaled <= quota.burst_level
-
-
-def _gap_at(quota: TokenBucket, gap: Gap, elapsed: float) -> Gap:
-    """A gap after ``elapsed`` microseconds, at the full rate. What has run off is gone."""
-    start, size = gap
-    start -= max(elapsed, 0.0) * quota.limit
-    return (start, size) if start >= 0.0 else (0.0, size + start)
-
-
-def _gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
-    return tuple([gap for gap in [_gap_at(quota, gap, elapsed) for gap in gaps] if gap[1] > 0.0])
+    return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
 def _booked_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State | None:
     """The state after taking ``cost`` in the first gap that it fits into at its slot; ``None`` where there is none."""
     level, last, generation, gaps, ids = state
-    start = _start_in_gap(quota, state, now, cost, wait_us)
+    start = start_in_gap(quota, state, now, cost, wait_us)
     if start is None:
         return None
     since = now if now > last else last
-    gaps = _without(_gaps_after(quota, gaps, since - last), start, cost * quota.period_us)
+    gaps = without(gaps_after(quota, gaps, since - last), start, cost * quota.period_us)
     return (drained(quota, level, since - last), since, generation, gaps, ids)
-
-
-def _start_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float | None:
-    """Where ``cost`` starts in the first gap that it fits into at its slot: the level below it, as of the booking."""
-    _, last, _, gaps, _ = state
-    slot = now + wait_us
-    for gap in gaps:
-        if _fits(quota, gap, slot - last, cost):
-            return _gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
-    return None
-
-
-def _without(gaps: Gaps, start: float, scaled: float) -> Gaps:
-    """The gaps without a piece that lies in one of them."""
-    left: list[Gap] = []
-    for at, size in gaps:
-        if at <= start < at + size:
-            pieces = ((at, start - at), (start + scaled, at + size - (start + scaled)))
-            left.extend([piece for piece in pieces if piece[1] > 0.0])
-        else:
-            left.append((at, size))
-    return tuple(left[:MAX_GAPS])
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
     """Where in the queue ``take`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
-    start = _start_in_gap(quota, state, now, cost, wait_us) if state[3] else None
+    start = start_in_gap(quota, state, now, cost, wait_us) if state[3] else None
     if start is not None:
         return start
     after, _, _ = take(quota, state, now, cost, NEVER, wait_us)
@@ -280,12 +199,12 @@ def give_back(
     """
     level, last, generation, gaps, ids = state
     base = now if now > last else last
-    level, gaps = drained(quota, level, base - last), _gaps_after(quota, gaps, base - last)
-    start, size = _gap_at(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
+    level, gaps = drained(quota, level, base - last), gaps_after(quota, gaps, base - last)
+    start, size = gap_at(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
     if size <= 0.0 or start >= level:
         return (level, base, generation, gaps, ids)
     if start + size < level:
-        return (level, base, generation, _with_gap(gaps, start, size), ids)
+        return (level, base, generation, with_gap(gaps, start, size), ids)
     level = start
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
@@ -293,23 +212,12 @@ def give_back(
     return (level, base, generation, gaps, ids)
 
 
-def _with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
-    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` the last ones are dropped."""
-    end, apart = start + size, []
-    for gap in gaps:
-        if gap[0] + gap[1] < start or gap[0] > end:
-            apart.append(gap)
-        else:
-            start, size = min(start, gap[0]), size + gap[1]
-    return tuple(sorted([*apart, (start, size)])[:MAX_GAPS])
-
-
 def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
     """The state with ``units`` more at the end of the queue, whether they conform or not."""
     level, last, generation, gaps, ids = state
     base = max(now, last)
     level = drained(quota, level, base - last) + units * quota.period_us
-    return (level, base, generation, _gaps_after(quota, gaps, base - last), ids)
+    return (level, base, generation, gaps_after(quota, gaps, base - last), ids)
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
@@ -322,7 +230,7 @@ def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
     """The units that are booked for later: what lies above a full burst in the queue, without its gaps."""
     level, last, _, gaps, _ = state
     ahead = max(drained(quota, level, now - last) - quota.burst_level, 0.0)
-    for start, size in _gaps_after(quota, gaps, now - last):
+    for start, size in gaps_after(quota, gaps, now - last):
         ahead -= max(start + size - max(start, quota.burst_level), 0.0)
     return max(ahead, 0.0) / quota.period_us
 
@@ -335,5 +243,5 @@ def share(state: State, replicas: float) -> State:
 
 def used(quota: TokenBucket, state: State, now: float) -> float:
     """The units that have not run off yet."""
-    free = sum([size for _, size in _gaps_after(quota, state[3], now - state[1])])
+    free = sum([size for _, size in gaps_after(quota, state[3], now - state[1])])
     return (drained(quota, state[0], now - state[1]) - free) / quota.period_us

@@ -2,9 +2,9 @@
 
 from .charges import Cost, Key, checked_name
 from .limiter import Limiter, as_store
-from .reservations import Ticket
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
+from .tickets import Ticket
 
 __all__ = [
     "Cost",

@@ -15,8 +15,8 @@ from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, open_store, settle
 from .charges import Cost, Key, charged_units, charges_of, checked_name, settled_units
-from .reservations import Ticket, late_by, on_time
 from .spending import Spending
+from .tickets import Ticket, late_by, on_time
 
 
 class Limiter:

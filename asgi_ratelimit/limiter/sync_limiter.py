@@ -14,8 +14,8 @@ from ..stores import Store
 from ..waiting import background_loop
 from .charges import Cost, Key
 from .limiter import Limiter
-from .reservations import Ticket
 from .spending import Spending
+from .tickets import Ticket
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ..quotas import SECOND_US, TokenBucket
 
 LOOKS = 8
-"""How many buckets are examined, at the most, to make room for a new one."""
+"""The most buckets that are examined to find one that a new one can replace."""
 
 # A stored value: the time at which the bucket is full again, and the packed state.
 _FULL_AT = struct.Struct("<d")
@@ -37,8 +37,8 @@ _UNUSED = _FULL_AT.pack(0.0)
 class MemoryStore:
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
-    At most ``max_keys`` buckets are stored. To make room for a new one, a bucket goes that is full again, for it holds
-    no information; where there is none among a few, the one that will be full soonest.
+    At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
+    information, or, where there is none among a few, the one that will be full soonest.
     Raises ``ConfigurationError`` for a ``max_keys`` below 1.
     """
 
@@ -186,12 +186,12 @@ class MemoryStore:
         if len(self._values) < self._max_keys:
             self._ring.append(bucket)
         else:
-            place = self._room(now)
+            place = self._replaceable(now)
             del self._values[self._ring[place]]
             self._ring[place] = bucket
         self._values[bucket] = value
 
-    def _room(self, now: float) -> int:
+    def _replaceable(self, now: float) -> int:
         """The place in the ring of a bucket that is full, or will be soonest among a few."""
         best, soonest = self._hand, float("inf")
         for _ in range(min(LOOKS, len(self._ring))):

@@ -44,7 +44,7 @@ def test_charges_agree_on_a_gap_that_they_share() -> None:
 
 
 def test_charges_whose_gaps_disagree_go_to_the_ends_of_all_queues() -> None:
-    """After a few rounds; a gap that they share later is not found, and none is used up."""
+    """After a few rounds; a gap that they share later is out of reach, and none is used up."""
     rounds = MAX_ROUNDS + 3
     first = [10 + 4 * number for number in range(rounds)]
     second = [12 + 4 * number for number in range(rounds)]

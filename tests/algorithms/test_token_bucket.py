@@ -229,7 +229,7 @@ def with_examples(test: Any) -> Any:
 @with_examples
 @settings(max_examples=500)
 def test_a_take_in_numbers(case: tuple[TokenBucket, float, int, float]) -> None:
-    """Its wait is the least at which the level has drained to what the cost leaves room for, and not one less."""
+    """Its wait is the least after which the cost conforms at the drained level, and not a microsecond longer."""
     quota, level, elapsed, cost = case
     before, target = state(level, NOW - elapsed), max(quota.burst_level - cost * quota.period_us, 0.0)
     after, wait_us, outlook_after = take(quota, before, NOW, cost, math.inf)

@@ -127,7 +127,7 @@ def both_stores(redis_server: RedisServer) -> Iterator[BothStores]:
 @given(history=histories())
 @settings(max_examples=200)
 def test_all_stores_give_equal_decisions(both_stores: BothStores, history: History) -> None:
-    """All kinds of quotas, both modes, settlements, resets, changed numbers, and a clock that goes both ways."""
+    """All kinds of quotas, both modes, settlements, resets, changed numbers, and a clock that also goes back."""
     both_stores.run(history)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
@@ -15,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...decision import Decision
 from ...errors import ConfigurationError
-from ...headers import Header, names, retry_after
+from ...headers import Header, names, retry_after, retry_after_seconds
 from ...quotas import SECOND_US, Quota
 from .header_options import HeaderOptions
 
@@ -55,8 +54,7 @@ class Refusal:
     async def answer_usual(self, quota: Quota, wait_us: float, send: Send) -> None:
         """Answer an HTTP request that this quota alone refused."""
         status, body, headers = _problem((quota.name,))
-        if wait_us != math.inf:
-            headers = [*headers, (b"retry-after", b"%d" % max(math.ceil(wait_us / SECOND_US), 1))]
+        headers = headers + retry_after_seconds(wait_us / SECOND_US)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

@@ -28,7 +28,7 @@ logger = logging.getLogger("asgi_ratelimit")
 
 @dataclass(slots=True)
 class Peek:
-    """Ask what a take would be answered."""
+    """A request for the answer that a take would get."""
 
     take: Take
 
@@ -39,7 +39,7 @@ class Peek:
 
 @dataclass(slots=True)
 class Reset:
-    """Forget the buckets of these charges."""
+    """A request to forget the buckets of these charges."""
 
     charges: Sequence[Charge]
 

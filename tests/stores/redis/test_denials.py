@@ -179,7 +179,7 @@ def test_it_is_bounded_for_threads(front: Front, monkeypatch: pytest.MonkeyPatch
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(refuse, range(4)))
-    assert len(front.denials.by_bucket) <= 10 + 3  # each of the others may be just about to make room
+    assert len(front.denials.by_bucket) <= 10 + 3  # each of the others may be just about to remove one
 
 
 def test_the_bound_is_there() -> None:

@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio import ConnectionPool
-from redis.exceptions import AskError, MovedError
+from redis.exceptions import AskError
 
 from ....clock import monotonic_us
 from ....decision import Charge
-from ....errors import StoreError, StoreUnavailable
+from ....errors import StoreUnavailable
 from .. import script
 from ..batching import Finish
 from ..connection.addresses import Address
-from ..connection.script_calls import ScriptCall, ScriptCaller
 from ..connection.store_errors import store_error_of
 from ..node import Answer, NodeContext, RedisNode
+from .redirections import Redirections
 from .slots import slot_of
 
 REPAY_INTERVAL_US = 1_000_000.0
@@ -41,17 +41,15 @@ class ClusterNode(RedisNode):
         is_here: Callable[[Charge], bool],
     ) -> None:
         super().__init__(context, pool(address), "{}:{}".format(*address), is_here)
-        self._pool = pool
-        self._host = address[0]
-        self._redirected = redirected
-        self._other_callers: dict[Address, ScriptCaller] = {}
+        self._redirections = Redirections(
+            pool, context.timeout, lambda redirection: redirected(redirection, address[0])
+        )
         self._next_repayment = 0.0
 
     async def aclose(self) -> None:
         """Fail what waits, and close the connections."""
         await super().aclose()
-        for caller in self._other_callers.values():
-            await caller.aclose()
+        await self._redirections.aclose()
 
     def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
         self._caller.start(self._call(actions, submitted, finish))
@@ -87,7 +85,8 @@ class ClusterNode(RedisNode):
         calls = list(map(self._context.script_call, groups))
         answers = []
         for group, call, reply in zip(groups, calls, await self._caller.evaluate(calls, submitted), strict=True):
-            final = await self._follow(reply, call, submitted) if isinstance(reply, AskError) else reply
+            is_redirection = isinstance(reply, AskError)
+            final = await self._redirections.follow(reply, call, submitted) if is_redirection else reply
             answers.append(self._read(group, final, sent_us))
         return answers
 
@@ -106,15 +105,3 @@ class ClusterNode(RedisNode):
         if isinstance(error, StoreUnavailable) and error is not reply:
             raise error from reply
         return [error] * len(actions)
-
-    async def _follow(self, redirection: AskError, call: ScriptCall, submitted: float) -> Any:
-        """The reply of the node that a redirection leads to, permanently (MOVED) or during a migration (ASK)."""
-        address = self._redirected(redirection, self._host)
-        if address not in self._other_callers:
-            self._other_callers[address] = ScriptCaller(self._pool(address), self._context.timeout)
-        asking = not isinstance(redirection, MovedError)
-        try:
-            (reply,) = await self._other_callers[address].evaluate([call], submitted, asking=asking)
-        except StoreError as error:
-            return error
-        return reply

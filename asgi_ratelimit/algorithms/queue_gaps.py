@@ -1,0 +1,103 @@
+"""The gaps in the queue of a token bucket: units that were given back in the future, and who takes them.
+
+A gap is ``(start, size)`` in levels as of ``last``, and gaps are in order. No ``await``, no clock, no lock, no logging
+in this module.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..quotas import TokenBucket
+from .state import MAX_GAPS, NEVER, Gap, Gaps, State
+
+
+def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
+    """The whole units that fit into each gap now, on the terms of ``take``."""
+    found = []
+    for gap in gaps:
+        start, size = gap_at(quota, gap, elapsed)
+        units = max(min(size, quota.burst_level - start), 0.0) / quota.period_us // 1.0
+        if units > 0.0 and not _fits(quota, gap, elapsed, units):
+            units -= 1.0
+        found.append(units if elapsed >= 0.0 else 0.0)
+    return found
+
+
+def earliest_gap(
+    quota: TokenBucket, gaps: Gaps, elapsed: float, cost: float, end_wait_us: float, min_wait_us: float
+) -> float:
+    """The least wait at which ``cost`` conforms in a gap, if that is earlier than the end of the queue.
+
+    Gaps are in order, so the first one that fits is open first.
+    """
+    earliest, scaled = max(elapsed + min_wait_us, 0.0), cost * quota.period_us
+    for gap in gaps:
+        if scaled <= gap[1]:
+            wait_us = _wait(quota, gap, earliest, cost) - elapsed
+            if wait_us < NEVER:
+                return min(wait_us, end_wait_us)
+    return end_wait_us
+
+
+def _wait(quota: TokenBucket, gap: Gap, earliest: float, cost: float) -> float:
+    """The least time since ``last``, from ``earliest`` on, at which ``cost`` conforms inside a gap."""
+    found = max(earliest, float(math.ceil((gap[0] + cost * quota.period_us - quota.burst_level) / quota.limit)))
+    if not _fits(quota, gap, found, cost):
+        found += 1.0  # the division may have rounded down
+        if not _fits(quota, gap, found, cost):
+            return NEVER
+    while found > earliest and _fits(quota, gap, found - 1.0, cost):
+        found -= 1.0
+    return found
+
+
+def _fits(quota: TokenBucket, gap: Gap, elapsed: float, cost: float) -> bool:
+    """Whether ``cost`` conforms inside a gap, ``elapsed`` microseconds after ``last``."""
+    start, size = gap_at(quota, gap, elapsed)
+    scaled = cost * quota.period_us
+    return elapsed >= 0.0 and scaled <= size and start + scaled <= quota.burst_level
+
+
+def gap_at(quota: TokenBucket, gap: Gap, elapsed: float) -> Gap:
+    """A gap after ``elapsed`` microseconds, at the full rate. What has run off is gone."""
+    start, size = gap
+    start -= max(elapsed, 0.0) * quota.limit
+    return (start, size) if start >= 0.0 else (0.0, size + start)
+
+
+def gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
+    return tuple([gap for gap in [gap_at(quota, gap, elapsed) for gap in gaps] if gap[1] > 0.0])
+
+
+def start_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float | None:
+    """Where ``cost`` starts in the first gap that it fits into at its slot: the level below it, as of the booking."""
+    _, last, _, gaps, _ = state
+    slot = now + wait_us
+    for gap in gaps:
+        if _fits(quota, gap, slot - last, cost):
+            return gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
+    return None
+
+
+def without(gaps: Gaps, start: float, scaled: float) -> Gaps:
+    """The gaps without a piece that lies in one of them."""
+    left: list[Gap] = []
+    for at, size in gaps:
+        if at <= start < at + size:
+            pieces = ((at, start - at), (start + scaled, at + size - (start + scaled)))
+            left.extend([piece for piece in pieces if piece[1] > 0.0])
+        else:
+            left.append((at, size))
+    return tuple(left[:MAX_GAPS])
+
+
+def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
+    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` the last ones are dropped."""
+    end, apart = start + size, []
+    for gap in gaps:
+        if gap[0] + gap[1] < start or gap[0] > end:
+            apart.append(gap)
+        else:
+            start, size = min(start, gap[0]), size + gap[1]
+    return tuple(sorted([*apart, (start, size)])[:MAX_GAPS])
