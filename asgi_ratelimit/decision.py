@@ -11,7 +11,13 @@ from typing import Any, Literal, TypeAlias
 
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
-from .quotas import MAX_UNITS, SECOND_US, Quota
+from .quotas import MAX_UNITS, SECOND_US, Quota, RollingWindow
+
+MAX_CHARGES = 100
+"""The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
+
+MAX_TAKE_PARTS = 20_000
+"""The most parts that the rolling windows of one take have together, for the same reason."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
@@ -78,8 +84,8 @@ class Take:
     0 is rate limiting, more is pacing, ``math.inf`` waits as long as it takes. With ``best_effort``, for rate
     limiting only, as many whole units are granted as every charge can give, at least 1; all costs must be equal.
     ``on_error`` says what to do without the store: ``None`` leaves that to the store.
-    Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for
-    two charges on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
+    Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for too
+    many, for two charges on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
     """
 
     charges: tuple[Charge, ...]
@@ -94,6 +100,7 @@ class Take:
             self.max_wait_us = _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
+            self._require_bounded()
         if self.best_effort:
             self._require_one_cost()
 
@@ -105,6 +112,14 @@ class Take:
             if charge.bucket in buckets:
                 raise ConfigurationError(f"two charges are on the bucket {charge.bucket}: add their costs up")
             buckets.add(charge.bucket)
+
+    def _require_bounded(self) -> None:
+        parts = sum([charge.quota.buckets for charge in self.charges if isinstance(charge.quota, RollingWindow)])
+        if len(self.charges) > MAX_CHARGES or parts > MAX_TAKE_PARTS:
+            raise ConfigurationError(
+                f"a take has at most {MAX_CHARGES} charges, whose rolling windows have at most {MAX_TAKE_PARTS:,} "
+                f"buckets together, not {len(self.charges)} with {parts:,}: split it"
+            )
 
     def _require_one_cost(self) -> None:
         if self.max_wait:

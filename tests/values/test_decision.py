@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide, settlement_of
-from asgi_ratelimit.decision import Charge, Take, checked_cost
+from asgi_ratelimit.decision import MAX_CHARGES, Charge, Take, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
@@ -114,6 +114,18 @@ def test_a_take_may_charge_many_buckets() -> None:
     """Other quotas, other keys and other limiters are other buckets."""
     charges = (Charge(QUOTA, "a"), Charge(QUOTA, "b"), Charge(OTHER, "a"), Charge(QUOTA, "a", name="api"))
     assert Take(charges).charges == charges
+
+
+def test_a_take_is_bounded() -> None:
+    """Deciding one take must not hold a store for long: its charges and the parts of its windows are limited."""
+    charges = tuple([Charge(QUOTA, str(number)) for number in range(MAX_CHARGES)])
+    assert Take(charges).charges == charges
+    with pytest.raises(ConfigurationError, match=f"at most {MAX_CHARGES} charges.*not 101 with 0"):
+        Take((*charges, Charge(QUOTA, "one more")))
+    wide = tuple([Charge(RollingWindow(10, 6000, 1000), str(number)) for number in range(21)])
+    assert len(Take(wide[:20]).charges) == 20
+    with pytest.raises(ConfigurationError, match="not 21 with 21,000: split it"):
+        Take(wide)
 
 
 DECISION = decide(Take((Charge(QUOTA, "key", 2.5), Charge(OTHER, "key"))), [None, None], 1_800_000_000_250_000.0)[0]
