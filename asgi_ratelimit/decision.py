@@ -16,8 +16,8 @@ from .quotas import MAX_UNITS, SECOND_US, Quota, RollingWindow
 MAX_CHARGES = 100
 """The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
 
-MAX_TAKE_PARTS = 20_000
-"""The most parts that the rolling windows of one take have together, for the same reason."""
+PARTS_OF_ONE = 200
+"""A rolling window counts as one charge for each 200 of its buckets that have begun."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
@@ -114,11 +114,11 @@ class Take:
             buckets.add(charge.bucket)
 
     def _require_bounded(self) -> None:
-        parts = sum([charge.quota.buckets for charge in self.charges if isinstance(charge.quota, RollingWindow)])
-        if len(self.charges) > MAX_CHARGES or parts > MAX_TAKE_PARTS:
+        count = sum(map(_weight, self.charges))
+        if count > MAX_CHARGES:
             raise ConfigurationError(
-                f"a take has at most {MAX_CHARGES} charges, whose rolling windows have at most {MAX_TAKE_PARTS:,} "
-                f"buckets together, not {len(self.charges)} with {parts:,}: split it"
+                f"a take has at most {MAX_CHARGES} charges, where a rolling window counts once for each {PARTS_OF_ONE} "
+                f"of its buckets, not {count}: split it"
             )
 
     def _require_one_cost(self) -> None:
@@ -126,6 +126,11 @@ class Take:
             raise ConfigurationError("best_effort grants what is there now, so it cannot wait: leave max_wait at 0")
         if len({charge.cost for charge in self.charges}) > 1:
             raise ConfigurationError("best_effort needs one cost for all charges: cost=50")
+
+
+def _weight(charge: Charge) -> int:
+    quota = charge.quota
+    return math.ceil(quota.buckets / PARTS_OF_ONE) if isinstance(quota, RollingWindow) else 1
 
 
 def _max_wait_us(max_wait: float) -> float:

@@ -49,8 +49,8 @@ class TokenBucket:
     """The level up to which the burst allowance reaches: ``burst - 1`` scaled by the period."""
     slow_rate: float = field(init=False, repr=False, compare=False)
     """How fast the level drains below the burst floor, in each microsecond."""
-    state_kind: bytes = field(init=False, repr=False, compare=False)
-    """Equal for two quotas if one can continue from the state of the other: how each stored value starts."""
+    stamp: float = field(init=False, repr=False, compare=False)
+    """The period in microseconds as stored values have it, in single precision."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -82,7 +82,7 @@ class TokenBucket:
             burst_level=self.burst * period_us,
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
-            state_kind=struct.pack("<Bf", 1, period_us),
+            stamp=_single(period_us),
         )
 
     @property
@@ -104,8 +104,8 @@ class FixedWindow:
     name: str = cast("str", None)
 
     period_us: float = field(init=False, repr=False, compare=False)
-    state_kind: bytes = field(init=False, repr=False, compare=False)
-    """Equal for two quotas if one can continue from the state of the other: how each stored value starts."""
+    stamp: float = field(init=False, repr=False, compare=False)
+    """The period in microseconds as stored values have it, in single precision."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -115,7 +115,7 @@ class FixedWindow:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
         name = _checked_name(self.name, self.period)
-        _set(self, name=name, period_us=period_us, state_kind=struct.pack("<Bf", 2, period_us))
+        _set(self, name=name, period_us=period_us, stamp=_single(period_us))
 
     @property
     def most(self) -> float:
@@ -138,8 +138,8 @@ class RollingWindow:
 
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
-    state_kind: bytes = field(init=False, repr=False, compare=False)
-    """Equal for two quotas if one can continue from the state of the other: how each stored value starts."""
+    stamp: float = field(init=False, repr=False, compare=False)
+    """The period in microseconds as stored values have it, in single precision."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -154,7 +154,7 @@ class RollingWindow:
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
-            state_kind=struct.pack("<BfH", 3, period_us, self.buckets),
+            stamp=_single(period_us),
         )
 
     @property
@@ -164,6 +164,13 @@ class RollingWindow:
 
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
+
+
+def have_same_state(one: Quota, other: Quota) -> bool:
+    """Whether one quota can continue from the state of the other."""
+    buckets = [quota.buckets for quota in (one, other) if isinstance(quota, RollingWindow)]
+    return type(one) is type(other) and one.stamp == other.stamp and len(set(buckets)) < 2
+
 
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
@@ -179,6 +186,11 @@ def whole_us(seconds: float) -> float:
 def _set(quota: object, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(quota, name, value)
+
+
+def _single(number: float) -> float:
+    single: float = struct.unpack("<f", struct.pack("<f", number))[0]
+    return single
 
 
 def _is_number(value: object) -> bool:

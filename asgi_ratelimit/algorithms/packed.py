@@ -24,16 +24,14 @@ FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
 """The first byte of a value."""
 
 _HEAD = struct.Struct("<BfdH")
-_PLAIN = struct.Struct("<5sdHd")
+_PLAIN = struct.Struct("<BfdHd")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
 _PARTS = struct.Struct("<HH")
 _TAIL = struct.Struct("<BB")
 
-unpack_plain: Callable[[bytes], tuple[bytes, float, int, float]] = _PLAIN.unpack
-"""The stamp, ``last``, generation and level in the value of a token bucket without gaps and ids."""
-STAMP_SIZE = 5
-"""Bytes of the format and the period, which each value starts with."""
+unpack_plain: Callable[[bytes], tuple[int, float, float, int, float]] = _PLAIN.unpack
+"""The format, the period, ``last``, generation and level in the value of a token bucket without gaps and ids."""
 PLAIN_SIZE = _PLAIN.size
 """Bytes of such a value, and of no other."""
 
@@ -42,8 +40,8 @@ def pack(quota: Quota, state: State, *, with_ids: bool = True) -> bytes:
     """The value of a state."""
     core, last, generation, gaps, ids = state
     if type(quota) is TokenBucket and not gaps and not ids:
-        return _PLAIN.pack(quota.state_kind, last, generation, core)
-    head = _HEAD.pack(FORMATS[type(quota)], quota.period_us, last, generation)
+        return _PLAIN.pack(1, quota.stamp, last, generation, core)
+    head = _HEAD.pack(FORMATS[type(quota)], quota.stamp, last, generation)
     if isinstance(quota, TokenBucket):
         body = _LEVEL.pack(core)
     elif isinstance(quota, RollingWindow):
@@ -60,9 +58,9 @@ def pack(quota: Quota, state: State, *, with_ids: bool = True) -> bytes:
 def unpack(quota: Quota, value: bytes | None) -> State | None:
     """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
     if value is not None and len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
-        kind, last, generation, level = unpack_plain(value)
-        return (level, last, generation, (), ()) if kind == quota.state_kind else None
-    if value is None or len(value) < _HEAD.size or not quota.state_kind.startswith(value[:STAMP_SIZE]):
+        format_, stamp, last, generation, level = unpack_plain(value)
+        return (level, last, generation, (), ()) if format_ == 1 and stamp == quota.stamp else None
+    if value is None or len(value) < _HEAD.size:
         return None
     try:
         return _unpacked(quota, value)
@@ -71,7 +69,9 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
 
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
-    _, _, last, generation = _HEAD.unpack_from(value)
+    format_, stamp, last, generation = _HEAD.unpack_from(value)
+    if format_ != FORMATS[type(quota)] or stamp != quota.stamp:
+        return None
     core: Any
     if isinstance(quota, TokenBucket):
         core, at = _LEVEL.unpack_from(value, _HEAD.size)[0], _HEAD.size + _LEVEL.size

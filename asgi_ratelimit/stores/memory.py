@@ -28,7 +28,7 @@ LOOKS = 8
 
 # A stored value: the time at which the bucket is full again, and the packed state.
 _FULL_AT = struct.Struct("<d")
-_PLAIN = struct.Struct("<d5sdHd")
+_PLAIN = struct.Struct("<dBfdHd")
 _PLAIN_SIZE = _PLAIN.size
 _pack_plain, _unpack_plain = _PLAIN.pack, _PLAIN.unpack
 _UNUSED = _FULL_AT.pack(0.0)
@@ -95,8 +95,8 @@ class MemoryStore:
             is_new = value is None
             if value is not None:
                 if len(value) == _PLAIN_SIZE:
-                    _, kind, last, generation, level = _unpack_plain(value)
-                    if kind == quota.state_kind:
+                    _, format_, stamp, last, generation, level = _unpack_plain(value)
+                    if stamp == quota.stamp and format_ == 1 and type(quota) is TokenBucket:
                         state = (level, last, generation, (), ())
                 else:
                     state = unpack(quota, value[_FULL_AT.size :])
@@ -111,7 +111,7 @@ class MemoryStore:
                     self._store(charge, state, now, reset_us(quota, state, now))
                 return taken, state, now
             if type(quota) is TokenBucket and not after[3] and not after[4]:
-                value = _pack_plain(now + outlook[2], quota.state_kind, after[1], after[2], after[0])
+                value = _pack_plain(now + outlook[2], 1, quota.stamp, after[1], after[2], after[0])
             else:
                 value = _FULL_AT.pack(now + outlook[2]) + pack(quota, after)
             if is_new:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import pickle
 from dataclasses import asdict, fields, replace
@@ -13,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide, settlement_of
-from asgi_ratelimit.decision import MAX_CHARGES, Charge, Take, checked_cost
+from asgi_ratelimit.decision import MAX_CHARGES, Charge, Decision, Take, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
@@ -120,11 +121,11 @@ def test_a_take_is_bounded() -> None:
     """Deciding one take must not hold a store for long: its charges and the parts of its windows are limited."""
     charges = tuple([Charge(QUOTA, str(number)) for number in range(MAX_CHARGES)])
     assert Take(charges).charges == charges
-    with pytest.raises(ConfigurationError, match=f"at most {MAX_CHARGES} charges.*not 101 with 0"):
+    with pytest.raises(ConfigurationError, match=f"at most {MAX_CHARGES} charges.*not 101: split it"):
         Take((*charges, Charge(QUOTA, "one more")))
     wide = tuple([Charge(RollingWindow(10, 6000, 1000), str(number)) for number in range(21)])
     assert len(Take(wide[:20]).charges) == 20
-    with pytest.raises(ConfigurationError, match="not 21 with 21,000: split it"):
+    with pytest.raises(ConfigurationError, match="not 105: split it"):
         Take(wide)
 
 
@@ -179,3 +180,10 @@ def test_a_decision_can_be_changed_and_shown() -> None:
     assert asdict(DECISION)["states"][0]["remaining"] == 7
     with pytest.raises(AttributeError, match="'Decision' object has no attribute 'remainder'"):
         DECISION.remainder  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("decision", [DECISION, REFUSAL], ids=["allowed", "refused"])
+def test_a_decision_can_be_written_as_json(decision: Decision) -> None:
+    """All that it holds is numbers and texts, as a log wants them; but the states before it, which are left out."""
+    written = json.dumps(asdict(replace(decision, before=None)))
+    assert json.loads(written)["allowed"] is decision.allowed

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, pack, unpack
-from ...algorithms.packed import PLAIN_SIZE, STAMP_SIZE, unpack_plain
+from ...algorithms.packed import FORMATS
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -179,14 +179,8 @@ def _outcome(
     """The outcome of a charge; its new state is added to ``after``."""
     quota = charge.quota
     algorithm = ALGORITHMS[type(quota)]
-    state: State
-    stored: State | None
-    if value is not None and len(value) == PLAIN_SIZE and value[0] == 1 and quota.state_kind == value[:STAMP_SIZE]:
-        _, last, generation, level = unpack_plain(value)
-        state = stored = (level, last, generation, (), ())
-    else:
-        stored = None if value is None else unpack(quota, value)
-        state = algorithm.fresh(now) if stored is None else stored
+    stored = unpack(quota, value)
+    state = algorithm.fresh(now) if stored is None else stored
     if state[1] > now:
         state = current(quota, state, now)
     taken = left, _, _ = algorithm.take(quota, state, now, charge.cost, 0.0)
@@ -247,7 +241,7 @@ def _nonsense(reply: object) -> StoreError:
 @lru_cache(maxsize=4096)
 def _packed_quota(quota: Quota) -> bytes:
     numbers = (quota.period_us, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
-    return _QUOTA.pack(quota.state_kind[0], *numbers)
+    return _QUOTA.pack(FORMATS[type(quota)], *numbers)
 
 
 def _own_numbers(quota: Quota) -> tuple[float, float, float]:

@@ -162,7 +162,7 @@ Crowded: TypeAlias = tuple[Charge, State]
 
 
 def crowded(kind: str, key: str) -> list[Crowded]:
-    """Fifty charges on buckets whose states are as large as they can be."""
+    """As many charges as a take may have, fifty at the most, on buckets whose states are as large as they can be."""
     kinds: dict[str, Callable[[int], tuple[Quota, Callable[[Quota, int], State]]]] = {
         "token buckets": lambda number: (bucket(number), crowded_bucket),
         "fixed windows": lambda number: (fixed(number), crowded_fixed),
@@ -170,7 +170,7 @@ def crowded(kind: str, key: str) -> list[Crowded]:
         "rolling windows of 1000": lambda number: (rolling(number, 1000), crowded_rolling),
     }
     kinds["a mix"] = lambda number: list(kinds.values())[number % 4](number)
-    made = [kinds[kind](number) for number in range(50)]
+    made = [kinds[kind](number) for number in range(20 if kind.endswith("1000") else 50)]
     return [(Charge(quota, key), state(quota, number)) for number, (quota, state) in enumerate(made)]
 
 
@@ -225,7 +225,7 @@ def test_the_work_of_one_call_is_bounded(client: redis.Redis, kind: str, verb: s
         together.put_all(crowd)
         alone.put_all(crowd)
     replies = [alone.call([action]) for action in actions]
-    assert min(reply.steps for reply in replies) >= 50 * CHARGE_STEPS
+    assert min(reply.steps for reply in replies) >= len(crowds[0]) * CHARGE_STEPS
     require_bounded(together, actions, [reply.steps for reply in replies], "".join(r.verdicts for r in replies))
     for crowd in crowds:
         assert [together.value(charge) for charge, _ in crowd] == [alone.value(charge) for charge, _ in crowd]

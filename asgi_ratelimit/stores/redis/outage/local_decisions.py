@@ -11,7 +11,7 @@ from ....algorithms import foresee, share
 from ....clock import Clock
 from ....decision import Charge, Decision, OnError, Settlement, Take, checked_on_error
 from ....errors import ConfigurationError, StoreError
-from ....quotas import Quota, TokenBucket
+from ....quotas import Quota, TokenBucket, have_same_state
 from ...memory import MemoryStore
 from ..script import StatesByBucket
 from .ledger import OutageLedger
@@ -105,7 +105,7 @@ class LocalDecisions:
         for charge in charges:
             older = self._older_states.pop(charge.bucket, None)
             quota, state = self.latest_states.pop(charge.bucket, older) or (charge.quota, None)
-            if state is not None and quota.state_kind == charge.quota.state_kind:
+            if state is not None and have_same_state(quota, charge.quota):
                 self._local.adopt(charge, share(quota, state, self._replicas))
 
 
