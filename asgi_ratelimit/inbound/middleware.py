@@ -188,7 +188,7 @@ class RateLimitMiddleware:
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
-            return
+            raise
         scope[SCOPE_KEY] = self._enforcer
         await self.app(scope, receive, self._closing(send))
 

@@ -311,7 +311,8 @@ async def test_a_route_that_is_added_later_counts() -> None:
 async def test_a_missing_name_fails_the_start_up_within_the_middleware() -> None:
     """The server gets the reason."""
     refused = Peer([{"type": "lifespan.startup"}])
-    await within(route_limit(limit()))({"type": "lifespan"}, refused.receive, refused.send)
+    with pytest.raises(ConfigurationError, match=SEVERAL):
+        await within(route_limit(limit()))({"type": "lifespan"}, refused.receive, refused.send)
     assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
     assert re.match(SEVERAL, refused.sent[0]["message"])
 

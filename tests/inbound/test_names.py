@@ -11,6 +11,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
+from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware, Rule
@@ -182,10 +183,13 @@ async def test_a_conflict_without_names_fails_the_start_up() -> None:
     started = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
     await one({"type": "lifespan"}, started.receive, started.send)
     refused = Peer([{"type": "lifespan.startup"}])
-    await other({"type": "lifespan"}, refused.receive, refused.send)
+    with pytest.raises(ConfigurationError):
+        await other({"type": "lifespan"}, refused.receive, refused.send)
     assert [message["type"] for message in started.sent] == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
     assert "two limits named 'default' share a store" in refused.sent[0]["message"]
+    with pytest.raises(ConfigurationError), TestClient(other):  # which would wait for ever if nothing were raised
+        pass
 
 
 async def test_a_conflict_of_dependencies_raises() -> None:
