@@ -118,7 +118,7 @@ def verdict(timeline: Timeline) -> int:
     if timeline.missing:
         say(f"\nFAILED: not seen: {'; '.join(timeline.missing)}.")
         return 1
-    say("\nOK: everything was seen, and the servers are stopped.")
+    say("\nOK: every step behaved as described, and the servers are stopped.")
     return 0
 
 

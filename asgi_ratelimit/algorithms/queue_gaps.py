@@ -70,25 +70,33 @@ def gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
     return tuple([gap for gap in [gap_at(quota, gap, elapsed) for gap in gaps] if gap[1] > 0.0])
 
 
-def start_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float | None:
-    """Where ``cost`` starts in the first gap that it fits into at its slot: the level below it, as of the booking."""
+def place_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> tuple[int, float] | None:
+    """Which gap ``cost`` fits into first at its slot, and where it starts there: the level below it, as of the booking.
+
+    ``None`` where it fits into no gap.
+    """
     _, last, _, gaps, _ = state
     slot = now + wait_us
-    for gap in gaps:
+    for number, gap in enumerate(gaps):
         if _fits(quota, gap, slot - last, cost):
-            return gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
+            return number, gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
     return None
 
 
-def without(gaps: Gaps, start: float, scaled: float) -> Gaps:
-    """The gaps without a piece that lies in one of them."""
+def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[int, float], scaled: float) -> Gaps:
+    """The gaps after ``elapsed`` microseconds, without a piece at its place.
+
+    The gap is found by its number: rounding may put the start of the piece just outside of it.
+    """
+    taken, start = place
     left: list[Gap] = []
-    for at, size in gaps:
-        if at <= start < at + size:
-            pieces = ((at, start - at), (start + scaled, at + size - (start + scaled)))
-            left.extend([piece for piece in pieces if piece[1] > 0.0])
-        else:
-            left.append((at, size))
+    for number, gap in enumerate(gaps):
+        at, size = gap_at(quota, gap, elapsed)
+        pieces = [(at, size)]
+        if number == taken:
+            bottom = max(start, at)
+            pieces = [(at, bottom - at), (bottom + scaled, at + size - (bottom + scaled))]
+        left.extend([piece for piece in pieces if piece[1] > 0.0])
     return tuple(left[:MAX_GAPS])
 
 

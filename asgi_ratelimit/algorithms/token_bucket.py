@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import TokenBucket
-from .queue_gaps import earliest_gap, gap_at, gaps_after, start_in_gap, units_in_gaps, with_gap, without
+from .queue_gaps import earliest_gap, gap_at, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
 from .state import NEVER, NEVER_US, Outlook, State, Taken, generation_of
 
 
@@ -171,19 +171,19 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
 def _booked_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State | None:
     """The state after taking ``cost`` in the first gap that it fits into at its slot; ``None`` where there is none."""
     level, last, generation, gaps, ids = state
-    start = start_in_gap(quota, state, now, cost, wait_us)
-    if start is None:
+    in_gap = place_in_gap(quota, state, now, cost, wait_us)
+    if in_gap is None:
         return None
     since = now if now > last else last
-    gaps = without(gaps_after(quota, gaps, since - last), start, cost * quota.period_us)
+    gaps = gaps_without(quota, gaps, since - last, in_gap, cost * quota.period_us)
     return (drained(quota, level, since - last), since, generation, gaps, ids)
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
     """Where in the queue ``take`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
-    start = start_in_gap(quota, state, now, cost, wait_us) if state[3] else None
-    if start is not None:
-        return start
+    in_gap = place_in_gap(quota, state, now, cost, wait_us) if state[3] else None
+    if in_gap is not None:
+        return in_gap[1]
     after, _, _ = take(quota, state, now, cost, NEVER, wait_us)
     assert after is not None
     level: float = after[0]

@@ -166,7 +166,7 @@ _Names: TypeAlias = dict[str, list[str]]
 
 
 def require_names(app: Any) -> None:
-    """Raises ``ConfigurationError`` for a limit without a name that stands on several routes of an app."""
+    """Raises ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
     for limit, names in _names_by_limit(app).items():
         _require_one_place(limit, names)
 
@@ -194,7 +194,7 @@ def _require_one_place(limit: RateLimit, names: _Names) -> None:
 
 def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
     several = " and ".join(map(repr, places[:2]))
-    return ConfigurationError(f"{limit!r} stands on several routes, such as {several}, and needs a name: {_NAMED}")
+    return ConfigurationError(f"{limit!r} is used on several routes, such as {several}, and needs a name: {_NAMED}")
 
 
 _NAMED = 'RateLimit("5/minute", name="login")'

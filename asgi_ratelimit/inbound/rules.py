@@ -221,7 +221,7 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
         if other != quota:
             raise ConfigurationError(
                 f"two rules named {name!r} have different quotas named {quota.name!r}, {other!r} and "
-                f'{quota!r}, and would share a bucket: give one another name, Rule(..., name="uploads")'
+                f'{quota!r}, and would share a bucket: give one of them another name, Rule(..., name="uploads")'
             )
 
 
@@ -231,7 +231,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
     if 2 <= count <= 3:
         return count == 3
     raise ConfigurationError(
-        f"settle is a function of the status and the headers, and of the bytes sent if it likes, not {settle!r}: "
+        f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
         "settle=lambda status, headers: 0 if status < 400 else 1"
     )
 

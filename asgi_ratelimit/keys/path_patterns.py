@@ -28,4 +28,4 @@ def compile_path(path: str) -> tuple[re.Pattern[str], dict[str, Convertor[Any]]]
         pattern, _, convertors = routing.compile_path(path)
         return re.compile(pattern.pattern, re.DOTALL), convertors  # a newline must not lead past a rule
     except (AssertionError, KeyError, ValueError) as error:
-        raise ConfigurationError(f'{path!r} is no path: {error}: Rule("/users/{{id:int}}", ...)') from error
+        raise ConfigurationError(f'{path!r} is not a valid path: {error}: Rule("/users/{{id:int}}", ...)') from error

@@ -39,7 +39,7 @@ def _require_no_generator(function: Function) -> None:
     for each in (function, inspect.unwrap(function)):
         if _is(inspect.isgeneratorfunction, each) or _is(inspect.isasyncgenfunction, each):
             raise ConfigurationError(
-                f"@pace does not go on a generator, and {function!r} is one, or wraps one: put @pace on the function "
+                f"@pace cannot decorate a generator function: {function!r}: put @pace on the function "
                 "that it calls for each value, or book each value with Limiter.pace(key) and sleep for decision.delay"
             )
 

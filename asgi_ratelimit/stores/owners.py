@@ -56,7 +56,7 @@ def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
     if other is not None:
         raise ConfigurationError(
             f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {other!r} and "
-            f'{quota!r}, which would share buckets: give one another name, name="uploads"'
+            f'{quota!r}, which would share buckets: give one of them another name, name="uploads"'
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,10 @@ from asgi_ratelimit.algorithms import MAX_GAPS, State, decide
 from asgi_ratelimit.algorithms.kinds import ALGORITHMS
 from asgi_ratelimit.algorithms.take import MAX_ROUNDS
 from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import Store
+from asgi_ratelimit.testing import SteppedClock
 
 NOW = 1_800_000_000_000_000.0
 DAY = 86_400e6
@@ -159,3 +163,26 @@ def test_a_best_effort_with_all_gaps_is_bounded() -> None:
     granted, calls = calls_of_best_effort(1e6, (1e6 * UNIT, NOW, 0, gaps, ()))
     assert granted == 1_000
     assert calls <= 40 * MAX_GAPS
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("quota", "cost", "booked", "cancelled", "before", "after"),
+    [
+        ("0.1/s", 0.25, 7, 5, 1.921079, 0.253889),
+        ("3.3/s", 0.5, 11, 9, 0.083026, 0.178108),
+        ("0.7/s burst 1", 1, 4, 2, 1.970489, 0.231739),
+        (TokenBucket(1 / 3, burst=1), 0.7, 4, 2, 2.38002, 0.340003),
+    ],
+)
+async def test_a_cancelled_slot_is_booked_once(
+    store: Store, clock: SteppedClock, quota: Any, cost: float, booked: int, cancelled: int, before: float, after: float
+) -> None:
+    """Also where doubles put the start of the charge just outside of the gap that it fits into."""
+    limiter = Limiter(quota, store=store)
+    slots = [await limiter.pace("key", cost) for _ in range(booked)]
+    clock.advance(before)
+    await limiter.cancel(slots[cancelled])
+    clock.advance(after)
+    times = [(await limiter.pace("key", cost)).ready_at for _ in range(20)]
+    assert len(set(times)) == len(times)

@@ -253,7 +253,7 @@ async def test_a_websocket_route_gives_its_path_as_a_name() -> None:
 
 
 SEVERAL = (
-    r"RateLimit\(.*\) stands on several routes, such as 'GET /a' and 'GET /b', and needs a name: "
+    r"RateLimit\(.*\) is used on several routes, such as 'GET /a' and 'GET /b', and needs a name: "
     r'RateLimit\("5/minute", name="login"\)'
 )
 

@@ -389,9 +389,9 @@ WRONG: Iterable[tuple[Rule, type[Exception], str]] = [
     (Rule("", "1/s"), ConfigurationError, "not ''"),
     (Rule("*", "1/s"), ConfigurationError, "not '*'"),
     (Rule(7, "1/s"), ConfigurationError, "not 7"),  # type: ignore[arg-type]
-    (Rule("/{id:number}", "1/s"), ConfigurationError, "'/{id:number}' is no path"),
-    (Rule("/{id}/{id}", "1/s"), ConfigurationError, "'/{id}/{id}' is no path"),
-    (Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is no path"),
+    (Rule("/{id:number}", "1/s"), ConfigurationError, "'/{id:number}' is not a valid path"),
+    (Rule("/{id}/{id}", "1/s"), ConfigurationError, "'/{id}/{id}' is not a valid path"),
+    (Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is not a valid path"),
     (Rule("/", "1/s", methods="POST"), ConfigurationError, "not 'POST'"),
     (Rule("/", "1/s", methods=[]), ConfigurationError, "not []"),
     (Rule("/", "1/s", name=""), ConfigurationError, "not ''"),

@@ -104,7 +104,7 @@ async def an_async_context() -> AsyncIterator[None]:
 )
 def test_generators_are_refused(function: Any) -> None:
     """One slot for a whole generator would pace none of its values; the error shows what to do instead."""
-    with pytest.raises(ConfigurationError, match=r"on a generator.*Limiter\.pace\(key\) and sleep for decision\.delay"):
+    with pytest.raises(ConfigurationError, match=r"a generator.*Limiter\.pace\(key\) and sleep for decision\.delay"):
         pace("10/s")(function)
 
 

@@ -57,7 +57,7 @@ def warn_of_duplicate(name: str) -> None:
     warn_once(
         "a-middleware-added-twice",
         f"RateLimitMiddleware is around this app twice under the name {name!r}, and both charge every request: "
-        "remove one, or give them names",
+        "remove one, or give them different names",
     )
 
 

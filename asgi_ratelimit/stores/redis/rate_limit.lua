@@ -299,23 +299,24 @@ local function general_way()
       return end_wait_us
     end
 
-    local function start_in_gap(quota, state, now, cost, wait_us)
+    local function place_in_gap(quota, state, now, cost, wait_us)
       local slot, gaps = now + wait_us, state.gaps
       for i = 1, #gaps, 2 do
         if fits(quota, gaps[i], gaps[i + 1], slot - state.last, cost) then
-          return gap_at(quota, gaps[i], gaps[i + 1], slot - state.last) + (slot - max(now, state.last)) * quota.limit
+          return i, gap_at(quota, gaps[i], gaps[i + 1], slot - state.last) + (slot - max(now, state.last)) * quota.limit
         end
       end
       return nil
     end
 
-    local function without(gaps, start, scaled)
+    local function gaps_without(quota, gaps, elapsed, taken, start, scaled)
       local after = {}
       for i = 1, #gaps, 2 do
-        local at, size = gaps[i], gaps[i + 1]
-        if at <= start and start < at + size then
-          add_gap(after, at, start - at)
-          add_gap(after, start + scaled, at + size - (start + scaled))
+        local at, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
+        if i == taken then
+          local bottom = max(start, at)
+          add_gap(after, at, bottom - at)
+          add_gap(after, bottom + scaled, at + size - (bottom + scaled))
         else
           add_gap(after, at, size)
         end
@@ -364,14 +365,15 @@ local function general_way()
 
     function algorithm.book(quota, state, now, cost, wait_us)
       local since, slot, scaled = max(now, state.last), now + wait_us, cost * quota.period_us
-      local start = start_in_gap(quota, state, now, cost, wait_us)
-      local gaps = gaps_after(quota, state.gaps, since - state.last)
-      if start then
+      local taken, start = place_in_gap(quota, state, now, cost, wait_us)
+      if taken then
         local level = drained(quota, state.level, since - state.last)
-        return changed(state, { level = level, last = since, gaps = without(gaps, start, scaled) })
+        local gaps = gaps_without(quota, state.gaps, since - state.last, taken, start, scaled)
+        return changed(state, { level = level, last = since, gaps = gaps })
       end
       local level = drained(quota, state.level, slot - state.last) + scaled
       if slot > since then level = level + (slot - since) * quota.limit end
+      local gaps = gaps_after(quota, state.gaps, since - state.last)
       return changed(state, { level = level, last = since, gaps = gaps })
     end
 
