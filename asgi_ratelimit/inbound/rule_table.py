@@ -28,8 +28,8 @@ from .rules import (
     takes_bytes,
 )
 
-LONGEST_PATH = 256
-"""Characters of a path whose plan is cached; for longer ones the rules are matched each time."""
+LONGEST_CACHED = 256
+"""Characters of a method and path whose plan is cached; for longer ones the rules are matched each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,8 @@ class RuleTable:
         if not self.rules:
             return self.constant_plan
         path = route_path(scope)
-        return self._cached(path, method) if len(path) <= LONGEST_PATH else self._matched(path, method)
+        is_short = len(path) + len(method) <= LONGEST_CACHED
+        return self._cached(path, method) if is_short else self._matched(path, method)
 
     def exempts(self, scope: Scope) -> bool:
         """Whether a rule exempts a request with this scope."""

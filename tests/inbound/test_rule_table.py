@@ -79,6 +79,18 @@ def test_long_paths_are_not_remembered() -> None:
         tracemalloc.stop()
 
 
+def test_long_methods_are_not_remembered() -> None:
+    """Nor with methods, which may be any token."""
+    several = table(*RULES)
+    tracemalloc.start()
+    try:
+        for number in range(30):
+            several.plan_for(http("/users/1", method=f"{number}{'X' * 1_000_000}"))
+        assert tracemalloc.get_traced_memory()[0] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_what_a_rule_exempts() -> None:
     """Only the first final rule counts, and only if it has no quota."""
     several = table(*RULES, Rule("/alone", None))
