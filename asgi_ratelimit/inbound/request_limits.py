@@ -43,7 +43,7 @@ class Enforcer:
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
-    """Submits a request of one charge, where nobody needs more than its grant."""
+    """Submits a request of one charge, where nobody needs a decision at once."""
 
     def __post_init__(self) -> None:
         self.is_observed = bool(self.hooks)
