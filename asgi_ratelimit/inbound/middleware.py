@@ -105,8 +105,12 @@ class RateLimitMiddleware:
             charge = None if plan is None or submit is None else plan.charge(scope)
             if charge is not None and submit is not None:
                 answer = submit(charge)
-                answer = answer if isinstance(answer, (tuple, Decision)) else await answer
-                outcome, decisions = (answer, None) if isinstance(answer, tuple) else (None, [answer])
+                if not isinstance(answer, (tuple, Decision)):
+                    answer = await answer
+                if isinstance(answer, tuple):
+                    outcome = answer
+                else:
+                    decisions = [answer]
             elif plan is not None:
                 app, decisions = await self._decide(plan, scope)
         except (AccessDenied, LimitUnavailable) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import islice
 from threading import Lock
 
 from ..algorithms import (
@@ -54,10 +55,11 @@ class MemoryStore:
         self._now_ns = ns_of(self._clock)
         self._lock = Lock()
         self._acquire, self._release = self._lock.acquire, self._lock.release  # half the time of a with statement
-        # Only texts and bytes, so that the garbage collector has nothing to walk. The hand goes round the ring to find
-        # a bucket that can go.
-        self._values: dict[str, bytes] = {}
-        self._ring: list[str] = []
+        # Values by bucket: only texts and bytes, so that the garbage collector has nothing to walk, in several
+        # dictionaries, so that none takes long to grow. The hand goes round them to find a bucket that can go.
+        self._shards: tuple[dict[str, bytes], ...] = tuple([{} for _ in range(_shards_for(max_keys))])
+        self._mask = len(self._shards) - 1
+        self._count = 0
         self._hand = 0
 
     def __repr__(self) -> str:
@@ -65,7 +67,7 @@ class MemoryStore:
 
     def __len__(self) -> int:
         """How many buckets are stored."""
-        return len(self._values)
+        return self._count
 
     def __bool__(self) -> bool:
         return True
@@ -86,7 +88,8 @@ class MemoryStore:
 
     def submit_charge(self, charge: Charge) -> Outcome:
         """The outcome of a take of one charge without a wait."""
-        quota, bucket, values = charge.quota, charge.bucket, self._values
+        quota, bucket = charge.quota, charge.bucket
+        values = self._shards[hash(bucket) & self._mask]
         self._acquire()
         try:
             now = float(self._now_ns() // 1000)
@@ -142,8 +145,9 @@ class MemoryStore:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
             for charge in charges:
-                if charge.bucket in self._values:
-                    self._values[charge.bucket] = _UNUSED
+                values = self._shards[hash(charge.bucket) & self._mask]
+                if charge.bucket in values:
+                    values[charge.bucket] = _UNUSED
 
     async def aclose(self) -> None:
         """There is nothing to let go of; the buckets stay."""
@@ -172,34 +176,49 @@ class MemoryStore:
         return float(self._now_ns() // 1000)
 
     def _state(self, charge: Charge) -> State | None:
-        value = self._values.get(charge.bucket)
+        value = self._shards[hash(charge.bucket) & self._mask].get(charge.bucket)
         return None if value is None else unpack(charge.quota, value[_FULL_AT.size :])
 
     def _store(self, charge: Charge, state: State, now: float, full_in_us: float) -> None:
         value = _FULL_AT.pack(now + full_in_us) + pack(charge.quota, state)
-        if charge.bucket in self._values:
-            self._values[charge.bucket] = value
+        values = self._shards[hash(charge.bucket) & self._mask]
+        if charge.bucket in values:
+            values[charge.bucket] = value
         else:
             self._insert(charge.bucket, value, now)
 
     def _insert(self, bucket: str, value: bytes, now: float) -> None:
-        if len(self._values) < self._max_keys:
-            self._ring.append(bucket)
+        if self._count < self._max_keys:
+            self._count += 1
         else:
-            place = self._replaceable(now)
-            del self._values[self._ring[place]]
-            self._ring[place] = bucket
-        self._values[bucket] = value
+            self._evict(now)
+        self._shards[hash(bucket) & self._mask][bucket] = value
 
-    def _replaceable(self, now: float) -> int:
-        """The place in the ring of a bucket that is full, or will be soonest among a few."""
-        best, soonest = self._hand, float("inf")
-        for _ in range(min(LOOKS, len(self._ring))):
-            place = self._hand
-            self._hand = (place + 1) % len(self._ring)
-            (full_at,) = _FULL_AT.unpack_from(self._values[self._ring[place]])
+    def _evict(self, now: float) -> None:
+        """Forget a bucket that is full, or will be soonest among the few that have not been examined for longest."""
+        values = self._next_shard()
+        examined = list(islice(values, LOOKS))
+        best, soonest = examined[0], float("inf")
+        for bucket in examined:
+            (full_at,) = _FULL_AT.unpack_from(values[bucket])
             if full_at <= now:
-                return place
+                del values[bucket]
+                return
             if full_at < soonest:
-                best, soonest = place, full_at
-        return best
+                best, soonest = bucket, full_at
+        del values[best]
+        for bucket in examined:
+            if bucket != best:
+                values[bucket] = values.pop(bucket)  # to the end, behind those that have not been examined
+
+    def _next_shard(self) -> dict[str, bytes]:
+        """The next dictionary that holds any bucket."""
+        while True:
+            self._hand = (self._hand + 1) & self._mask
+            if self._shards[self._hand]:
+                return self._shards[self._hand]
+
+
+def _shards_for(max_keys: int) -> int:
+    """A power of two, such that each dictionary holds about one to two thousand buckets."""
+    return 1 << max((max_keys // 1024).bit_length() - 1, 0)
