@@ -107,10 +107,7 @@ class RateLimitMiddleware:
                 answer = submit(charge)
                 if not isinstance(answer, (tuple, Decision)):
                     answer = await answer
-                if isinstance(answer, tuple):
-                    outcome = answer
-                else:
-                    decisions = [answer]
+                outcome, decisions = (answer, None) if isinstance(answer, tuple) else (None, [answer])
             elif plan is not None:
                 app, decisions = await self._decide(plan, scope)
         except (AccessDenied, LimitUnavailable) as error:
