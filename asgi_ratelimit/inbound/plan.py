@@ -112,24 +112,13 @@ class Plan:
         except Exception:  # noqa: BLE001  # A key function failed: evaluate rule by rule to find which one.
             return self._take_rule_by_rule(scope)
         charges = []
-        for quota, cost, name, prefix, key_number in self._templates:
+        for quota, cost, name, _, key_number in self._templates:
             key = keys[key_number]
             if key is not None:
-                charge = _new(Charge)  # without its checks: the rules have been checked
-                charge.quota = quota
-                charge.key = key
-                charge.cost = cost
-                charge.name = name
-                charge.bucket = bucket(prefix, key)
-                charges.append(charge)
+                charges.append(Charge(quota, key, cost, name))
         if len(charges) != len(self._templates) or self._may_repeat:
             return self._partial_take(charges, keys)
-        take = _new(Take)  # without its checks: no bucket is there twice
-        take.charges = tuple(charges)
-        take.max_wait = take.max_wait_us = 0.0
-        take.best_effort = False
-        take.on_error = self._on_error
-        return take
+        return Take(tuple(charges), on_error=self._on_error)
 
     async def evaluate(self, scope: Scope) -> PlannedTakes | None:
         """All that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import redis
 
-from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.giving_back import BUCKET, EVEN, FIXED, KINDS, ROLLING, SLOW, cancel, delays, remaining_units
 from tests.support.trial import settled
 
 pytestmark = pytest.mark.anyio
-
-BUCKET = TokenBucket(10, burst=10)
-EVEN = TokenBucket(10, burst=1)
-SLOW = TokenBucket(10, burst=11, burst_allowance_factor=0.5)
-FIXED = FixedWindow(10, 10)
-ROLLING = RollingWindow(10, 10, buckets=10)
-KINDS = pytest.mark.parametrize("quota", [BUCKET, FIXED, ROLLING], ids=["bucket", "fixed", "rolling"])
-QUEUES = pytest.mark.parametrize("quota", [EVEN, FIXED, ROLLING], ids=["even", "fixed", "rolling"])
-
-
-async def remaining_units(limiter: Limiter) -> int:
-    return (await limiter.peek("key")).remaining
-
-
-async def delays(limiter: Limiter, callers: int) -> list[float]:
-    return [(await limiter.pace("key")).delay for _ in range(callers)]
-
-
-async def cancel(limiter: Limiter, decisions: Iterable[Decision]) -> None:
-    for decision in decisions:
-        await limiter.cancel(decision)
 
 
 @KINDS
