@@ -84,7 +84,7 @@ async def crowd_at(workers: Uvicorn, name: str, *expected: type[Exception], peop
 
 async def test_workers_that_are_killed(server: RedisServer, workers: Uvicorn) -> None:
     """Others take their places, and together they admit no more than the quota has."""
-    async with crowd_at(workers, "a", httpx.NetworkError, httpx.RemoteProtocolError) as crowd:
+    async with crowd_at(workers, "a", httpx.NetworkError, httpx.RemoteProtocolError, people=32) as crowd:
         await settled(lambda: len(crowd.workers) == WORKERS)
         for victim in sorted(crowd.workers)[:3]:
             os.kill(victim, signal.SIGKILL)
