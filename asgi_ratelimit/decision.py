@@ -83,7 +83,8 @@ class Take:
 
     0 is rate limiting, more is pacing, ``math.inf`` waits as long as it takes. With ``best_effort``, for rate
     limiting only, as many whole units are granted as every charge can give, at least 1; all costs must be equal.
-    ``on_error`` says what to do without the store: ``None`` leaves that to the store.
+    ``on_error`` says what to do without the store: ``None`` leaves that to the store. With ``may_settle``, the store
+    records what it takes to give back exactly. Takes with the same ``operation`` and charges are charged once.
     Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for too
     many, for two charges on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
     """
@@ -92,6 +93,8 @@ class Take:
     max_wait: float = 0.0
     best_effort: bool = False
     on_error: OnError | None = None
+    may_settle: bool = False
+    operation: str | None = None
     max_wait_us: float = field(init=False, repr=False, compare=False, default=0.0)
     """The longest wait in whole microseconds, rounded down."""
 
@@ -176,6 +179,10 @@ class Decision:
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
+
+    def __bool__(self) -> bool:
+        """Whether the take is allowed."""
+        return self.allowed
 
 
 @dataclass(slots=True)
