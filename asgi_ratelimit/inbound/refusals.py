@@ -49,7 +49,7 @@ class RateLimited(RateLimitError, HTTPException):
     """
 
     def __init__(self, limits: RequestLimits, decision: Decision | None) -> None:
-        headers = retry_after(decision) if decision else [(b"retry-after", b"1")]
+        headers = retry_after(decision) if decision is not None else [(b"retry-after", b"1")]
         status = 503 if decision is None or is_outage(decision) else 429
         detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
         super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})
