@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
@@ -75,6 +75,19 @@ class Charge:
     def __post_init__(self) -> None:
         checked_cost(self.cost)
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
+
+
+class ChargeTemplate(NamedTuple):
+    """A charge without its key: what a rule charges for each request. ``prefix`` is the start of its buckets' texts."""
+
+    quota: Quota
+    cost: float
+    name: str
+    prefix: str
+
+    def charge(self, bucket: str) -> Charge:
+        """The charge on one of its buckets, whose text holds the key as it is."""
+        return Charge(self.quota, bucket[len(self.prefix) : -1], self.cost, self.name)
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, count
+from math import ceil
 from typing import TypeAlias, TypeVar
 
-from .algorithms import Outlook
 from .buckets import DEFAULT_NAME, as_bytes
 from .decision import Decision, QuotaState
 from .errors import ConfigurationError
@@ -53,10 +53,10 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     return (policies, (b"ratelimit", limits))
 
 
-def draft_of_charge(quota: Quota, outlook: Outlook) -> Sequence[Header]:
+def draft_of_outlook(quota: Quota, units: float, more_us: float) -> Sequence[Header]:
     """``draft`` for a request of one charge, without a ``Decision``: what most requests are."""
     template = _templates.get(id(quota)) or _template(quota)
-    numbers = (outlook[0], math.ceil(outlook[1] / SECOND_US))
+    numbers = (units, ceil(more_us / SECOND_US))
     return template.rendered.get(numbers) or template.headers(*numbers)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..algorithms import is_allowed
 from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
@@ -84,42 +85,39 @@ class RateLimitMiddleware:
         options = header_options(headers)
         refusal = Refusal(on_limited, options)
         self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, Hooks(hooks))
-        self._submit_charge = self._enforcer.submit_charge
+        self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._has_name:
             register(self._store, self, constant_quotas(self.rule_table.charging))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        kind = scope["type"]
+        if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
-        app, is_exempt = self.app, False
-        decisions: list[Decision] | None = None
-        charge = outcome = None
-        try:
-            plan = self._constant_plan
-            if plan is None or scope.get("method") == "OPTIONS":
-                plan = self._plan_for(scope)
-            if self._lists is not None and await self._lists.allow(scope):
-                plan, is_exempt = None, True
-            submit = self._submit_charge
-            charge = None if plan is None or submit is None else plan.charge(scope)
-            if charge is not None and submit is not None:
-                answer = submit(charge)
-                if not isinstance(answer, (tuple, Decision)):
-                    answer = await answer
-                outcome, decisions = (answer, None) if isinstance(answer, tuple) else (None, [answer])
-            elif plan is not None:
-                app, decisions = await self._decide(plan, scope)
-        except (AccessDenied, LimitUnavailable) as error:
-            return await error.answer(scope, send)
-        outer = scope.get(SCOPE_KEY)
-        limits = RequestLimits(self._enforcer, send, decisions, charge, outcome, is_exempt)
-        if outer is not None and outer.server_send is not None:
-            return await self._continue_within(outer, limits.decisions, app, (scope, receive, send))
+        app, bucket, plan = self.app, None, self._constant_plan
+        if plan is None or scope.get("method") == "OPTIONS":
+            plan = self._plan_for(scope)
+        submit = self._submit_charge
+        if plan is not None and plan.template is not None and submit is not None and SCOPE_KEY not in scope:
+            bucket = plan.bucket(scope)
+            template = plan.template
+        if bucket is not None:
+            outcome = submit(template, bucket)
+            if type(outcome) is not tuple and not isinstance(outcome, Decision):
+                outcome = await outcome
+            if type(outcome) is tuple:
+                limits = RequestLimits(self._enforcer, send, template, bucket, outcome)
+                allowed = len(outcome) == 5 or is_allowed(outcome)
+            else:  # decided without the store
+                limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
+        else:
+            limited = await self._limit(plan, scope, receive, send)
+            if limited is None:
+                return
+            app, limits, allowed = limited
         scope[SCOPE_KEY] = limits
-        allowed = not decisions or decisions[0].allowed
         try:
-            if allowed and (outcome is None or outcome[0][0] is not None):
+            if allowed:
                 await app(scope, receive, limits.send)
             else:
                 await refuse(self._enforcer, limits, (scope, receive, limits.send))
@@ -129,6 +127,30 @@ class RateLimitMiddleware:
             await error(scope, receive, limits.send)
         finally:
             scope.pop(SCOPE_KEY, None)
+
+    async def _limit(
+        self, plan: Plan | None, scope: Scope, receive: Receive, send: Send
+    ) -> tuple[ASGIApp, RequestLimits, bool] | None:
+        """The app that is to run, the limits of a request under any plan, and whether it is allowed.
+
+        ``None`` for a request that has been answered.
+        """
+        app, is_exempt = self.app, False
+        decisions: list[Decision] = []
+        try:
+            if self._lists is not None and await self._lists.allow(scope):
+                plan, is_exempt = None, True
+            if plan is not None:
+                app, decisions = await self._decide(plan, scope)
+        except (AccessDenied, LimitUnavailable) as error:
+            await error.answer(scope, send)
+            return None
+        outer = scope.get(SCOPE_KEY)
+        if outer is not None and outer.server_send is not None:
+            await self._continue_within(outer, decisions, app, (scope, receive, send))
+            return None
+        limits = RequestLimits(self._enforcer, send, decisions=decisions, is_exempt=is_exempt)
+        return app, limits, not decisions or decisions[0].allowed
 
     async def _continue_within(
         self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: Connection

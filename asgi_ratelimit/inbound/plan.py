@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import SHORT, bucket, bucket_prefix, unsafe_character
-from ..decision import Charge, OnError, Take
+from ..buckets import SHORT, bucket_prefix, unsafe_character
+from ..decision import Charge, ChargeTemplate, OnError, Take
 from ..keys.base import KeyFunction, ScopeKey
 from ..quotas import Quota
 from .penalties.blocks import block_check
@@ -21,20 +20,6 @@ from .rules import AppliedRule, CompiledRule, Results
 
 MESSAGE_MAX_WAIT = 5.0
 """Seconds for which reading from a WebSocket may pause, at the most."""
-
-_new = object.__new__
-
-
-class ChargeTemplate(NamedTuple):
-    """A charge without its key, which the plan's key function of that number returns."""
-
-    quota: Quota
-    cost: float
-    name: str
-    prefix: str
-    """The start of the bucket's text."""
-    key_number: int
-
 
 @dataclass(slots=True, eq=False)
 class SettleRule:
@@ -71,34 +56,29 @@ class Plan:
         self._key_functions = [key.of for key in keys if isinstance(key, ScopeKey)]
         self._key_numbers = [keys.index(rule.key) for rule in rules] if self.is_single else []
         self._templates = list(_templates(rules, self._key_numbers))
-        self._may_repeat = len({template.prefix for template in self._templates}) < len(self._templates)
+        self._may_repeat = len({template.prefix for template, _ in self._templates}) < len(self._templates)
         self._on_error = _strictest(rules)
-        self._only = self._templates[0] if len(self._templates) == 1 and self._on_error is None else None
+        self.template: ChargeTemplate | None = None
+        """What is charged, where that is one charge: ``bucket`` says for most requests whose bucket."""
+        if len(self._templates) == 1 and self._on_error is None:
+            self.template = self._templates[0][0]
+            self._prefix, self._key_of = self.template.prefix, self._key_functions[0]
 
-    def charge(self, scope: Scope) -> Charge | None:
-        """The charge of the request with this scope, where that is all that it takes, as for most requests.
+    def bucket(self, scope: Scope) -> str | None:
+        """The bucket that the one charge of this request is on, where its text holds the key as it is.
 
-        ``None`` where a request of this plan may take more, or where it has no key: then ``take`` says what it takes.
+        ``None`` where the request takes more, or has no key, or one that has to be escaped: then ``take`` says what it
+        takes.
         """
-        if self._only is None:
+        if self.template is None:
             return None
         try:
-            key = self._key_functions[0](scope)
+            key = self._key_of(scope)
         except Exception:  # noqa: BLE001  # ``take`` finds the rule whose key function failed
             return None
-        if key is None:
-            return None
-        quota, cost, name, prefix, _ = self._only
-        charge = _new(Charge)  # without its checks: the rule has been checked
-        charge.quota = quota
-        charge.key = key
-        charge.cost = cost
-        charge.name = name
-        if 0 < len(key) <= SHORT and unsafe_character(key) is None:
-            charge.bucket = f"{prefix}{{{key}}}"  # as ``bucket`` writes it, without the call
-        else:
-            charge.bucket = bucket(prefix, key)
-        return charge
+        if key is not None and 0 < len(key) <= SHORT and unsafe_character(key) is None:
+            return f"{self._prefix}{key}}}"  # as ``buckets.bucket`` writes it, without the call
+        return None
 
     def take(self, scope: Scope) -> Take | None:
         """What the request with this scope takes under a single plan; ``None`` where no rule has a key for it.
@@ -112,7 +92,7 @@ class Plan:
         except Exception:  # noqa: BLE001  # A key function failed: evaluate rule by rule to find which one.
             return self._take_rule_by_rule(scope)
         charges = []
-        for quota, cost, name, _, key_number in self._templates:
+        for (quota, cost, name, _), key_number in self._templates:
             key = keys[key_number]
             if key is not None:
                 charges.append(Charge(quota, key, cost, name))
@@ -162,15 +142,15 @@ def _needs_more(rule: CompiledRule) -> bool:
     return bool(rule.shadow or rule.penalty or rule.settle or rule.messages)
 
 
-def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[ChargeTemplate]:
-    """The charges of constant rules: one for each bucket that is sure to be the same."""
+def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[tuple[ChargeTemplate, int]]:
+    """The charges of constant rules, with the numbers of their keys: one for each bucket that is sure to be the same."""
     buckets = set()
     for rule, key_number in zip(rules, key_numbers):
         for quota in rule.quota:  # type: ignore[union-attr]  # it is constant
-            prefix = bucket_prefix(rule.name, quota.name)
+            prefix = bucket_prefix(rule.name, quota.name) + "{"
             if (prefix, key_number) not in buckets:
                 buckets.add((prefix, key_number))
-                yield ChargeTemplate(quota, rule.cost, rule.name, prefix, key_number)  # type: ignore[arg-type]
+                yield ChargeTemplate(quota, rule.cost, rule.name, prefix), key_number  # type: ignore[arg-type]
 
 
 def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:

@@ -20,9 +20,9 @@ from .request_limits import Enforcer, RequestLimits
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> Awaitable[None]:
     """Answer a request that the last decision refused, and give back what earlier ones had charged for it."""
-    charge = limits.refused_charge
-    if charge is not None and enforcer.refusal.is_usual and connection[0]["type"] == "http":
-        return enforcer.refusal.answer_usual(*charge, connection[2])
+    refused = limits.refused
+    if refused is not None and enforcer.refusal.is_usual and connection[0]["type"] == "http":
+        return enforcer.refusal.answer_usual(*refused, connection[2])
     if len(limits.decisions) > 1:
         return _refund_and_refuse(enforcer, limits, connection)
     return _answer(enforcer, limits, limits.decisions[0], connection)

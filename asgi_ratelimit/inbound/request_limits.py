@@ -9,10 +9,10 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import Outcome, decision_of
-from ..decision import Charge, Decision, Take
+from ..algorithms import Outcome, available, decision_of, is_allowed, wait_of
+from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
-from ..headers import Dialect, draft, draft_of_charge
+from ..headers import Dialect, draft, draft_of_outlook
 from ..hooks import Hooks
 from ..keys.base import KeyFunction
 from ..quotas import Quota
@@ -92,11 +92,12 @@ class RequestLimits:
     """
 
     __slots__ = (
-        "_charge",
+        "_bucket",
         "_decisions",
         "_outcome",
         "_reported",
         "_stores",
+        "_template",
         "enforcer",
         "has_started",
         "is_exempt",
@@ -107,20 +108,22 @@ class RequestLimits:
         self,
         enforcer: Enforcer,
         server_send: Send | None,
-        decisions: list[Decision] | None,
-        charge: Charge | None = None,
+        template: ChargeTemplate | None = None,
+        bucket: str = "",
         outcome: Outcome | None = None,
+        decisions: list[Decision] | None = None,
         is_exempt: bool = False,
     ) -> None:
-        """Either ``decisions``, or the outcome of a charge, of which a decision is made when somebody reads it.
+        """Either ``decisions``, or the outcome of one charge, of which a decision is made when somebody reads it.
 
         ``is_exempt``: the client is on the list of those that are never limited, by dependencies neither.
         """
         self.enforcer = enforcer
         self.server_send = server_send
-        self._decisions = decisions
-        self._charge = charge
+        self._template = template
+        self._bucket = bucket
         self._outcome = outcome
+        self._decisions = decisions
         self.is_exempt = is_exempt
         self.has_started = False
         self._stores: list[Store] | None = None
@@ -132,9 +135,9 @@ class RequestLimits:
             self.has_started = True
             dialect = self.enforcer.dialect
             if dialect is not None:
-                charge, outcome = self._charge, self._outcome
-                if dialect is draft and self._decisions is None and charge is not None and outcome is not None:
-                    headers = draft_of_charge(charge.quota, outcome[0][2])
+                outcome, template = self._outcome, self._template
+                if dialect is draft and self._decisions is None and outcome is not None and template is not None:
+                    headers = draft_of_outlook(template.quota, *available(template.quota, outcome))
                 else:
                     headers = dialect(self.reported) if self.reported else ()
                 if headers:
@@ -146,17 +149,18 @@ class RequestLimits:
     def decisions(self) -> list[Decision]:
         """All decisions on this request, in their order."""
         if self._decisions is None:
-            charge, outcome = self._charge, self._outcome
+            template, outcome = self._template, self._outcome
+            charge = None if template is None else template.charge(self._bucket)
             self._decisions = [] if charge is None or outcome is None else [decision_of(charge, outcome)]
         return self._decisions
 
     @property
-    def refused_charge(self) -> tuple[Quota, float] | None:
+    def refused(self) -> tuple[Quota, float] | None:
         """The quota that refused the only charge, and the microseconds to wait, while nobody has read a decision."""
-        charge, outcome = self._charge, self._outcome
-        if self._decisions is not None or charge is None or outcome is None:
+        outcome, template = self._outcome, self._template
+        if self._decisions is not None or template is None or outcome is None or is_allowed(outcome):
             return None
-        return charge.quota, outcome[0][1]
+        return template.quota, wait_of(outcome)
 
     @property
     def reported(self) -> list[Decision]:
@@ -172,7 +176,7 @@ class RequestLimits:
 
     def sending_to(self, server_send: Send) -> RequestLimits:
         """The same request limits, for an answer that is sent through them."""
-        copy = RequestLimits(self.enforcer, server_send, self.decisions, is_exempt=self.is_exempt)
+        copy = RequestLimits(self.enforcer, server_send, decisions=self.decisions, is_exempt=self.is_exempt)
         copy.has_started, copy._stores, copy._reported = self.has_started, self.stores, self._reported
         return copy
 
