@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from .errors import QuotaError
 
@@ -53,6 +53,8 @@ class TokenBucket:
     """The level up to which the burst allowance reaches: ``burst - 1`` scaled by the period."""
     slow_rate: float = field(init=False, repr=False, compare=False)
     """How fast the level drains below the burst floor, in each microsecond."""
+    is_simple: bool = field(init=False, repr=False, compare=False)
+    """Whether all of the level drains at one rate."""
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
 
@@ -86,6 +88,7 @@ class TokenBucket:
             burst_level=self.burst * period_us,
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
+            is_simple=self.burst_allowance_factor * self.limit == self.limit,
             stamp=struct.pack("<Bfff", BUCKET_FORMAT, period_us, self.limit, self.burst),
         )
 
@@ -107,6 +110,7 @@ class FixedWindow:
     period: float
     name: str = cast("str", None)
 
+    is_simple: ClassVar[bool] = False
     period_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
@@ -140,6 +144,7 @@ class RollingWindow:
     buckets: int = 60
     name: str = cast("str", None)
 
+    is_simple: ClassVar[bool] = False
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)

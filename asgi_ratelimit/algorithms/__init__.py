@@ -19,26 +19,46 @@ stands for a bucket that was never used:
 """
 
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
+from .outcomes import availability, decision_of, is_allowed, wait_of
 from .packed import pack, unpack
 from .settle import settle, settlement_of
-from .state import BIRTH_BITS, MAX_GAPS, MAX_LOWS, NEVER_US, Outcome, Outlook, State, Taken
-from .take import decide, decision_of, foresee
+from .state import (
+    BIRTH_BITS,
+    LOW_BITS,
+    MAX_GAPS,
+    MAX_LOWS,
+    NEVER_US,
+    PLAIN_PARTS,
+    Outcome,
+    Outlook,
+    PlainOutcome,
+    State,
+    Taken,
+)
+from .take import decide, foresee
+from .token_bucket import admit
 
 __all__ = [
     "ALGORITHMS",
     "BIRTH_BITS",
+    "LOW_BITS",
     "MAX_GAPS",
     "MAX_LOWS",
     "NEVER_US",
+    "PLAIN_PARTS",
     "Outcome",
     "Outlook",
+    "PlainOutcome",
     "State",
     "Taken",
+    "admit",
+    "availability",
     "booked_ahead",
     "current",
     "decide",
     "decision_of",
     "foresee",
+    "is_allowed",
     "pack",
     "reset_us",
     "settle",
@@ -46,4 +66,5 @@ __all__ = [
     "share",
     "unpack",
     "used",
+    "wait_of",
 ]

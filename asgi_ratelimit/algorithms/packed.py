@@ -39,7 +39,7 @@ PLAIN = "13sdHId"
 stamp, ``last``, both parts of the generation, level."""
 
 _PLAIN = struct.Struct("<" + PLAIN)
-_pack_plain, _unpack_plain, _PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
+_pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
 
 
 def pack(quota: Quota, state: State) -> bytes:
@@ -67,8 +67,8 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
     """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
     if value is None:
         return None
-    if len(value) == _PLAIN_SIZE and type(quota) is TokenBucket:
-        stamp, last, high, low, level = _unpack_plain(value)
+    if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
+        stamp, last, high, low, level = unpack_plain(value)
         if stamp == quota.stamp and level - level == last - last == 0.0:
             return (level, last, high << 32 | low, (), (), b"")
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Gap: TypeAlias = tuple[float, float]
 Gaps: TypeAlias = tuple[Gap, ...]
@@ -16,8 +16,17 @@ Outlook: TypeAlias = tuple[float, float, float]
 Taken: TypeAlias = tuple["State | None", float, Outlook]
 """The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
 
-Outcome: TypeAlias = tuple[Taken, State, float]
-"""What came of one charge that does not wait: what was taken, the state before, and the time."""
+PlainOutcome: TypeAlias = tuple[float, float, int, int, float, float]
+"""What came of one charge that a token bucket granted at once, where nothing but its level counts: the level before,
+``last``, the high and low part of the generation, the time, and the level after."""
+
+GeneralOutcome: TypeAlias = tuple[Taken, State, float]
+"""What came of any other charge that does not wait: what was taken, the state before, and the time."""
+
+Outcome: TypeAlias = PlainOutcome | GeneralOutcome
+
+PLAIN_PARTS: Final = 6
+"""The parts of a ``PlainOutcome``, by which it is told from the other kind."""
 
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
@@ -30,6 +39,9 @@ MAX_LOWS = 8
 
 BIRTH_BITS = 48
 """Bits of a generation: a birth is a whole number from 0 to below 2 to this power."""
+
+LOW_BITS = 2**32 - 1
+"""The bits of the low part of a generation."""
 
 NEVER = math.inf
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ..decision import Charge, Decision, QuotaState, Take
 from ..quotas import SECOND_US, Quota
 from .kinds import ALGORITHMS, States, current
-from .state import NEVER, Outcome, Outlook, State, Taken
+from .state import NEVER, Outlook, State, Taken
 
 MAX_ROUNDS = 4
 """How often several charges look for a slot that suits all, before they go to the end of all queues."""
@@ -48,11 +48,10 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
     return _grant(take, before, taken, wait_us, now), written
 
 
-def decision_of(charge: Charge, outcome: Outcome) -> Decision:
-    """The decision of a take of one charge without a wait."""
-    taken, before, now = outcome
-    decided = _refusal if taken[0] is None else _grant
-    return decided(Take((charge,)), [before], [taken], taken[1], now)
+def decide_taken(take: Take, before: list[State], taken: list[Taken], now: float) -> Decision:
+    """The decision of a take of one charge without a wait, of which is known what it took."""
+    decided = _refusal if taken[0][0] is None else _grant
+    return decided(take, before, taken, taken[0][1], now)
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:

@@ -79,6 +79,30 @@ def take(
     return after, wait_us, outlook(quota, after, now)
 
 
+def admit(quota: TokenBucket, level: float, elapsed: float, cost: float) -> float | None:
+    """The level after taking ``cost`` at once; ``None`` if it does not fit. Without gaps, and at one rate."""
+    left, scaled = level - elapsed * quota.limit, cost * quota.period_us
+    if left < 0.0:
+        left = 0.0
+    return None if left > quota.burst_level - scaled else left + scaled
+
+
+def available(quota: TokenBucket, level: float) -> tuple[float, float]:
+    """The whole units that fit above a level of now, and the microseconds until one more does, at one rate."""
+    period_us, burst_level, limit = quota.period_us, quota.burst_level, quota.limit
+    units = (burst_level - level) / period_us // 1.0
+    enough = burst_level - (units + 1.0) * period_us
+    if level > enough + period_us:
+        units -= 1.0
+        enough += period_us
+    if enough < 0.0:
+        return units, 0.0
+    more_us = -((enough - level) / limit // 1.0)
+    if level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
+        return units, more_us
+    return units, min(drain_wait(quota, level, 0.0, enough), NEVER_US)
+
+
 def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
     """The level after ``elapsed`` microseconds: above ``burst_floor`` it drains at the full rate, below it slowly."""
     if elapsed <= 0.0:

@@ -210,7 +210,7 @@ _in_memory = _enforcer_of(MemoryStore())
 
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited."""
-    limits = scope[SCOPE_KEY] = RequestLimits(_in_memory, None, [])
+    limits = scope[SCOPE_KEY] = RequestLimits(_in_memory, None, decisions=[])
     return limits
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..algorithms import is_allowed
+from ..algorithms import PLAIN_PARTS, is_allowed
 from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
@@ -97,23 +97,22 @@ class RateLimitMiddleware:
         app, bucket, plan = self.app, None, self._constant_plan
         if plan is None or scope.get("method") == "OPTIONS":
             plan = self._plan_for(scope)
-        submit = self._submit_charge
-        if plan is not None and plan.template is not None and submit is not None and SCOPE_KEY not in scope:
+        submit, template = self._submit_charge, None if plan is None else plan.template
+        if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
-            template = plan.template
-        if bucket is not None:
+        if submit is not None and template is not None and bucket is not None:
             outcome = submit(template, bucket)
-            if type(outcome) is not tuple and not isinstance(outcome, Decision):
+            if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
                 outcome = await outcome
-            if type(outcome) is tuple:
+            if isinstance(outcome, tuple):
                 limits = RequestLimits(self._enforcer, send, template, bucket, outcome)
-                allowed = len(outcome) == 5 or is_allowed(outcome)
+                allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
             else:  # decided without the store
                 limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
-                return
+                return None
             app, limits, allowed = limited
         scope[SCOPE_KEY] = limits
         try:

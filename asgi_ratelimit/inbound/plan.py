@@ -14,7 +14,6 @@ from starlette.types import Scope
 from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
 from ..keys.base import KeyFunction, ScopeKey
-from ..quotas import Quota
 from .penalties.blocks import block_check
 from .rules import AppliedRule, CompiledRule, Results
 
@@ -143,7 +142,7 @@ def _needs_more(rule: CompiledRule) -> bool:
 
 
 def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[tuple[ChargeTemplate, int]]:
-    """The charges of constant rules, with the numbers of their keys: one for each bucket that is sure to be the same."""
+    """The charges of constant rules, with the numbers of their keys: one for each bucket that is sure to be one."""
     buckets = set()
     for rule, key_number in zip(rules, key_numbers):
         for quota in rule.quota:  # type: ignore[union-attr]  # it is constant

@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import Outcome, available, decision_of, is_allowed, wait_of
+from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
 from ..headers import Dialect, draft, draft_of_outlook
@@ -137,7 +137,7 @@ class RequestLimits:
             if dialect is not None:
                 outcome, template = self._outcome, self._template
                 if dialect is draft and self._decisions is None and outcome is not None and template is not None:
-                    headers = draft_of_outlook(template.quota, *available(template.quota, outcome))
+                    headers = draft_of_outlook(template.quota, *availability(template.quota, outcome))
                 else:
                     headers = dialect(self.reported) if self.reported else ()
                 if headers:

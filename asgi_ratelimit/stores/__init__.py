@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..algorithms import Outcome, settlement_of
-from ..decision import Charge, Decision, Settlement, Take
+from ..decision import Charge, ChargeTemplate, Decision, Settlement, Take
 from ..errors import ConfigurationError
 from .memory import MemoryStore
 
@@ -28,16 +28,16 @@ __all__ = [
 Submit: TypeAlias = Callable[[Take], Decision | Awaitable[Decision]]
 """Submits one take: returns the decision, or an awaitable of it where the store has to wait."""
 
-SubmitCharge: TypeAlias = Callable[[Charge], Outcome | Decision | Awaitable[Outcome | Decision]]
-"""Submits a take of one charge, without a wait: returns the outcome, or the decision where
-the store is out."""
+SubmitCharge: TypeAlias = Callable[[ChargeTemplate, str], Outcome | Decision | Awaitable[Outcome | Decision]]
+"""Submits a take of one charge, without a wait, of a template and on a bucket: returns the outcome, or the decision
+where the store is out."""
 
 
 class Store(Protocol):
     """Keeps the states of buckets, and decides takes, each all or nothing.
 
     A store may also have ``submit(take)``, which returns the decision of one take, or an awaitable of it, and
-    ``submit_charge(charge)``, which does so for a take of one charge, and returns its outcome.
+    ``submit_charge(template, bucket)``, which does so for a take of one charge, and returns its outcome.
     """
 
     in_process: bool

@@ -11,8 +11,10 @@ from threading import Lock
 from ..algorithms import (
     ALGORITHMS,
     BIRTH_BITS,
+    LOW_BITS,
     Outcome,
     State,
+    admit,
     current,
     decide,
     foresee,
@@ -23,9 +25,9 @@ from ..algorithms import (
 )
 from ..algorithms.packed import PLAIN
 from ..clock import Clock, SystemClock, ns_of
-from ..decision import Charge, Decision, Settlement, Take
+from ..decision import Charge, ChargeTemplate, Decision, Settlement, Take
 from ..errors import ConfigurationError
-from ..quotas import SECOND_US, TokenBucket
+from ..quotas import SECOND_US
 
 LOOKS = 8
 """The most buckets that are examined to find one that a new one can replace."""
@@ -90,48 +92,46 @@ class MemoryStore:
         with self._lock:
             return self._decide(take, self._now_us())
 
-    def submit_charge(self, charge: Charge) -> Outcome:
+    def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
         """The outcome of a take of one charge without a wait."""
-        quota, bucket = charge.quota, charge.bucket
+        quota, cost, _, _ = template
         values = self._shards[hash(bucket) & self._mask]
         self._acquire()
         try:
             now = float(self._now_ns() // 1000)
             value = values.get(bucket)
-            state: State | None = None
-            is_new = value is None
-            if value is not None:
-                if len(value) == _PLAIN_SIZE:
-                    _, stamp, last, high, low, level = _unpack_plain(value)
-                    if stamp == quota.stamp:
-                        state = (level, last, high << 32 | low, (), (), b"")
-                else:
-                    state = unpack(quota, value[_FULL_AT.size :])
-            algorithm, stored = ALGORITHMS[type(quota)], state
-            if state is None:
-                self._births += 1
-                state = algorithm.fresh(now, self._births)
-            elif state[1] > now:
-                self._births += 1
-                state = current(quota, state, now, self._births)
-            taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
+            if value is None:
+                self._births = birth = self._births + 1
+                level, last, high, low = 0.0, now, birth >> 32, birth & LOW_BITS
+            elif len(value) == _PLAIN_SIZE:
+                _, stamp, last, high, low, level = _unpack_plain(value)
+                if stamp != quota.stamp or last > now:
+                    return self._decide_charge(template, bucket, now)
+            else:
+                return self._decide_charge(template, bucket, now)
+            after = admit(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
             if after is None:
-                if stored is not None and stored is not state:  # a clock had left it in the future
-                    self._store(charge, state, now, reset_us(quota, state, now))
-                return taken, state, now
-            core, last, generation, gaps, lows, older = after
-            if type(quota) is TokenBucket and not (gaps or lows or older):
-                high, low = generation >> 32, generation & 0xFFFFFFFF
-                value = _pack_plain(now + outlook[2], quota.stamp, last, high, low, core)
+                return self._decide_charge(template, bucket, now)
+            left = _pack_plain(now + after / quota.limit, quota.stamp, now, high, low, after)
+            if value is None:
+                self._insert(bucket, left, now)
             else:
-                value = _FULL_AT.pack(now + outlook[2]) + pack(quota, after)
-            if is_new:
-                self._insert(bucket, value, now)
-            else:
-                values[bucket] = value
-            return taken, state, now
+                values[bucket] = left
+            return level, last, high, low, now, after
         finally:
             self._release()
+
+    def _decide_charge(self, template: ChargeTemplate, bucket: str, now: float) -> Outcome:
+        """``submit_charge`` for quotas and states of any kind, and for refusals."""
+        charge, quota = template.charge(bucket), template.quota
+        algorithm, stored = ALGORITHMS[type(quota)], self._state(charge)
+        state = current(quota, stored, now, self._born(1))
+        taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
+        if after is not None:
+            self._store(charge, after, now, outlook[2])
+        elif stored is not None and stored is not state:  # a clock had left it in the future
+            self._store(charge, state, now, reset_us(quota, state, now))
+        return taken, state, now
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from ...algorithms import ALGORITHMS, Outcome, State, current, decide
-from ...decision import Charge, Decision, Take
+from ...decision import Charge, ChargeTemplate, Decision, Take
 from ...quotas import Quota
 
 LONGEST_US = 1_000_000.0
@@ -53,22 +53,22 @@ class Denials:
         now, denials = self.now_us(), []
         for charge in take.charges:
             denial = self.by_bucket.get(charge.bucket)
-            if denial is None or not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, charge):
+            if denial is None or not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, charge.quota):
                 return None
             denials.append(denial)
         return _refused(take, denials, now)
 
-    def find_charge(self, charge: Charge) -> Outcome | None:
+    def find_charge(self, template: ChargeTemplate, bucket: str) -> Outcome | None:
         """The refusal of a take of one charge without a wait, if it is certain without the store."""
-        denial = self.by_bucket.get(charge.bucket)
+        denial, quota = self.by_bucket.get(bucket), template.quota
         if denial is None:
             return None
         now = self.now_us()
-        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, charge):
+        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, quota):
             return None
         there = float(int(now + denial.ahead_us))
-        state = current(charge.quota, denial.state, there)
-        taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, there, charge.cost, 0.0)
+        state = current(quota, denial.state, there)
+        taken = ALGORITHMS[type(quota)].take(quota, state, there, template.cost, 0.0)
         return None if taken[0] is not None else (taken, state, there)
 
     def note(self, decision: Decision, sent_us: float) -> None:
@@ -93,8 +93,8 @@ class Denials:
                 self.by_bucket.pop(charge.bucket, None)
 
 
-def _is_for(denial: Denial, charge: Charge) -> bool:
-    return denial.quota is charge.quota or denial.quota == charge.quota
+def _is_for(denial: Denial, quota: Quota) -> bool:
+    return denial.quota is quota or denial.quota == quota
 
 
 def _refused(take: Take, denials: Sequence[Denial], now: float) -> Decision | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
 
-from ...algorithms import BIRTH_BITS, Outcome, decision_of
+from ...algorithms import BIRTH_BITS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
 from ...errors import StoreError, StoreUnavailable
@@ -67,8 +67,8 @@ class NodeContext:
             if type(action) is script.Peek:
                 continue
             if type(answer) is tuple:
-                if answer[0][0] is None and isinstance(action, Charge):
-                    denials.note(decision_of(action, answer), sent_us)
+                if not is_allowed(answer):
+                    denials.note(decision_of(script.charges_of(action)[0], answer), sent_us)
                 elif denials.by_bucket:
                     denials.forget(script.charges_of(action))
             elif isinstance(answer, Decision) and not answer.allowed:
@@ -117,10 +117,10 @@ class RedisNode:
             return self._context.local.decide(take)
         return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
 
-    def charge(self, charge: Charge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
+    def charge(self, charge: script.BucketCharge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
         """The outcome of a take of one charge without a wait, whatever happens to Redis."""
         if self.breaker.is_open and not self.breaker.allows_call():
-            return self._context.local.decide(Take((charge,)))
+            return self._context.local.decide(script.take_of(charge))
         return self.send(charge)  # type: ignore[return-value]  # a charge is answered with one of these
 
     def take_all(self, takes: Sequence[Take]) -> list[Decision | Awaitable[Decision]]:
@@ -203,7 +203,7 @@ class RedisNode:
 
     def _decide_without(self, action: script.Action, error: Exception) -> Answer:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
-        take = Take((action,)) if isinstance(action, Charge) else action
+        take = script.take_of(action) if isinstance(action, tuple) else action
         if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
             return self._context.local.decide(take)
         raise error
@@ -219,7 +219,7 @@ class RedisNode:
         answers: list[Answer] = []
         ahead: set[str] = set()
         for action in actions:
-            take = Take((action,)) if isinstance(action, Charge) else action
+            take = script.take_of(action) if isinstance(action, tuple) else action
             buckets = [charge.bucket for charge in take.charges]
             denied = denials.find(take) if isinstance(take, Take) and ahead.isdisjoint(buckets) else None
             if denied is None:
@@ -240,5 +240,5 @@ def _has_written(action: script.Action, answer: Answer) -> bool:
     if isinstance(answer, Decision):
         return answer.allowed and not isinstance(action, script.Peek)
     if isinstance(answer, tuple):
-        return answer[0][0] is not None
+        return is_allowed(answer)
     return not isinstance(answer, StoreError)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, unpack
-from ...decision import Charge, Decision, Settlement, Take
+from ...algorithms import ALGORITHMS, LOW_BITS, Outcome, State, admit, current, decide, foresee, unpack
+from ...algorithms.packed import PLAIN_SIZE, unpack_plain
+from ...decision import Charge, ChargeTemplate, Decision, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -43,8 +44,10 @@ class Reset:
     charges: Sequence[Charge]
 
 
-Action: TypeAlias = Charge | Take | Peek | Settlement | Reset
-"""A charge stands for a take of it alone, without a wait."""
+BucketCharge: TypeAlias = tuple[ChargeTemplate, str]
+"""A take of one charge without a wait: its template, and the bucket."""
+
+Action: TypeAlias = BucketCharge | Take | Peek | Settlement | Reset
 
 Answer: TypeAlias = Outcome | Decision | None
 """The outcome of a charge; the decision of a take or peek; ``None`` for all else."""
@@ -78,19 +81,20 @@ def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes
     keys: list[bytes] = []
     start = prefix + b":"
     runs: list[list[Any]] = []  # an action, and how many there are of it
-    quota = cost = None
+    latest = None
     for action in actions:
-        if type(action) is Charge:
-            keys.append(start + action.bucket.encode())
-            if action.quota is quota and action.cost == cost:
+        if type(action) is tuple:
+            template, bucket = action
+            keys.append(start + bucket.encode())
+            if template is latest:
                 runs[-1][1] += 1
             else:
-                quota, cost = action.quota, action.cost
+                latest = template
                 runs.append([action, 1])
         else:
             keys += [start + charge.bucket.encode() for charge in charges_of(action)]
             runs.append([action, 1])
-            quota = None
+            latest = None
     numbers: dict[Quota, int] = {}
     packed = b"".join([_PACKERS[type(action)](action, count, numbers) for action, count in runs])
     return keys, b"".join(map(_packed_quota, numbers)), packed
@@ -98,11 +102,16 @@ def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes
 
 def charges_of(action: Action) -> Sequence[Charge]:
     """The charges of an action."""
-    return (action,) if isinstance(action, Charge) else action.charges
+    return (action[0].charge(action[1]),) if isinstance(action, tuple) else action.charges
 
 
-def _packed_charge(charge: Charge, count: int, numbers: dict[Quota, int]) -> bytes:
-    return _packed_charges(TAKE, count, 0.0, (charge,), numbers)
+def take_of(action: BucketCharge) -> Take:
+    """The take that a charge on a bucket stands for."""
+    return Take((action[0].charge(action[1]),))
+
+
+def _packed_charge(action: BucketCharge, count: int, numbers: dict[Quota, int]) -> bytes:
+    return _packed_charges(TAKE, count, 0.0, (action[0],), numbers)
 
 
 def _packed_take(take: Take, count: int, numbers: dict[Quota, int]) -> bytes:
@@ -118,7 +127,7 @@ def _kind(take: Take) -> int:
 
 
 def _packed_charges(
-    kind: int, count: int, max_wait_us: float, charges: Sequence[Charge], numbers: dict[Quota, int]
+    kind: int, count: int, max_wait_us: float, charges: Sequence[Charge | ChargeTemplate], numbers: dict[Quota, int]
 ) -> bytes:
     packed = [_CHARGE.pack(_number(charge.quota, numbers), charge.cost) for charge in charges]
     return _ACTION.pack(kind, count, max_wait_us, len(packed)) + b"".join(packed)
@@ -143,7 +152,7 @@ def _number(quota: Quota, numbers: dict[Quota, int]) -> int:
 
 
 _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
-    Charge: _packed_charge,
+    tuple: _packed_charge,
     Take: _packed_take,
     Peek: _packed_peek,
     Settlement: _packed_settlement,
@@ -165,7 +174,7 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
     remaining = iter(values)
     try:
         for action, verdict in zip(actions, verdicts):
-            if type(action) is Charge:
+            if type(action) is tuple:
                 births += 1
                 answers.append(_outcome(action, verdict, next(remaining), now, births, after))
             else:
@@ -179,16 +188,31 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
 
 
 def _outcome(
-    charge: Charge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
+    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
 ) -> Outcome | Decision:
     """The outcome of a charge; its new state is added to ``after``."""
-    quota = charge.quota
-    algorithm = ALGORITHMS[type(quota)]
-    stored = unpack(quota, value)
-    state = algorithm.fresh(now, birth) if stored is None else stored
-    if state[1] > now:
-        state = current(quota, state, now, birth)
-    taken = left, _, _ = algorithm.take(quota, state, now, charge.cost, 0.0)
+    (quota, cost, _, _), bucket = action
+    stamp, last, high, low, level = quota.stamp, now, birth >> 32, birth & LOW_BITS, 0.0
+    if value is not None and len(value) == PLAIN_SIZE:
+        stamp, last, high, low, level = unpack_plain(value)
+    elif value is not None:
+        stamp = b""
+    left = None
+    if isinstance(quota, TokenBucket) and quota.is_simple and stamp == quota.stamp and last <= now:
+        left = admit(quota, level, now - last, cost)
+    if left is None or verdict != _YES:
+        return _general_outcome(action, verdict, value, now, birth, after)
+    after[bucket] = (quota, (left, now, high << 32 | low, (), (), b""))
+    return level, last, high, low, now, left
+
+
+def _general_outcome(
+    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
+) -> Outcome | Decision:
+    """``_outcome`` for quotas and states of any kind, and for refusals."""
+    charge, quota, stored = action[0].charge(action[1]), action[0].quota, unpack(action[0].quota, value)
+    state = current(quota, stored, now, birth)
+    taken = left, _, _ = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
     if (left is not None) != (verdict == _YES):
         decision, _ = decide(Take((charge,)), [state], now)
         return _as_decided(decision, verdict == _YES)

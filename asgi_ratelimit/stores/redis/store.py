@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from ...algorithms import Outcome
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
-from ...decision import Charge, Decision, OnError, Settlement, Take
+from ...decision import Charge, ChargeTemplate, Decision, OnError, Settlement, Take
 from ...errors import ConfigurationError, StoreError
 from . import script
 from .cluster.cluster import ClusterNodes
@@ -75,16 +75,18 @@ class RedisStore:
             node = self._node()
         return node.take(take)
 
-    def submit_charge(self, charge: Charge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
+    def submit_charge(
+        self, template: ChargeTemplate, bucket: str
+    ) -> Outcome | Decision | Awaitable[Outcome | Decision]:
         """The outcome of a take of one charge without a wait: or the decision where Redis is out."""
         if self._denials.by_bucket:  # the call is not free, and mostly there are none
-            denied = self._denials.find_charge(charge)
+            denied = self._denials.find_charge(template, bucket)
             if denied is not None:
                 return denied
         loop, node = self._latest
         if node is None or loop is not get_running_loop():
             node = self._node()
-        return node.charge(charge)
+        return node.charge((template, bucket))
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in order; each take sees what the ones before it have booked."""

@@ -41,9 +41,9 @@ class ClusterNodes:
         except StoreError:  # the node or the topology has logged it
             return self._context.local.decide(take)
 
-    def charge(self, charge: Charge) -> Awaitable[Decision]:
+    def charge(self, charge: script.BucketCharge) -> Awaitable[Decision]:
         """The decision of a take of one charge without a wait."""
-        return self.take(Take((charge,)))
+        return self.take(script.take_of(charge))
 
     def take_all(self, takes: Sequence[Take]) -> Sequence[Awaitable[Decision]]:
         """``take`` for several."""

@@ -50,7 +50,7 @@ def _restricted(action: script.Action, places: Sequence[int]) -> script.Action:
         return script.Peek(_with_charges(action.take, places))
     if isinstance(action, script.Reset):
         return script.Reset([action.charges[place] for place in places])
-    if isinstance(action, Charge):  # a single one, which is never split
+    if isinstance(action, tuple):  # a single one, which is never split
         return action
     return _with_charges(action, places)
 

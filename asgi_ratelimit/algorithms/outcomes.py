@@ -1,0 +1,42 @@
+"""What came of one charge that does not wait, as the stores report it before anybody needs a decision.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from ..decision import Charge, Decision, Take
+from ..quotas import Quota
+from .kinds import ALGORITHMS
+from .state import PLAIN_PARTS, Outcome, State
+from .take import decide_taken
+from .token_bucket import available
+
+
+def is_allowed(outcome: Outcome) -> bool:
+    """Whether the charge was taken."""
+    return len(outcome) == PLAIN_PARTS or outcome[0][0] is not None
+
+
+def wait_of(outcome: Outcome) -> float:
+    """The microseconds until the charge would conform; 0 if it was taken."""
+    return 0.0 if len(outcome) == PLAIN_PARTS else outcome[0][1]
+
+
+def availability(quota: Quota, outcome: Outcome) -> tuple[float, float]:
+    """The whole units that could be taken now, and the microseconds until one more could be."""
+    if len(outcome) == PLAIN_PARTS:
+        return available(quota, outcome[5])  # type: ignore[arg-type]  # it is a token bucket
+    units, more_us, _ = outcome[0][2]
+    return units, more_us
+
+
+def decision_of(charge: Charge, outcome: Outcome) -> Decision:
+    """The decision of a take of one charge without a wait."""
+    if len(outcome) == PLAIN_PARTS:
+        level, last, high, low, now, _ = outcome
+        state: State = (level, last, high << 32 | low, (), (), b"")
+        taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, 0.0)
+    else:
+        taken, state, now = outcome
+    return decide_taken(Take((charge,)), [state], [taken], now)
