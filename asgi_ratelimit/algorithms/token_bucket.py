@@ -84,7 +84,7 @@ def admit(quota: TokenBucket, level: float, elapsed: float, cost: float) -> floa
     left, scaled = level - elapsed * quota.limit, cost * quota.period_us
     if left < 0.0:
         left = 0.0
-    return None if left > quota.burst_level - scaled else left + scaled
+    return left + scaled if left <= quota.burst_level - scaled else None  # None for NaN, too
 
 
 def available(quota: TokenBucket, level: float) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from .rules import AppliedRule, CompiledRule, Results
 MESSAGE_MAX_WAIT = 5.0
 """Seconds for which reading from a WebSocket may pause, at the most."""
 
+
 @dataclass(slots=True, eq=False)
 class SettleRule:
     """A rule with ``settle``, and the charges that it settles: their places in the take of that number."""

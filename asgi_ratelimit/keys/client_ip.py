@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from socket import AF_INET
+from socket import AF_INET, AF_INET6
 
 from starlette.types import Scope
 
@@ -17,6 +17,7 @@ from .addresses import (
     listed_addresses,
     pack,
     parse_address,
+    unmapped,
 )
 from .base import UNREADABLE, ScopeKey, ScopeTest, header_name
 
@@ -83,17 +84,16 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         """The key of the request with this scope."""
         peer = scope.get("client")
         text: str = peer[0] if peer else ""
-        if ":" in text:
-            return self._key(self._client(scope))
         try:
-            packed = pack(AF_INET, text)
-        except (OSError, TypeError, ValueError):  # not an address, or one with a port
+            is_v6 = ":" in text
+            packed = unmapped(pack(AF_INET6, text)) if is_v6 else pack(AF_INET, text)
+        except (OSError, TypeError, ValueError):  # not an address, or one with a port or a zone
             return self._key(self._client(scope))
         if self._trusted is not None and packed in self._trusted:
             return self._key(self._forwarded(packed, scope))
         if self._private_checks_left and packed[0] in _PRIVATE_FIRST_BYTES:
             self._check_private(packed, text, scope)
-        return text  # an IPv4 address has only one text
+        return client_key(packed, self._prefix) if is_v6 else text  # an IPv4 address has only one text
 
     def within(self, *networks: str) -> ScopeTest:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.

@@ -86,7 +86,7 @@ def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes
         if type(action) is tuple:
             template, bucket = action
             keys.append(start + bucket.encode())
-            if template is latest:
+            if template is latest or (latest is not None and template[:2] == latest[:2]):
                 runs[-1][1] += 1
             else:
                 latest = template

@@ -14,10 +14,12 @@ from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores.redis.script import Disagreements, Peek, Reset, decode, encode
+from tests.support.charges import on_bucket
 
 QUOTA = TokenBucket(10)
 CHARGE = Charge(QUOTA, "key")
 TAKE = Take((CHARGE,))
+ON_BUCKET = on_bucket(CHARGE)
 NOW = b"1800000000000000"
 NOW_US = 1_800_000_000_000_000.0
 BIRTHS = 7 * 2**32
@@ -29,36 +31,36 @@ def test_each_quota_travels_once() -> None:
     """However many takes there are of it."""
     other = TokenBucket(20)
     _, one, _ = encode(b"rl", [TAKE])
-    assert encode(b"rl", [TAKE] * 10)[1] == encode(b"rl", [CHARGE] * 10)[1] == one
+    assert encode(b"rl", [TAKE] * 10)[1] == encode(b"rl", [ON_BUCKET] * 10)[1] == one
     assert len(encode(b"rl", [TAKE, Take((Charge(other, "a"), Charge(QUOTA, "b")))])[1]) == 2 * len(one)
 
 
 def test_equal_quotas_travel_once() -> None:
     """Whether they are one object or two."""
-    assert encode(b"rl", [CHARGE, Charge(TokenBucket(10), "other")])[1] == encode(b"rl", [CHARGE])[1]
+    assert encode(b"rl", [ON_BUCKET, on_bucket(Charge(TokenBucket(10), "other"))])[1] == encode(b"rl", [ON_BUCKET])[1]
 
 
 def test_equal_charges_travel_once() -> None:
     """As long as they follow one another, and differ in nothing but their keys."""
-    another = Charge(QUOTA, "another")
+    another = on_bucket(Charge(QUOTA, "another"))
     others = [
-        Charge(QUOTA, "key", cost=2),
-        Charge(TokenBucket(20), "key"),
+        on_bucket(Charge(QUOTA, "key", cost=2)),
+        on_bucket(Charge(TokenBucket(20), "key")),
         TAKE,
         Take((CHARGE,), max_wait=1),
         Take((CHARGE,), best_effort=True),
         Peek(TAKE),
         Reset(TAKE.charges),
     ]
-    _, _, one = encode(b"rl", [CHARGE])
-    assert len(encode(b"rl", [CHARGE, another, CHARGE])[2]) == len(one)
+    _, _, one = encode(b"rl", [ON_BUCKET])
+    assert len(encode(b"rl", [ON_BUCKET, another, ON_BUCKET])[2]) == len(one)
     for other in others:
-        assert len(encode(b"rl", [CHARGE, other, CHARGE])[2]) == 3 * len(one)
+        assert len(encode(b"rl", [ON_BUCKET, other, ON_BUCKET])[2]) == 3 * len(one)
 
 
 def test_a_charge_travels_like_a_take_of_it() -> None:
     """Without a wait, the script sees no difference."""
-    assert encode(b"rl", [CHARGE]) == encode(b"rl", [TAKE])
+    assert encode(b"rl", [ON_BUCKET]) == encode(b"rl", [TAKE])
 
 
 def test_a_key_does_not_travel_twice() -> None:
@@ -71,16 +73,16 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
     two = Take((Charge(QUOTA, "a"), Charge(TokenBucket(20, name="other"), "b", name="shop")))
     for prefix in (b"rl", b"lr", b"rl"):
         keys = [b"%b:default:per-second:{key}", b"%b:default:per-second:{a}", b"%b:shop:other:{b}"]
-        assert encode(prefix, [CHARGE, two])[0] == [key % prefix for key in keys]
+        assert encode(prefix, [ON_BUCKET, two])[0] == [key % prefix for key in keys]
 
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, outcome), states = decode([TAKE, CHARGE], [NOW, STEPS, b"11", None, None], BIRTHS)
+    (decision, outcome), states = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
     assert states == {CHARGE.bucket: (QUOTA, (1e6, NOW_US, BIRTHS + 2, (), (), b""))}
-    (refused, outcome), _ = decode([TAKE, CHARGE], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
+    (refused, outcome), _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
 
@@ -92,7 +94,7 @@ def test_a_reply_is_decided_again() -> None:
         (b"1", USED_UP, (True, 1, 0, None)),
     ],
 )
-@pytest.mark.parametrize("action", [TAKE, CHARGE], ids=["take", "charge"])
+@pytest.mark.parametrize("action", [TAKE, ON_BUCKET], ids=["take", "charge"])
 def test_the_verdict_of_the_script_stands(
     verdict: bytes, value: bytes | None, answer: Any, action: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,7 +113,7 @@ def test_the_verdict_of_the_script_stands(
 @pytest.mark.parametrize("verdicts", [b"1", b"11", b"111"])
 def test_fewer_verdicts_than_actions_are_fewer_answers(verdicts: bytes) -> None:
     """The script stopped at its bound of work: the rest is to be sent again."""
-    for action in (TAKE, CHARGE):
+    for action in (TAKE, ON_BUCKET):
         answers, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)], BIRTHS)
         assert len(answers) == len(verdicts)
 
@@ -136,7 +138,7 @@ def test_fewer_verdicts_than_actions_are_fewer_answers(verdicts: bytes) -> None:
 )
 def test_a_reply_of_the_wrong_shape(reply: Any) -> None:
     """It raises ``StoreError``."""
-    for action in (TAKE, CHARGE, Peek(TAKE)):
+    for action in (TAKE, ON_BUCKET, Peek(TAKE)):
         with pytest.raises(StoreError, match="wrong shape"):
             decode([action], reply, BIRTHS)
 
@@ -163,6 +165,6 @@ def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
     """It counts as never used: one of another period or kind, for example."""
     charge = Charge(quota, "key")
     assert unpack(quota, value) is None
-    (decision, outcome), _ = decode([Take((charge,)), charge], [NOW, STEPS, b"11", value, value], BIRTHS)
+    (decision, outcome), _ = decode([Take((charge,)), on_bucket(charge)], [NOW, STEPS, b"11", value, value], BIRTHS)
     assert decision.remaining == 9
     assert decision_of(charge, outcome) == decision
