@@ -51,6 +51,8 @@ class TokenBucket:
     """How fast the level drains below the burst floor, in each microsecond."""
     stamp: float = field(init=False, repr=False, compare=False)
     """The period in microseconds as stored values have it, in single precision."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -83,6 +85,7 @@ class TokenBucket:
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
             stamp=_single(period_us),
+            kind="",
         )
 
     @property
@@ -106,6 +109,8 @@ class FixedWindow:
     period_us: float = field(init=False, repr=False, compare=False)
     stamp: float = field(init=False, repr=False, compare=False)
     """The period in microseconds as stored values have it, in single precision."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -114,8 +119,8 @@ class FixedWindow:
     def __post_init__(self) -> None:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
-        name = _checked_name(self.name, self.period)
-        _set(self, name=name, period_us=period_us, stamp=_single(period_us))
+        name, kind = _checked_name(self.name, self.period), f"f{_in_seconds(period_us)}:"
+        _set(self, name=name, period_us=period_us, stamp=_single(period_us), kind=kind)
 
     @property
     def most(self) -> float:
@@ -140,6 +145,8 @@ class RollingWindow:
     part_us: float = field(init=False, repr=False, compare=False)
     stamp: float = field(init=False, repr=False, compare=False)
     """The period in microseconds as stored values have it, in single precision."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -155,6 +162,7 @@ class RollingWindow:
             period_us=period_us,
             part_us=period_us / self.buckets,
             stamp=_single(period_us),
+            kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
 
     @property
@@ -195,6 +203,10 @@ def _single(number: float) -> float:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _in_seconds(period_us: float) -> str:
+    return f"{period_us / SECOND_US:.14g}"
 
 
 def _require_units(what: str, value: object, example: str) -> None:

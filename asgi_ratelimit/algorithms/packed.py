@@ -3,8 +3,8 @@
 A value is packed, little-endian: B format, f period_us, d last, H generation, and then
 
 * of a token bucket (format 1): d level;
-* of a fixed window (format 2): d window, d count;
-* of a rolling window (format 3): H buckets, H parts, and for each part d index, d count;
+* of a fixed window (format 5): H runs, and for each d start, d stop, d count;
+* of a rolling window (format 6): H buckets, d full_until, H parts, and for each d part, d count;
 
 and, where there are any, B gaps, B ids, for each gap d, d, and for each id d. A value of another format, or written
 under another period or number of buckets, counts as never used. ``rate_limit.lua`` packs and unpacks the same.
@@ -20,14 +20,16 @@ from typing import Any
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .state import State
 
-FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
+FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 5, RollingWindow: 6}
 """The first byte of a value."""
 
 _HEAD = struct.Struct("<BfdH")
 _PLAIN = struct.Struct("<BfdHd")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
-_PARTS = struct.Struct("<HH")
+_RUNS = struct.Struct("<H")
+_RUN = struct.Struct("<ddd")
+_PARTS = struct.Struct("<HdH")
 _TAIL = struct.Struct("<BB")
 
 unpack_plain: Callable[[bytes], tuple[int, float, float, int, float]] = _PLAIN.unpack
@@ -45,9 +47,10 @@ def pack(quota: Quota, state: State, *, with_ids: bool = True) -> bytes:
     if isinstance(quota, TokenBucket):
         body = _LEVEL.pack(core)
     elif isinstance(quota, RollingWindow):
-        body = _PARTS.pack(quota.buckets, len(core)) + b"".join([_PAIR.pack(*part) for part in core])
+        full_until, parts = core
+        body = _PARTS.pack(quota.buckets, full_until, len(parts)) + b"".join([_PAIR.pack(*part) for part in parts])
     else:
-        body = _PAIR.pack(*core)
+        body = _RUNS.pack(len(core)) + b"".join([_RUN.pack(*run) for run in core])
     ids = ids if with_ids else ()
     if not gaps and not ids:
         return head + body
@@ -76,14 +79,17 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
     if isinstance(quota, TokenBucket):
         core, at = _LEVEL.unpack_from(value, _HEAD.size)[0], _HEAD.size + _LEVEL.size
     elif isinstance(quota, FixedWindow):
-        core, at = _PAIR.unpack_from(value, _HEAD.size), _HEAD.size + _PAIR.size
+        (runs,) = _RUNS.unpack_from(value, _HEAD.size)
+        start = _HEAD.size + _RUNS.size
+        at = start + runs * _RUN.size
+        core = tuple(_RUN.iter_unpack(value[start:at]))
     else:
-        buckets, parts = _PARTS.unpack_from(value, _HEAD.size)
+        buckets, full_until, parts = _PARTS.unpack_from(value, _HEAD.size)
         if buckets != quota.buckets:
             return None
         start = _HEAD.size + _PARTS.size
         at = start + parts * _PAIR.size
-        core = tuple(_PAIR.iter_unpack(value[start:at]))
+        core = (full_until, tuple(_PAIR.iter_unpack(value[start:at])))
     return (core, last, generation, *_tail(value, at))
 
 
