@@ -12,8 +12,9 @@ import math
 from itertools import pairwise
 from typing import TypeAlias
 
+from ..decision import SettledCharge
 from ..quotas import FixedWindow
-from .state import NEVER, Outlook, State, Taken, generation_of, given_back, snapped, whole_units
+from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
 
 Run: TypeAlias = tuple[float, float, float]
 
@@ -26,21 +27,27 @@ def index(quota: FixedWindow, now: float) -> float:
     return float(math.floor(now / quota.period_us))
 
 
-def fresh(now: float) -> State:
+def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((), now, generation_of(now), (), ())
+    return ((), now, birth, (), (), b"")
 
 
-def rebased(quota: FixedWindow, state: State, now: float) -> State:
+def rebased(quota: FixedWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all windows are moved back by whole ones."""
-    runs, last, _, _, ids = state
+    runs, last, _, _, _, _ = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(start - back, stop - back, count) for start, stop, count in runs])
-    return (moved, now, generation_of(now), (), ids)
+    return (moved, now, birth, (), (), b"")
 
 
 def take(
-    quota: FixedWindow, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+    quota: FixedWindow,
+    state: State,
+    now: float,
+    cost: float,
+    max_wait_us: float,
+    min_wait_us: float = 0.0,
+    may_settle: bool = False,
 ) -> Taken:
     """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away."""
     wait_us = wait(quota, state, now, cost, min_wait_us)
@@ -67,13 +74,13 @@ def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us:
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    runs, last, generation, _, ids = state
+    runs, last, generation, _, _, _ = state
     taken, since, units = index(quota, now + wait_us), now if now > last else last, snapped(quota, cost)
     first = index(quota, since)
     if not runs or runs[-1][1] <= first:
-        return (((taken, taken + 1.0, units),), since, generation, (), ids)
+        return (((taken, taken + 1.0, units),), since, generation, (), (), b"")
     count = snapped(quota, count_at(runs, taken) + units)
-    return (with_count(runs, taken, count, first), since, generation, (), ids)
+    return (with_count(runs, taken, count, first), since, generation, (), (), b"")
 
 
 def count_at(runs: tuple[Run, ...], at: float) -> float:
@@ -125,21 +132,20 @@ def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: fl
     return index(quota, now + wait_us)
 
 
-def give_back(
-    quota: FixedWindow, state: State, now: float, since: float, at: float, cost: float, units: float
-) -> State:
-    """The state without the last ``units`` of a ``cost`` that was booked in the window ``at``, unless that is over."""
-    runs, last, generation, _, ids = state
+def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:
+    """The state after a charge came to less than its cost, unless the window that it was booked in is over."""
+    runs, last, generation, _, _, _ = state
     base = max(now, last)
-    first, count = index(quota, base), count_at(runs, at)
-    if at < first or count == 0.0:
+    first, count = index(quota, base), count_at(runs, settled.place)
+    if settled.place < first or count == 0.0:
         return state
-    return (with_count(runs, at, given_back(quota, count, cost, units), first), base, generation, (), ids)
+    left = given_back(quota, count, settled.charge.cost, settled.actual)
+    return (with_count(runs, settled.place, left, first), base, generation, (), (), b"")
 
 
 def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:
     """The state with ``units`` more: they fill all windows from this one on, as far as that takes."""
-    runs, last, generation, _, ids = state
+    runs, last, generation, _, _, _ = state
     base, left, after = max(now, last), snapped(quota, units), list[Run]()
     at = index(quota, base)
     for start, stop, count in runs:
@@ -148,7 +154,7 @@ def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:
             left = _filled(quota, after, (max(start, at), stop, count), left)
             at = stop
     _filled(quota, after, (at, math.inf, 0.0), left)
-    return (bounded(after), base, generation, (), ids)
+    return (bounded(after), base, generation, (), (), b"")
 
 
 def _filled(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> float:
@@ -171,7 +177,7 @@ def _filled(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> floa
 
 def reset_us(quota: FixedWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    runs, last, _, _, _ = state
+    runs, last, _, _, _, _ = state
     over: float = runs[-1][1] * quota.period_us if runs else 0.0
     return max(over, last) - now if over > now else 0.0
 
@@ -211,8 +217,8 @@ def booked_ahead(quota: FixedWindow, state: State, now: float) -> float:
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    runs, last, generation, _, _ = state
-    return (tuple([(start, stop, count / replicas) for start, stop, count in runs]), last, generation, (), ())
+    runs, last, generation, _, _, _ = state
+    return (tuple([(start, stop, count / replicas) for start, stop, count in runs]), last, generation, (), (), b"")
 
 
 def used(quota: FixedWindow, state: State, now: float) -> float:

@@ -16,8 +16,9 @@ import math
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .state import NEVER, Outlook, State, Taken, generation_of, given_back, snapped, whole_units
+from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
 
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
@@ -31,21 +32,27 @@ def index(quota: RollingWindow, now: float) -> float:
     return float(math.floor(now / quota.part_us))
 
 
-def fresh(now: float) -> State:
+def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((0.0, ()), now, generation_of(now), (), ())
+    return ((0.0, ()), now, birth, (), (), b"")
 
 
-def rebased(quota: RollingWindow, state: State, now: float) -> State:
+def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all parts are moved back by whole ones."""
-    (full_until, parts), last, _, _, ids = state
+    (full_until, parts), last, _, _, _, _ = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(part - back, count) for part, count in parts])
-    return ((max(full_until - back, 0.0), moved), now, generation_of(now), (), ids)
+    return ((max(full_until - back, 0.0), moved), now, birth, (), (), b"")
 
 
 def take(
-    quota: RollingWindow, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+    quota: RollingWindow,
+    state: State,
+    now: float,
+    cost: float,
+    max_wait_us: float,
+    min_wait_us: float = 0.0,
+    may_settle: bool = False,
 ) -> Taken:
     """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away."""
     wait_us = wait(quota, state, now, cost, min_wait_us)
@@ -59,7 +66,7 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
         return NEVER
-    (full_until, parts), last, _, _, _ = state
+    (full_until, parts), last, _, _, _, _ = state
     first = max(index(quota, max(now + min_wait_us, last)), full_until)
     found = first_fit(quota, parts, first, snapped(quota, cost))
     return max(min_wait_us, found * quota.part_us - now)
@@ -105,10 +112,10 @@ def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    (full_until, parts), last, generation, _, ids = state
+    (full_until, parts), last, generation, _, _, _ = state
     taken, since = index(quota, now + wait_us), now if now > last else last
     after = with_units(quota, parts, taken, snapped(quota, cost))
-    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), ids)
+    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), (), b"")
 
 
 def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> Parts:
@@ -136,20 +143,21 @@ def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: 
     return index(quota, now + wait_us)
 
 
-def give_back(
-    quota: RollingWindow, state: State, now: float, since: float, at: float, cost: float, units: float
-) -> State:
-    """The state without the last ``units`` of a ``cost`` that was booked in the part ``at``, if that still counts."""
-    (full_until, parts), last, generation, _, ids = state
-    base = max(now, last)
-    lowered = [(part, given_back(quota, count, cost, units) if part == at else count) for part, count in parts]
-    core = bounded(quota, full_until, [each for each in lowered if each[1] > 0.0], index(quota, base))
-    return (core, base, generation, (), ids)
+def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:
+    """The state after a charge came to less than its cost, if the part that it was booked in still counts."""
+    (full_until, parts), last, generation, _, _, _ = state
+    base, after = max(now, last), []
+    for part, count in parts:
+        if part == settled.place:
+            count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
+        if count > 0.0:
+            after.append((part, count))
+    return (bounded(quota, full_until, after, index(quota, base)), base, generation, (), (), b"")
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
     """The state with ``units`` more: as many as fit go into this part, the rest where it fits, and none before that."""
-    (full_until, parts), last, generation, _, ids = state
+    (full_until, parts), last, generation, _, _, _ = state
     base, limit, left = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
     first = index(quota, base)
     at = max(first, full_until)
@@ -165,19 +173,19 @@ def debit(quota: RollingWindow, state: State, now: float, units: float) -> State
         at = first_fit(quota, parts, at, left)
     if left > 0.0:
         parts, full_until = with_units(quota, parts, at, left), at
-    return (bounded(quota, full_until, parts, first), base, generation, (), ids)
+    return (bounded(quota, full_until, parts, first), base, generation, (), (), b"")
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    (full_until, parts), last, _, _, _ = state
+    (full_until, parts), last, _, _, _, _ = state
     over: float = max(full_until, parts[-1][0] + quota.buckets + 1.0 if parts else 0.0) * quota.part_us
     return max(over, last) - now if over > now else 0.0
 
 
 def most_at_once(quota: RollingWindow, state: State, now: float) -> float:
     """The most whole units that could be taken at once."""
-    (full_until, parts), last, _, _, _ = state
+    (full_until, parts), last, _, _, _, _ = state
     current = index(quota, now)
     if current < max(full_until, index(quota, last)):
         return 0.0
@@ -210,8 +218,8 @@ def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    (full_until, parts), last, generation, _, _ = state
-    return ((full_until, tuple([(part, count / replicas) for part, count in parts])), last, generation, (), ())
+    (full_until, parts), last, generation, _, _, _ = state
+    return ((full_until, tuple([(part, count / replicas) for part, count in parts])), last, generation, (), (), b"")
 
 
 def used(quota: RollingWindow, state: State, now: float) -> float:
@@ -222,4 +230,4 @@ def used(quota: RollingWindow, state: State, now: float) -> float:
 def _counted_from(quota: RollingWindow, state: State, first: float) -> float:
     full_until, parts = state[0]
     full: float = max((full_until - quota.buckets - first) // (quota.buckets + 1.0), 0.0) * quota.limit
-    return full + sum([count for part, count in parts if part >= first])
+    return full + float(sum([count for part, count in parts if part >= first]))

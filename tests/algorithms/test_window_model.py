@@ -8,10 +8,11 @@ from fractions import Fraction
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import ALGORITHMS, State, booked_ahead, reset_us, used
+from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow
 
 START = 1_800_000_000e6
@@ -92,9 +93,9 @@ class Model:
         booking = self.bookings[number % len(self.bookings)]
         left = round(booking.cost * share, 6)
         waits = self.waits()
-        self.state = self.algorithm.give_back(
-            self.quota, self.state, self.now, booking.since, booking.place, booking.cost, booking.cost - left
-        )
+        charge = Charge(self.quota, "key", booking.cost)
+        settled = SettledCharge(charge, booking.since, 0, booking.place, 0.0, left)
+        self.state = self.algorithm.give_back(self.quota, self.state, self.now, settled)
         booking.units = exact(left)
         self.bookings.remove(booking)
         if left:
@@ -118,9 +119,9 @@ class Model:
 
 Step = tuple[str, float, float]
 STEPS: st.SearchStrategy[Step] = (
-    st.tuples(st.just("pace"), COSTS, st.sampled_from([0.0, 0.0, 0.0, 1e6, 35e6]))
+    st.tuples(st.just("pace"), COSTS, st.sampled_from([0.0, 0.0, 0.0, 1e6, 5e6, 12e6, 35e6]))
     | st.tuples(st.just("limit"), COSTS, st.just(0.0))
-    | st.tuples(st.just("advance"), st.sampled_from([1.0, 1e6, 3.5e6, 10e6, 60e6]), st.just(0.0))
+    | st.tuples(st.just("advance"), st.sampled_from([1.0, 1e6, 3.5e6, 5e6, 10e6, 60e6]), st.just(0.0))
     | st.tuples(st.just("settle"), st.integers(0, 50).map(float), st.sampled_from([0.0, 0.0, 0.5, 0.1]))
 )
 
@@ -138,7 +139,11 @@ def carry_out(model: Model, steps: list[Step]) -> None:
         model.require_exact()
 
 
+APART: list[Step] = [("limit", 3, 0.0), ("advance", 5e6, 0.0), ("pace", 3, 12e6), ("pace", 5, 5e6)]
+
+
 @given(QUOTAS, st.lists(STEPS, max_size=40))
+@example(RollingWindow(10, 10, 10), APART)  # what is used on either side is in no window together
 @settings(max_examples=300)
 def test_every_take_goes_into_the_earliest_window_with_room(
     quota: FixedWindow | RollingWindow, steps: list[Step]
