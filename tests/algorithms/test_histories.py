@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 
-from asgi_ratelimit.algorithms import unpack
+from asgi_ratelimit.algorithms import State, unpack
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.histories import (
@@ -54,7 +55,12 @@ class Equality(Promise):
     async def ended(self, history: History) -> None:
         get = history.stores.client.get
         for bucket, (quota, state) in history.states.items():
-            assert unpack(quota, get(f"rl:{bucket}")) == state
+            assert without_generation(unpack(quota, get(f"rl:{bucket}"))) == without_generation(state)
+
+
+def without_generation(state: State | None) -> tuple[Any, ...] | None:
+    """What two stores have in common; each counts the generations of its own buckets."""
+    return None if state is None else (*state[:2], *state[3:])
 
 
 @given(plan=plans(back=True))
