@@ -31,6 +31,7 @@ from tests.support.histories import (
     plans,
 )
 from tests.support.redis_server import RedisServer
+from tests.support.window_histories import window_plans
 
 SOME = settings(max_examples=100)
 
@@ -74,6 +75,13 @@ def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
 @SOME
 def test_both_stores_decide_alike_on_token_buckets(stores: Stores, plan: Plan) -> None:
     """Rate limiting by one or several of them, which most takes are: the script has ways of its own for that."""
+    stores.run(plan, Equality())
+
+
+@given(plan=window_plans())
+@settings(max_examples=200)
+def test_both_stores_decide_alike_on_windows(stores: Stores, plan: Plan) -> None:
+    """Bookings far ahead, cancelled in any order, settled to less or more, and limits that change under way."""
     stores.run(plan, Equality())
 
 
