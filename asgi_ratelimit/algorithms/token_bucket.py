@@ -251,7 +251,7 @@ def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
     return max(ahead, 0.0) / quota.period_us
 
 
-def share(state: State, replicas: float) -> State:
+def share(quota: TokenBucket, state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     level, last, generation, _, _, _ = state
     return (level / replicas, last, generation, (), (), b"")

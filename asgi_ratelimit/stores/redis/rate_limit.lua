@@ -537,11 +537,11 @@ local function general_way()
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local units, limit, runs = snapped(quota, cost), snapped(quota, quota.limit), state.runs
+      local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
       local found = index(quota, max(now + min_wait_us, state.last))
       for i = 1, #runs, 3 do
         if found < runs[i] then break end
-        if found < runs[i + 1] and snapped(quota, runs[i + 2] + units) > limit then found = runs[i + 1] end
+        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
       end
       return max(min_wait_us, found * quota.period_us - now)
     end
@@ -640,13 +640,21 @@ local function general_way()
     end
 
     local function first_fit(quota, parts, first, units)
-      local limit, buckets = snapped(quota, quota.limit), quota.buckets
+      local most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
       local total, oldest, found = 0, 2, first
+      if (parts[#parts - 1] or first) <= first then
+        for i = #parts, 2, -2 do
+          if parts[i - 1] < first - buckets then break end
+          total = snapped(quota, total + parts[i])
+          if total > most then return parts[i - 1] + buckets + 1 end
+        end
+        return first
+      end
       for i = 2, #parts, 2 do
         total = snapped(quota, total + parts[i])
-        if snapped(quota, total + units) > limit then
+        if total > most then
           local without = snapped(quota, total - parts[oldest])
-          while snapped(quota, without + units) > limit do
+          while oldest < i and without > most do
             total, oldest = without, oldest + 2
             without = snapped(quota, total - parts[oldest])
           end
