@@ -150,7 +150,7 @@ def test_too_many_runs_are_joined_where_least_is_lost() -> None:
         (*runs[:-1], (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)), WINDOW + MAX_RUNS + 1, 8.0, WINDOW
     )
     assert len(after) <= MAX_RUNS
-    assert (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0) == after[-1]
+    assert after[-1] == (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)
 
 
 def test_a_clock_that_falls_back_takes_its_windows_along() -> None:

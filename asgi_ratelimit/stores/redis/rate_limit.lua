@@ -673,10 +673,10 @@ local function general_way()
         if part < at - buckets then
           oldest = oldest + 2
         else
-          total = snapped(quota, total + parts[i])
-          while parts[oldest - 1] < part - buckets do
+          while part > at and parts[oldest - 1] < part - buckets do
             total, oldest = snapped(quota, total - parts[oldest]), oldest + 2
           end
+          total = snapped(quota, total + parts[i])
           most = max(most, total)
         end
       end
