@@ -57,6 +57,8 @@ class TokenBucket:
     """Whether all of the level drains at one rate."""
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -90,6 +92,7 @@ class TokenBucket:
             slow_rate=self.burst_allowance_factor * self.limit,
             is_simple=self.burst_allowance_factor * self.limit == self.limit,
             stamp=struct.pack("<Bfff", BUCKET_FORMAT, period_us, self.limit, self.burst),
+            kind="",
         )
 
     @property
@@ -114,6 +117,8 @@ class FixedWindow:
     period_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -122,8 +127,8 @@ class FixedWindow:
     def __post_init__(self) -> None:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
-        name = _checked_name(self.name, self.period)
-        _set(self, name=name, period_us=period_us, stamp=struct.pack("<Bf", FIXED_FORMAT, period_us))
+        stamp, kind = struct.pack("<Bf", FIXED_FORMAT, period_us), f"f{_in_seconds(period_us)}:"
+        _set(self, name=_checked_name(self.name, self.period), period_us=period_us, stamp=stamp, kind=kind)
 
     @property
     def most(self) -> float:
@@ -149,6 +154,8 @@ class RollingWindow:
     part_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -164,6 +171,7 @@ class RollingWindow:
             period_us=period_us,
             part_us=period_us / self.buckets,
             stamp=struct.pack("<BfH", ROLLING_FORMAT, period_us, self.buckets),
+            kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
 
     @property
@@ -198,6 +206,10 @@ def _set(quota: object, **values: object) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _in_seconds(period_us: float) -> str:
+    return f"{period_us / SECOND_US:.14g}"
 
 
 def _require_units(what: str, value: object, example: str) -> None:
