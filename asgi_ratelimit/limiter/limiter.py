@@ -140,9 +140,7 @@ class Limiter:
             return await self._take(take)
         return on_time(ticket, peeked)
 
-    def spend(
-        self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None
-    ) -> Spending:
+    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
 
         All costs are taken at once, when they fit: nothing is booked ahead, so that units which others give back are

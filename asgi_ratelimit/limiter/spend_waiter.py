@@ -79,7 +79,7 @@ class SpendWaiter:
             if decision.retry_after == math.inf and not take_now.max_wait:
                 take_now = replace(take, max_wait=MOMENT)
                 continue
-            now_us, retry_us = self._slots.now_us(), decision.retry_after * SECOND_US
+            now_us, retry_us = self._slots.now_us(), decision.retry_after * SECOND_US + take_now.max_wait_us
             self._require_time(take, decision, now_us + retry_us - deadline_us, deadline_us - now_us)
             patience_us = patience_us or now_us + retry_us + LONGEST_SLEEP_US
             if now_us > patience_us:  # what came free since then has gone to other processes, or to other callers

@@ -82,9 +82,7 @@ class SyncLimiter:
         """See ``Limiter.redeem``."""
         return self._do(self._limiter.redeem(ticket, late_tolerance=late_tolerance))
 
-    def spend(
-        self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None
-    ) -> Spending:
+    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """See ``Limiter.spend``: ``with ... as spent``."""
         return self._limiter.spend(key, costs, max_delay=max_delay, operation=operation)
 

@@ -95,6 +95,10 @@ class BucketWakeUps:
         self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call remove(), in here
         self._by_bucket: dict[str, dict[WakeUp, None]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._by_bucket)
+
     def add(self, buckets: Iterable[str], wake_up: WakeUp) -> None:
         """Wake this caller whenever units come back to one of these buckets."""
         with self._lock:
