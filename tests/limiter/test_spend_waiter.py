@@ -19,6 +19,7 @@ from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.registry import waiters_of
 from tests.support.histories import Ledger
+from tests.support.slow_store import SlowStore
 
 MINUTE = TokenBucket(60, 60, burst=60)
 KINDS = [MINUTE, FixedWindow(60, 60), RollingWindow(60, 60)]
@@ -49,17 +50,6 @@ class CountingStore(MemoryStore):
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         self.taken += 1
         return await super().take(takes)
-
-
-class SlowStore(MemoryStore):
-    """A store that decides at once, and answers a tenth of a second later, as one elsewhere does."""
-
-    in_process = False
-
-    async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        decisions = await super().take(takes)
-        await asyncio.sleep(0.1)
-        return decisions
 
 
 def nobody_waits(limiter: Limiter) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ async def left(limiter: Limiter) -> list[int]:
         ([{"tokens": 900}], [9, 100]),
         ([{"tokens": 100}, {"tokens": 200}], [9, 800]),
         ([{"requests": 0, "tokens": 0}], [10, 1000]),
+        ([{"tokens": Decimal(250)}], [9, 750]),
     ],
     ids=repr,
 )
@@ -126,7 +128,12 @@ def test_a_block_that_is_cancelled_while_it_waits_takes_nothing(clock: SteppedCl
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [({"tokns": 5}, r"\['tokns'\]"), ({"tokens": -1}, "-1"), ({"tokens": float("nan")}, "nan")],
+    [
+        ({"tokns": 5}, r"\['tokns'\]"),
+        ({"tokens": -1}, "-1"),
+        ({"tokens": float("nan")}, "nan"),
+        ({"tokens": "5"}, "'5'"),
+    ],
     ids=repr,
 )
 def test_a_cost_that_is_not_valid_raises(
