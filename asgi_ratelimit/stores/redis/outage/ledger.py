@@ -65,5 +65,5 @@ class OutageLedger:
 
 def _charging(charge: Charge, units: float) -> Settlement:
     """A settlement that charges ``units`` more, whether they fit or not."""
-    settled = SettledCharge(Charge(charge.quota, charge.key, units, charge.name), 0.0, 0, 0.0, 2 * units)
+    settled = SettledCharge(Charge(charge.quota, charge.key, units, charge.name), 0.0, 0, 0.0, 0.0, 2 * units)
     return Settlement(float(getrandbits(53)), (settled,))
