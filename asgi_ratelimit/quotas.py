@@ -55,6 +55,8 @@ class TokenBucket:
     """How fast the level drains below the burst floor, in each microsecond."""
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -87,6 +89,7 @@ class TokenBucket:
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
             stamp=struct.pack("<Bfff", BUCKET_FORMAT, period_us, self.limit, self.burst),
+            kind="",
         )
 
     @property
@@ -110,6 +113,8 @@ class FixedWindow:
     period_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -118,8 +123,8 @@ class FixedWindow:
     def __post_init__(self) -> None:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
-        name = _checked_name(self.name, self.period)
-        _set(self, name=name, period_us=period_us, stamp=struct.pack("<Bf", FIXED_FORMAT, period_us))
+        stamp, kind = struct.pack("<Bf", FIXED_FORMAT, period_us), f"f{_in_seconds(period_us)}:"
+        _set(self, name=_checked_name(self.name, self.period), period_us=period_us, stamp=stamp, kind=kind)
 
     @property
     def most(self) -> float:
@@ -144,6 +149,8 @@ class RollingWindow:
     part_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -159,6 +166,7 @@ class RollingWindow:
             period_us=period_us,
             part_us=period_us / self.buckets,
             stamp=struct.pack("<BfH", ROLLING_FORMAT, period_us, self.buckets),
+            kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
 
     @property
@@ -193,6 +201,10 @@ def _set(quota: object, **values: object) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _in_seconds(period_us: float) -> str:
+    return f"{period_us / SECOND_US:.14g}"
 
 
 def _require_units(what: str, value: object, example: str) -> None:

@@ -1,18 +1,30 @@
 """The rolling window: at most ``limit`` units in any interval of one period, counted in parts.
 
-The core is a tuple of ``(part, count)`` in order, for the parts that may still matter. A part's units go only when its
-end has left the window: a unit in part i counts until the start of part ``i + buckets + 1``. So what is counted in
-part j covers the whole period before every moment of it, and the promise holds, at the price of one part's delay.
-The last part may lie ahead; nothing is booked before it, but in the gaps ``(part, units)``.
+A part's units go only when its end has left the window: a unit in part i counts until the start of part
+``i + buckets + 1``. So any ``buckets + 1`` parts in a row have at most ``limit`` units, and these cover every interval
+of one period: that is the promise, at the price of one part's delay.
+
+The core is ``(full_until, parts)``: parts are pairs ``(part, count)`` in order, for those that may still matter, none
+of 0, and some may lie ahead. A take goes into the first part that leaves all windows around it at or under the limit.
+Nothing is taken before the part ``full_until``: a debit has filled all until then, or there were too many to store.
+Where a clock fell back into an earlier part, nothing is taken before the part of the latest change.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .state import NEVER, Outlook, State, Taken, units_in_gap, with_gap_units
+from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
+
+Part: TypeAlias = tuple[float, float]
+Parts: TypeAlias = tuple[Part, ...]
+
+MAX_STORED = 2000
+"""The most parts of a state: a window of the most parts, and as many ahead."""
 
 
 def index(quota: RollingWindow, now: float) -> float:
@@ -22,25 +34,15 @@ def index(quota: RollingWindow, now: float) -> float:
 
 def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((), now, birth, (), (), b"")
+    return ((0.0, ()), now, birth, (), (), b"")
 
 
 def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all parts are moved back by whole ones."""
-    parts, last, _, gaps, _, _ = state
+    (full_until, parts), last, _, _, _, _ = state
     back = index(quota, last) - index(quota, now)
-    moved = tuple([(at - back, count) for at, count in parts])
-    return (moved, now, birth, tuple([(at - back, units) for at, units in gaps]), (), b"")
-
-
-def counted(quota: RollingWindow, state: State, at: float) -> float:
-    """The units that count in part ``at``, added up from the last part backward."""
-    total = 0.0
-    for part, count in reversed(state[0]):
-        if part < at - quota.buckets:
-            break
-        total += count
-    return total
+    moved = tuple([(part - back, count) for part, count in parts])
+    return ((max(full_until - back, 0.0), moved), now, birth, (), (), b"")
 
 
 def take(
@@ -64,36 +66,76 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
         return NEVER
-    parts, _, _, gaps, _, _ = state
-    first = index(quota, now + min_wait_us)
-    found = _end(quota, parts, max(first, parts[-1][0]) if parts else first, cost)
-    for at, units in gaps:
-        if first <= at < found and units >= cost:
-            found = at
+    (full_until, parts), last, _, _, _, _ = state
+    first = max(index(quota, max(now + min_wait_us, last)), full_until)
+    found = first_fit(quota, parts, first, snapped(quota, cost))
     return max(min_wait_us, found * quota.part_us - now)
 
 
-def _end(quota: RollingWindow, parts: tuple[tuple[float, float], ...], first: float, cost: float) -> float:
-    """The first part from ``first`` on in which ``cost`` more units conform."""
-    total = 0.0
-    for part, count in reversed(parts):
-        total += count
-        if total + cost > quota.limit:
-            return max(first, part + quota.buckets + 1.0)
-    return first
+def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
+    """The first part from ``first`` on in which ``units`` conform: no window that has it gets more than the limit.
+
+    Of all the parts up to one, the fewest that leave no room for the units bar whatever is in one window with them.
+    """
+    limit, buckets = snapped(quota, quota.limit), quota.buckets
+    total, oldest, found = 0.0, 0, first
+    for part, count in parts:
+        total = snapped(quota, total + count)
+        if snapped(quota, total + units) <= limit:
+            continue
+        without = snapped(quota, total - parts[oldest][1])
+        while snapped(quota, without + units) > limit:
+            total, oldest = without, oldest + 1
+            without = snapped(quota, total - parts[oldest][1])
+        if found < part - buckets:
+            break
+        if part <= parts[oldest][0] + buckets:
+            found = max(found, parts[oldest][0] + buckets + 1.0)
+    return found
+
+
+def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
+    """The units of the fullest window that has the part ``at``."""
+    total, most, oldest = 0.0, 0.0, 0
+    for part, count in parts:
+        if part > at + quota.buckets:
+            break
+        if part < at - quota.buckets:
+            oldest += 1
+            continue
+        total = snapped(quota, total + count)
+        while parts[oldest][0] < part - quota.buckets:
+            total, oldest = snapped(quota, total - parts[oldest][1]), oldest + 1
+        most = max(most, total)
+    return most
 
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    parts, last, generation, gaps, _, _ = state
-    taken = index(quota, now + wait_us)
-    since = now if now > last else last
-    if parts and taken < parts[-1][0]:
-        return (parts, since, generation, with_gap_units(gaps, taken, -cost, index(quota, now)), (), b"")
-    if parts and taken == parts[-1][0]:
-        return ((*parts[:-1], (taken, parts[-1][1] + cost)), since, generation, gaps, (), b"")
-    kept = [(at, count) for at, count in parts if at >= taken - quota.buckets and count > 0.0]
-    return ((*kept, (taken, cost)), since, generation, gaps, (), b"")
+    (full_until, parts), last, generation, _, _, _ = state
+    taken, since = index(quota, now + wait_us), now if now > last else last
+    after = with_units(quota, parts, taken, snapped(quota, cost))
+    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), (), b"")
+
+
+def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> Parts:
+    """The parts with ``units`` more in the part ``at``."""
+    if not parts or parts[-1][0] < at:
+        return (*parts, (at, units))
+    before = [each for each in parts if each[0] < at]
+    had = sum([count for part, count in parts if part == at])
+    return (*before, (at, snapped(quota, had + units)), *[each for each in parts if each[0] > at])
+
+
+def bounded(quota: RollingWindow, full_until: float, parts: Iterable[Part], first: float) -> tuple[float, Parts]:
+    """A core without what no longer matters from the part ``first`` on, and of at most ``MAX_STORED`` parts."""
+    if full_until <= first:
+        full_until = 0.0
+    left = [each for each in parts if each[0] >= max(first, full_until) - quota.buckets]
+    if len(left) > MAX_STORED:
+        full_until = left[-MAX_STORED - 1][0] + quota.buckets + 1.0
+        left = [each for each in left if each[0] >= full_until - quota.buckets]
+    return full_until, tuple(left)
 
 
 def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -102,48 +144,52 @@ def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: 
 
 
 def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:
-    """The state without what was charged too much, if its part still counts."""
-    at, units = settled.place, settled.charge.cost - settled.actual
-    parts, last, generation, gaps, _, _ = state
-    current, base = index(quota, now), max(now, last)
-    if not parts or at > parts[-1][0]:
-        return state
-    if current <= at < parts[-1][0]:
-        return (parts, base, generation, with_gap_units(gaps, at, units, current), (), b"")
-    lowered = tuple([(part, max(count - units, 0.0) if part == at else count) for part, count in parts])
-    return (lowered, base, generation, gaps, (), b"")
+    """The state after a charge came to less than its cost, if the part that it was booked in still counts."""
+    (full_until, parts), last, generation, _, _, _ = state
+    base, after = max(now, last), []
+    for part, count in parts:
+        if part == settled.place:
+            count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
+        if count > 0.0:
+            after.append((part, count))
+    return (bounded(quota, full_until, after, index(quota, base)), base, generation, (), (), b"")
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
-    """The state with ``units`` more at the end, filling as many windows as that takes."""
-    parts, last, generation, gaps, _, _ = state
-    current = index(quota, now)
-    at = max(current, parts[-1][0]) if parts else current
-    kept = [(part, count) for part, count in parts if part >= at - quota.buckets and part != at]
-    had = parts[-1][1] if parts and parts[-1][0] == at else 0.0
-    over = units - max(quota.limit - counted(quota, state, at), 0.0)
-    if over <= 0.0:
-        return ((*kept, (at, had + units)), max(now, last), generation, gaps, (), b"")
-    more = float(math.ceil(over / quota.limit))
-    end = at + more * (quota.buckets + 1.0)
-    return (((end, over - (more - 1.0) * quota.limit),), max(now, last), generation, gaps, (), b"")
+    """The state with ``units`` more: as many as fit go into this part, the rest where it fits, and none before that."""
+    (full_until, parts), last, generation, _, _, _ = state
+    base, limit, left = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
+    first = index(quota, base)
+    at = max(first, full_until)
+    room = min(max(limit - highest(quota, parts, at), 0.0), left)
+    if room > 0.0:
+        room = snapped(quota, room)
+        parts, left = with_units(quota, parts, at, room), snapped(quota, max(left - room, 0.0))
+    if left > limit:
+        windows = math.ceil(left / limit)
+        at = max(at, parts[-1][0]) + windows * (quota.buckets + 1.0)
+        left = snapped(quota, max(left - (windows - 1.0) * limit, 0.0))
+    elif left > 0.0:
+        at = first_fit(quota, parts, at, left)
+    if left > 0.0:
+        parts, full_until = with_units(quota, parts, at, left), at
+    return (bounded(quota, full_until, parts, first), base, generation, (), (), b"")
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    parts, last, _, _, _, _ = state
-    if not parts:
-        return 0.0
-    over = (parts[-1][0] + quota.buckets + 1.0) * quota.part_us
+    (full_until, parts), last, _, _, _, _ = state
+    over: float = max(full_until, parts[-1][0] + quota.buckets + 1.0 if parts else 0.0) * quota.part_us
     return max(over, last) - now if over > now else 0.0
 
 
 def most_at_once(quota: RollingWindow, state: State, now: float) -> float:
     """The most whole units that could be taken at once."""
+    (full_until, parts), last, _, _, _, _ = state
     current = index(quota, now)
-    if state[0] and current < state[0][-1][0]:
-        return float(math.floor(units_in_gap(state[3], current)))
-    return float(math.floor(max(quota.limit - counted(quota, state, current), 0.0)))
+    if current < max(full_until, index(quota, last)):
+        return 0.0
+    return whole_units(quota, highest(quota, parts, current))
 
 
 def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
@@ -153,29 +199,35 @@ def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
     return units, more_us, reset_us(quota, state, now)
 
 
-def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
-    """The units that are booked for later: those of all parts to come, without their gaps.
+def at_end(quota: RollingWindow, state: State) -> State:
+    """The state as if every part before the last one in use were full."""
+    (full_until, parts) = state[0]
+    return ((max(full_until, parts[-1][0]), parts), *state[1:]) if parts else state
 
-    What lies a whole window before the last part is no longer kept, and was full.
-    """
-    parts, _, _, gaps, _, _ = state
-    current = index(quota, now)
-    if not parts or parts[-1][0] <= current:
-        return 0.0
-    kept = sum([count for at, count in parts if at > current])
-    full = math.floor((parts[-1][0] - current - 1.0) / (quota.buckets + 1.0)) * quota.limit
-    return float(kept + full - sum([units for at, units in gaps if at > current]))
+
+def is_queue(quota: RollingWindow, state: State, now: float) -> bool:
+    """Whether what conforms at one time from now on conforms at any later one: nothing lies ahead."""
+    parts = state[0][1]
+    return not parts or parts[-1][0] <= index(quota, now)
+
+
+def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
+    """The units that are booked for later: those of all parts to come. Whole windows that are not stored are full."""
+    return _counted_from(quota, state, index(quota, now) + 1.0)
 
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    parts, last, generation, _, _, _ = state
-    return (tuple([(part, count / replicas) for part, count in parts]), last, generation, (), (), b"")
+    (full_until, parts), last, generation, _, _, _ = state
+    return ((full_until, tuple([(part, count / replicas) for part, count in parts])), last, generation, (), (), b"")
 
 
 def used(quota: RollingWindow, state: State, now: float) -> float:
-    """The units of the current window and of the parts ahead; whole windows before the last part count as full."""
-    current = index(quota, now)
-    ahead = state[0][-1][0] - current if state[0] else 0.0
-    free = sum([units for at, units in state[3] if at >= current])
-    return counted(quota, state, current) + max(ahead // (quota.buckets + 1.0), 0.0) * quota.limit - free
+    """The units of the current window and of the parts ahead. Whole windows that are not stored are full."""
+    return _counted_from(quota, state, index(quota, now) - quota.buckets)
+
+
+def _counted_from(quota: RollingWindow, state: State, first: float) -> float:
+    full_until, parts = state[0]
+    full: float = max((full_until - quota.buckets - first) // (quota.buckets + 1.0), 0.0) * quota.limit
+    return full + float(sum([count for part, count in parts if part >= first]))

@@ -232,6 +232,16 @@ def reset_us(quota: TokenBucket, state: State, now: float) -> float:
     return (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
 
 
+def at_end(quota: TokenBucket, state: State) -> State:
+    """The state without its gaps."""
+    return (*state[:3], (), *state[4:])
+
+
+def is_queue(quota: TokenBucket, state: State, now: float) -> bool:
+    """Whether what conforms at one time from now on conforms at any later one: there are no gaps."""
+    return not state[3]
+
+
 def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
     """The units that are booked for later: what lies above a full burst in the queue, without its gaps."""
     level, last, _, gaps, _, _ = state

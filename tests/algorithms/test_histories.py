@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 
-from asgi_ratelimit.algorithms import unpack
+from asgi_ratelimit.algorithms import State, unpack
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.histories import (
@@ -30,6 +31,7 @@ from tests.support.histories import (
     plans,
 )
 from tests.support.redis_server import RedisServer
+from tests.support.window_histories import window_plans
 
 SOME = settings(max_examples=100)
 
@@ -54,7 +56,12 @@ class Equality(Promise):
     async def ended(self, history: History) -> None:
         get = history.stores.client.get
         for bucket, (quota, state) in history.states.items():
-            assert unpack(quota, get(f"rl:{bucket}")) == state
+            assert without_generation(unpack(quota, get(f"rl:{bucket}"))) == without_generation(state)
+
+
+def without_generation(state: State | None) -> tuple[Any, ...] | None:
+    """What two stores have in common; each counts the generations of its own buckets."""
+    return None if state is None else (*state[:2], *state[3:])
 
 
 @given(plan=plans(back=True))
@@ -68,6 +75,13 @@ def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
 @SOME
 def test_both_stores_decide_alike_on_token_buckets(stores: Stores, plan: Plan) -> None:
     """Rate limiting by one or several of them, which most takes are: the script has ways of its own for that."""
+    stores.run(plan, Equality())
+
+
+@given(plan=window_plans())
+@settings(max_examples=200)
+def test_both_stores_decide_alike_on_windows(stores: Stores, plan: Plan) -> None:
+    """Bookings far ahead, cancelled in any order, settled to less or more, and limits that change under way."""
     stores.run(plan, Equality())
 
 
