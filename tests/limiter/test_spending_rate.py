@@ -10,29 +10,32 @@ import pytest
 
 from asgi_ratelimit import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.histories import ROUNDING
+from tests.support.late_stores import StoreOfProcess
 from tests.support.spenders import ACTUAL, ESTIMATE, run_spenders
 
 BUCKET = TokenBucket(60_000, 60)
 
 
-def times_of_blocks(estimate: float, seconds: float = 600, lasts: float = 10) -> list[float]:
-    """When a hundred callers enter their blocks, in microseconds, if each comes again at once."""
+def times_of_blocks(estimate: float, processes: int = 1) -> list[float]:
+    """When a hundred callers enter their blocks of ten seconds in ten minutes, in microseconds; each comes at once."""
     clock, times = SteppedClock(0), list[float]()
-    limiter = Limiter(BUCKET, store=MemoryStore(clock=clock))
+    shared = MemoryStore(clock=clock)
+    stores: list[Store] = [StoreOfProcess(shared) for _ in range(processes)] if processes > 1 else [shared]
 
-    async def call() -> None:
+    async def call(limiter: Limiter) -> None:
         while True:
             async with limiter.spend("key", estimate) as spent:
                 spent.settle(ACTUAL)
-                times.append(clock.now_us())
-                await asyncio.sleep(lasts)
+                times.append(spent.decision.now_us)
+                await asyncio.sleep(10)
 
     async def main() -> None:
-        calls = [asyncio.ensure_future(call()) for _ in range(100)]
-        await asyncio.sleep(seconds)
+        limiters = [Limiter(BUCKET, store=store) for store in stores]
+        calls = [asyncio.ensure_future(call(limiters[number % processes])) for number in range(100)]
+        await asyncio.sleep(600)
         for each in calls:
             each.cancel()
         await asyncio.wait(calls)
@@ -50,10 +53,11 @@ def require_promise(quota: TokenBucket, times_us: list[float]) -> None:
         assert level <= Fraction(quota.burst) + ROUNDING
 
 
+@pytest.mark.parametrize("processes", [1, 4])
 @pytest.mark.parametrize(("estimate", "used"), [(ESTIMATE, 0.92), (400, 0.97)])
-def test_estimates_that_come_back_are_used(estimate: float, used: float) -> None:
-    """Calls of ten seconds, for ten minutes, on a bucket of a thousand units a second."""
-    times = times_of_blocks(estimate)
+def test_estimates_that_come_back_are_used(estimate: float, used: float, processes: int) -> None:
+    """On a bucket of a thousand units a second, whether the callers see each other's settlements or not."""
+    times = times_of_blocks(estimate, processes)
     require_promise(BUCKET, times)
     steady = [time for time in times if time >= BUCKET.period_us]
     assert len(steady) * ACTUAL >= used * (600 - 60) * 1000
