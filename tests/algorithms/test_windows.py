@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 import pytest
 
+from asgi_ratelimit.algorithms.rolling_window import MAX_AHEAD
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import Store
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -351,6 +352,20 @@ async def test_a_thousand_windows_are_booked_ahead(
     for decision in Random(7).sample(booked, len(booked)):
         await limiter.cancel(decision)
     assert (await limiter.peek("key")).reset_after == 0.0
+
+
+async def test_parts_beyond_the_most_that_are_stored(redis_url: str, clock: SteppedClock) -> None:
+    """Both stores count the earliest of them as full, and book no part twice."""
+    remote = RedisStore(redis_url, clock=clock, timeout=30)
+    quota = RollingWindow(1, 1, 1)
+    for store in (MemoryStore(clock=clock), remote):
+        limiter = Limiter(quota, store=store)
+        booked = [await limiter.pace("key") for _ in range(MAX_AHEAD + 5)]
+        for decision in (booked[0], booked[2], booked[-1], booked[-3]):
+            await limiter.cancel(decision)
+        assert [(await limiter.pace("key")).delay for _ in range(3)] == [2 * (MAX_AHEAD + n) for n in (2, 4, 5)]
+        assert (await limiter.rate_limit("key")).retry_after == 2 * (MAX_AHEAD + 6)
+    await remote.aclose()
 
 
 CHANGES = [

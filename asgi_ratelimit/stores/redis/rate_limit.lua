@@ -204,7 +204,7 @@ local function general_way()
   local MAX_GAPS = 1000
   local MAX_LOWS = 8
   local MAX_RUNS = 1000
-  local MAX_STORED = 2000
+  local MAX_AHEAD = 1000
   local FINE = 2 ^ 30
   local MAX_ROUNDS = 4
   local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
@@ -834,8 +834,9 @@ local function general_way()
       if full_until <= first then full_until = 0 end
       local after, from = {}, 1
       while from <= #parts and parts[from] < max(first, full_until) - quota.buckets do from = from + 2 end
-      if #parts - from + 1 > 2 * MAX_STORED then
-        full_until = parts[#parts - 1 - 2 * MAX_STORED] + quota.buckets + 1
+      local most = MAX_AHEAD + quota.buckets
+      if #parts - from + 1 > 2 * most then
+        full_until = parts[#parts - 1 - 2 * most] + quota.buckets + 1
         while from <= #parts and parts[from] < full_until - quota.buckets do from = from + 2 end
       end
       for i = from, #parts do after[i - from + 1] = parts[i] end

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_GAPS, State
 from asgi_ratelimit.algorithms.fixed_window import MAX_RUNS
-from asgi_ratelimit.algorithms.rolling_window import MAX_STORED
+from asgi_ratelimit.algorithms.rolling_window import MAX_AHEAD
 from asgi_ratelimit.decision import Charge, SettledCharge, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
@@ -159,7 +159,7 @@ def crowded_rolling(quota: Quota, number: int) -> State:
     """All parts in use, with room for half a unit in every window."""
     assert isinstance(quota, RollingWindow)
     first, count = NOW // quota.part_us, (quota.limit - 0.5) / (quota.buckets + 1)
-    return (0.0, tuple((first + at, round(count, 3)) for at in range(MAX_STORED))), NOW, 7, (), (), b""
+    return (0.0, tuple((first + at, round(count, 3)) for at in range(MAX_AHEAD + quota.buckets))), NOW, 7, (), (), b""
 
 
 Crowded: TypeAlias = tuple[Charge, State]
