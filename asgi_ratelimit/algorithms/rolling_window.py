@@ -13,7 +13,7 @@ Where a clock fell back into an earlier part, nothing is taken before the part o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from bisect import bisect_left
 from typing import TypeAlias
 
 from ..decision import SettledCharge
@@ -23,8 +23,8 @@ from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_unit
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-MAX_STORED = 2000
-"""The most parts of a state: a window of the most parts, and as many ahead."""
+MAX_AHEAD = 1000
+"""The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 
 def index(quota: RollingWindow, now: float) -> float:
@@ -77,14 +77,16 @@ def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) ->
 
     Of all the parts up to one, the fewest that leave no room for the units bar whatever is in one window with them.
     """
-    limit, buckets = snapped(quota, quota.limit), quota.buckets
+    most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
+    if not parts or parts[-1][0] <= first:
+        return _fit_at_end(quota, parts, first, most)
     total, oldest, found = 0.0, 0, first
-    for part, count in parts:
+    for number, (part, count) in enumerate(parts):
         total = snapped(quota, total + count)
-        if snapped(quota, total + units) <= limit:
+        if total <= most:
             continue
         without = snapped(quota, total - parts[oldest][1])
-        while snapped(quota, without + units) > limit:
+        while oldest < number and without > most:
             total, oldest = without, oldest + 1
             without = snapped(quota, total - parts[oldest][1])
         if found < part - buckets:
@@ -94,19 +96,35 @@ def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) ->
     return found
 
 
+def _fit_at_end(quota: RollingWindow, parts: Parts, first: float, most: float) -> float:
+    """``first_fit`` where no part lies ahead, and ``most`` units may count beside those that are to fit."""
+    total, oldest = 0.0, first - quota.buckets
+    for part, count in reversed(parts):
+        if part < oldest:
+            break
+        total += count
+        if total % 1.0 != 0.0:
+            total = snapped(quota, total)
+        if total > most:
+            return part + quota.buckets + 1.0
+    return first
+
+
 def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
     """The units of the fullest window that has the part ``at``."""
-    total, most, oldest = 0.0, 0.0, 0
-    for part, count in parts:
-        if part > at + quota.buckets:
-            break
-        if part < at - quota.buckets:
-            oldest += 1
-            continue
-        total = snapped(quota, total + count)
-        while parts[oldest][0] < part - quota.buckets:
-            total, oldest = snapped(quota, total - parts[oldest][1]), oldest + 1
-        most = max(most, total)
+    oldest = bisect_left(parts, (at - quota.buckets,))
+    total, most, latest = 0.0, 0.0, at + quota.buckets
+    for part, count in parts[oldest:]:
+        if part > at:
+            if part > latest:
+                break
+            while parts[oldest][0] < part - quota.buckets:
+                total, oldest = snapped(quota, total - parts[oldest][1]), oldest + 1
+        total += count
+        if total % 1.0 != 0.0:
+            total = snapped(quota, total)
+        if total > most:
+            most = total
     return most
 
 
@@ -122,20 +140,23 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
     """The parts with ``units`` more in the part ``at``."""
     if not parts or parts[-1][0] < at:
         return (*parts, (at, units))
-    before = [each for each in parts if each[0] < at]
-    had = sum([count for part, count in parts if part == at])
-    return (*before, (at, snapped(quota, had + units)), *[each for each in parts if each[0] > at])
+    if parts[-1][0] == at:
+        return (*parts[:-1], (at, snapped(quota, parts[-1][1] + units)))
+    number = bisect_left(parts, (at,))
+    if parts[number][0] == at:
+        return (*parts[:number], (at, snapped(quota, parts[number][1] + units)), *parts[number + 1 :])
+    return (*parts[:number], (at, units), *parts[number:])
 
 
-def bounded(quota: RollingWindow, full_until: float, parts: Iterable[Part], first: float) -> tuple[float, Parts]:
-    """A core without what no longer matters from the part ``first`` on, and of at most ``MAX_STORED`` parts."""
+def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float) -> tuple[float, Parts]:
+    """A core without what no longer matters from the part ``first`` on, and of at most ``MAX_AHEAD + buckets`` parts."""
     if full_until <= first:
         full_until = 0.0
-    left = [each for each in parts if each[0] >= max(first, full_until) - quota.buckets]
-    if len(left) > MAX_STORED:
-        full_until = left[-MAX_STORED - 1][0] + quota.buckets + 1.0
-        left = [each for each in left if each[0] >= full_until - quota.buckets]
-    return full_until, tuple(left)
+    number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_AHEAD + quota.buckets
+    if len(parts) - number > most:
+        full_until = parts[-most - 1][0] + quota.buckets + 1.0
+        number = bisect_left(parts, (full_until - quota.buckets,))
+    return full_until, parts[number:]
 
 
 def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -152,7 +173,7 @@ def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCh
             count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
         if count > 0.0:
             after.append((part, count))
-    return (bounded(quota, full_until, after, index(quota, base)), base, generation, (), (), b"")
+    return (bounded(quota, full_until, tuple(after), index(quota, base)), base, generation, (), (), b"")
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
@@ -216,10 +237,11 @@ def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
     return _counted_from(quota, state, index(quota, now) + 1.0)
 
 
-def share(state: State, replicas: float) -> State:
+def share(quota: RollingWindow, state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     (full_until, parts), last, generation, _, _, _ = state
-    return ((full_until, tuple([(part, count / replicas) for part, count in parts])), last, generation, (), (), b"")
+    shared = tuple([(part, snapped(quota, count / replicas)) for part, count in parts])
+    return ((full_until, shared), last, generation, (), (), b"")
 
 
 def used(quota: RollingWindow, state: State, now: float) -> float:

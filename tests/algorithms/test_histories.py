@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 
-from asgi_ratelimit.algorithms import State, unpack
+from asgi_ratelimit.algorithms import unpack
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.histories import (
@@ -32,7 +31,7 @@ from tests.support.histories import (
     without_generation,
 )
 from tests.support.redis_server import RedisServer
-from tests.support.window_histories import window_plans
+from tests.support.window_histories import APART, SET_BACK, window_plans
 
 SOME = settings(max_examples=100)
 
@@ -75,7 +74,9 @@ def test_both_stores_decide_alike_on_token_buckets(stores: Stores, plan: Plan) -
 
 
 @given(plan=window_plans())
-@settings(max_examples=200)
+@example(plan=APART)
+@example(plan=SET_BACK)
+@settings(max_examples=500)
 def test_both_stores_decide_alike_on_windows(stores: Stores, plan: Plan) -> None:
     """Bookings far ahead, cancelled in any order, settled to less or more, and limits that change under way."""
     stores.run(plan, Equality())

@@ -1,4 +1,4 @@
-"""Both kinds of windows against a list of all that is booked, with exact sums: every slot, and every unit that is left."""
+"""Both kinds of windows against a list of all that is booked, with exact sums: every slot, and what is left."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow
-from tests.support.histories import Advance, History, Pace, Plan, RateLimit, Settle, TakeAll, evenly
+from tests.support.histories import Advance, History, Pace, Plan, RateLimit, Settle, Step, TakeAll, evenly
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,15 @@ WINDOWS: st.SearchStrategy[Quota] = st.builds(FixedWindow, LIMITS, st.just(10)) 
 )
 SHARES = st.sampled_from([0.0, 0.0, 0.0, 0.5, 0.1, 1 / 3, 1.5, 4.0, 25.0])
 MOVES = st.sampled_from([1, 1_000_000, 3_500_000, 10_000_000, 60_000_000, -1, -2_000_000, -(10**8)])
+
+
+TEN = RollingWindow(10, 10, 10, name="quota 0")
+SIDES: list[Step] = [RateLimit("a", 3), RateLimit("a", 7), Pace("a", 3, None), Settle(1, 0.0)]
+APART = Plan(1_800_000_000, [TEN], [*SIDES, Advance(5_000_000), Pace("a", 7, None)])
+"""What is used on either side of a part is in no window together."""
+DEBIT: list[Step] = [RateLimit("a", 10), Settle(0, 4.0), Pace("a", 1, None)]
+SET_BACK = Plan(1_800_000_000, [TEN], [*DEBIT, Advance(-(10**8)), RateLimit("a", 1), Pace("a", 1, None)])
+"""A debit that fills windows ahead, and a clock that falls back."""
 
 
 @st.composite
