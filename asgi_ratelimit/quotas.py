@@ -227,7 +227,7 @@ def _require_window(limit: object, period: object, example: str) -> None:
 def _window_us(period: float) -> float:
     """The period of a window, whose borders must fall on whole microseconds."""
     exact = period * SECOND_US
-    if abs(exact - round(exact)) < 1e-3:
+    if abs(exact - round(exact)) < 1e-3 + exact / 2**50:  # a double holds a long period only nearly
         return float(round(exact))
     raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: FixedWindow(1000, 3600)")
 
