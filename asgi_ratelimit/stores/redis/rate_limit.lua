@@ -424,12 +424,12 @@ local function general_way()
       return left - quota.burst_floor
     end
 
-    local function thinned(quota, lows, now)
+    local function thinned(lows, now)
       while #lows > 2 * MAX_LOWS do
         local least, least_loss, before = 1, huge, 0
         for i = 1, #lows, 2 do
           local after = lows[i + 2] or now
-          local loss = min(lows[i + 1] - before, (after - lows[i]) * quota.limit)
+          local loss = (lows[i + 1] - before) * (after - lows[i])
           if after >= lows[i] and loss < least_loss then least, least_loss = i, loss end
           before = lows[i + 1]
         end
@@ -452,7 +452,7 @@ local function general_way()
       if slot > since and (#after == 0 or after[#after - 1] < slot) then
         after[#after + 1], after[#after + 2] = slot, left + scaled
       end
-      return { start, units + scaled, lows[3] or 0, unpack(thinned(quota, after, since)) }
+      return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
     local function low_since(quota, state, slot, scaled, top)
