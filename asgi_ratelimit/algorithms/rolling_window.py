@@ -149,7 +149,7 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
 
 
 def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float) -> tuple[float, Parts]:
-    """A core without what no longer matters from the part ``first`` on, and of at most ``MAX_AHEAD + buckets`` parts."""
+    """A core without what no longer matters from the part ``first`` on; at most ``MAX_AHEAD + buckets`` parts."""
     if full_until <= first:
         full_until = 0.0
     number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_AHEAD + quota.buckets
