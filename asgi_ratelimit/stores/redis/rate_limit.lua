@@ -541,12 +541,12 @@ local function general_way()
       return state.level - back, gaps_after(quota, lower, 0), given_back(lows, slot, low, back)
     end
 
-    local function slot_given_back(quota, state, base, start, stop, slot)
+    local function slot_given_back(quota, state, base, bottom, start, stop, slot)
       local gaps, lows, level, last = state.gaps, { unpack(state.lows, 4) }, state.level, state.last
       start = max(start, (base - last) * quota.limit)
       if stop <= start then return level, gaps, lows end
       if stop < level then return level, with_gap(gaps, start, stop - start), lows end
-      level = start
+      level = bottom
       while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
         level = min(level, gaps[#gaps - 1])
         gaps[#gaps] = nil
@@ -565,9 +565,12 @@ local function general_way()
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
       local sunk, level, gaps, lows = state.lows[3] or 0, nil, nil, nil
-      local stop = settled.place + scaled - sunk - (state.last - settled.since) * quota.limit
+      local ahead, passed = settled.slot - settled.since, state.last - settled.since
+      local below = settled.place - sunk
+      local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
       if settled.slot > base then
-        level, gaps, lows = slot_given_back(quota, state, base, stop - units, stop, settled.slot)
+        local bottom = units == scaled and drained(quota, below, passed) or stop - units
+        level, gaps, lows = slot_given_back(quota, state, base, bottom, stop - units, stop, settled.slot)
       else
         level, gaps, lows = units_given_back(quota, state, settled.slot, stop - scaled, stop, units)
         back = state.level - level
