@@ -195,8 +195,12 @@ MAX_PARTS = 1000
 def whole_us(seconds: float) -> float:
     """Seconds as whole microseconds, rounded up, so that no rate comes out too high."""
     exact = seconds * SECOND_US
-    nearest = float(round(exact))
-    return nearest if abs(exact - nearest) < 1e-3 else float(math.ceil(exact))
+    return float(round(exact) if _is_whole(exact) else math.ceil(exact))
+
+
+def _is_whole(number: float) -> bool:
+    """Whether a number is whole but for what a double cannot hold."""
+    return abs(number - round(number)) < 1e-3 + number / 2**50
 
 
 def _set(quota: object, **values: object) -> None:
@@ -232,7 +236,7 @@ def _require_window(limit: object, period: object, example: str) -> None:
 def _window_us(period: float) -> float:
     """The period of a window, whose borders must fall on whole microseconds."""
     exact = period * SECOND_US
-    if abs(exact - round(exact)) < 1e-3:
+    if _is_whole(exact):
         return float(round(exact))
     raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: FixedWindow(1000, 3600)")
 

@@ -23,8 +23,8 @@ from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_unit
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-MAX_STORED = 2000
-"""The most parts of a state: a window of the most parts, and as many ahead."""
+MAX_AHEAD = 1000
+"""The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 
 def index(quota: RollingWindow, now: float) -> float:
@@ -149,12 +149,12 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
 
 
 def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float) -> tuple[float, Parts]:
-    """A core without what no longer matters from the part ``first`` on, and of at most ``MAX_STORED`` parts."""
+    """A core without what no longer matters from the part ``first`` on; at most ``MAX_AHEAD + buckets`` parts."""
     if full_until <= first:
         full_until = 0.0
-    number = bisect_left(parts, (max(first, full_until) - quota.buckets,))
-    if len(parts) - number > MAX_STORED:
-        full_until = parts[-MAX_STORED - 1][0] + quota.buckets + 1.0
+    number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_AHEAD + quota.buckets
+    if len(parts) - number > most:
+        full_until = parts[-most - 1][0] + quota.buckets + 1.0
         number = bisect_left(parts, (full_until - quota.buckets,))
     return full_until, parts[number:]
 

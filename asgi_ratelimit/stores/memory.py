@@ -128,7 +128,7 @@ class MemoryStore:
         state = current(quota, stored, now, self._born(1))
         taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
         if after is not None:
-            self._store(charge, after, now, outlook[2])
+            self._store(charge, after, now, reset_us(quota, after, now) if after[5] else outlook[2])
         elif stored is not None and stored is not state:  # a clock had left it in the future
             self._store(charge, state, now, reset_us(quota, state, now))
         return taken, state, now
@@ -194,6 +194,8 @@ class MemoryStore:
         return None if value is None else unpack(charge.quota, value[_FULL_AT.size :])
 
     def _store(self, charge: Charge, state: State, now: float, full_in_us: float) -> None:
+        if state[5]:
+            full_in_us = reset_us(charge.quota, state, now)
         value = _FULL_AT.pack(now + full_in_us) + pack(charge.quota, state)
         values = self._shards[hash(charge.bucket) & self._mask]
         if charge.bucket in values:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 
-from asgi_ratelimit.algorithms import State, unpack
+from asgi_ratelimit.algorithms import unpack
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.histories import (
@@ -29,6 +28,7 @@ from tests.support.histories import (
     Writes,
     bills,
     plans,
+    without_generation,
 )
 from tests.support.redis_server import RedisServer
 from tests.support.window_histories import APART, SET_BACK, window_plans
@@ -45,7 +45,7 @@ def stores(redis_server: RedisServer) -> Iterator[Stores]:
 
 
 class Equality(Promise):
-    """Both stores say the same, and keep the same states, to the bit."""
+    """Both stores say the same, and keep the same states, to the bit, but for the generations that they give out."""
 
     async def asked(self, answer: Answer) -> None:
         assert answer.decisions[0] == answer.decisions[1]
@@ -57,11 +57,6 @@ class Equality(Promise):
         get = history.stores.client.get
         for bucket, (quota, state) in history.states.items():
             assert without_generation(unpack(quota, get(f"rl:{bucket}"))) == without_generation(state)
-
-
-def without_generation(state: State | None) -> tuple[Any, ...] | None:
-    """What two stores have in common; each counts the generations of its own buckets."""
-    return None if state is None else (*state[:2], *state[3:])
 
 
 @given(plan=plans(back=True))

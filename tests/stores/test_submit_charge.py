@@ -18,6 +18,7 @@ from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.charges import on_bucket
+from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
 from tests.support.strategies import costs, quotas, steps_us
 
@@ -55,7 +56,7 @@ class Pairs:
             self.clock.advance(step_us / 1e6)
             charge = Charge(like.quota, like.key, cost, like.name)
             one, (other,) = await submitted(by_charge, charge), await by_take.take([Take((charge,))])
-            assert (one, without_births(one), one.now_us) == (other, without_births(other), other.now_us)
+            assert (one, states_before(one), one.now_us) == (other, states_before(other), other.now_us)
             if used is not None:
                 for store, decision in ((by_charge, one), (by_take, other)):
                     await settle(store, decision, [cost * used])
@@ -64,11 +65,6 @@ class Pairs:
         for store in self.remote:
             self.runner.run(store.aclose())
         self.runner.close()
-
-
-def without_births(decision: Decision) -> list[object]:
-    """The states before a decision, but for their generations, which no two stores share."""
-    return [(*state[:2], *state[3:]) for state in decision.before or ()]
 
 
 async def submitted(store: Fast, charge: Charge) -> Decision:

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_GAPS, State
+from asgi_ratelimit.algorithms.fixed_window import MAX_RUNS
+from asgi_ratelimit.algorithms.rolling_window import MAX_AHEAD
 from asgi_ratelimit.decision import Charge, SettledCharge, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
@@ -82,8 +84,8 @@ def test_a_run_of_equal_charges_takes_the_fast_path(script: DirectScript) -> Non
         (bucket(0), (5 * UNIT, NOW, 7, (), (1.0,))),
         (bucket(0), (5 * UNIT, NOW, 7, ((UNIT, UNIT),), ())),
         (bucket(0), (5 * UNIT, NOW + 1_000_001, 7, (), (), b"")),
-        (fixed(0), ((NOW // 1e6, 3.0), NOW, 7, (), (), b"")),
-        (rolling(0, 10), (((NOW // 1e6, 3.0),), NOW, 7, (), (), b"")),
+        (fixed(0), (((NOW // 1e6, NOW // 1e6 + 1, 3.0),), NOW, 7, (), (), b"")),
+        (rolling(0, 10), ((0.0, ((NOW // 1e6, 3.0),)), NOW, 7, (), (), b"")),
     ],
     ids=["ids", "gaps", "from the future", "fixed window", "rolling window"],
 )
@@ -147,15 +149,17 @@ def crowded_bucket(quota: Quota, number: int) -> State:
 
 
 def crowded_fixed(quota: Quota, number: int) -> State:
-    window = NOW // quota.period_us
-    return (window + 100 + number, 10.0), NOW, 7, gaps_at(window + 1 + number % 7, 1.0, 0.5 + number % 2), IDS
+    """All runs in use, free and full in turn."""
+    first = NOW // quota.period_us
+    runs = tuple((first + at, first + at + 1, 9.0 + (at + number) % 2) for at in range(MAX_RUNS))
+    return runs, NOW, 7, (), (), b""
 
 
 def crowded_rolling(quota: Quota, number: int) -> State:
+    """All parts in use, with room for half a unit in every window."""
     assert isinstance(quota, RollingWindow)
-    part = NOW // quota.part_us + 100 + number % 7
-    parts = tuple((part + each, 5.0) for each in range(quota.buckets + 1))
-    return parts, NOW, 7, gaps_at(part - 99, 1.0, 0.5 + number % 2), IDS
+    first, count = NOW // quota.part_us, (quota.limit - 0.5) / (quota.buckets + 1)
+    return (0.0, tuple((first + at, round(count, 3)) for at in range(MAX_AHEAD + quota.buckets))), NOW, 7, (), (), b""
 
 
 Crowded: TypeAlias = tuple[Charge, State]
@@ -189,12 +193,16 @@ def take_some(crowd: Sequence[Crowded]) -> Action:
     return Take(tuple(charge for charge, _ in crowd), best_effort=True)
 
 
+def place(charge: Charge, state: State) -> float:
+    """Somewhere in what a state has booked."""
+    if isinstance(charge.quota, TokenBucket):
+        return float(state[3][-1][0]) + 1.0
+    return float(NOW // getattr(charge.quota, "part_us", charge.quota.period_us)) + 500.0
+
+
 def settle_to(actual: float) -> Callable[[Sequence[Crowded]], Action]:
     def settle(crowd: Sequence[Crowded]) -> Action:
-        settled = [
-            SettledCharge(charge, NOW, 7, state[3][-1][0] + 1.0, actual, *((state, state) if actual == 0 else ()))
-            for charge, state in crowd
-        ]
+        settled = [SettledCharge(charge, NOW, 7, place(charge, state), NOW, actual) for charge, state in crowd]
         return Settlement(99.0, tuple(settled))
 
     return settle
