@@ -43,4 +43,14 @@ class Pauses:
         return peeked.states[0].reset_after * SECOND_US
 
     def _charge(self, key: str, milliseconds: float) -> Charge:
-        return Charge(TokenBucket(1000.0, 1.0, milliseconds, name=NAME), key, milliseconds, self._name)
+        return Charge(_pause(milliseconds), key, milliseconds, self._name)
+
+
+def _pause(milliseconds: float) -> TokenBucket:
+    """The quota of a pause. Those of all lengths share one stamp, so that they share one level as it is."""
+    quota = TokenBucket(1000.0, 1.0, milliseconds, name=NAME)
+    object.__setattr__(quota, "stamp", _STAMP)
+    return quota
+
+
+_STAMP = TokenBucket(1000.0, 1.0, 1.0, name=NAME).stamp

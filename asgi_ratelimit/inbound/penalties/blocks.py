@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...buckets import DEFAULT_NAME, as_key
+from ...buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ...decision import Charge, Decision, QuotaState, Take
 from ...errors import StoreError, StoreUnavailable
 from ...limiter import as_store, checked_name
@@ -65,8 +65,8 @@ class Blocks:
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
-        quotas = (BLOCK, _STRIKES, EARLIER_BLOCKS)
-        await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in quotas])
+        blocks = [Charge(quota, as_key(key), 1, self._name) for quota in (BLOCK, EARLIER_BLOCKS)]
+        await self._store.reset([*blocks, Strike(_STRIKES, as_key(key), 1, self._name)])
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -78,6 +78,15 @@ class BlockCheck(Charge):
     """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of the rule it is for."""
 
     penalty: Penalty | None = None
+
+
+@dataclass(slots=True)
+class Strike(Charge):
+    """A refusal that counts: on one bucket for each key, whatever the window in which strikes are counted."""
+
+    def __post_init__(self) -> None:
+        Charge.__post_init__(self)
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
 
 
 def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockCheck:
@@ -125,7 +134,7 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
     logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
     if penalty.growth > 1:
         await _take(store, (earlier,))
-    await store.reset([Charge(_STRIKES, key, 1, name)])
+    await store.reset([Strike(_STRIKES, key, 1, name)])
     return seconds
 
 
@@ -133,7 +142,7 @@ async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> 
     """Whether this refusal is one more than goes unpunished."""
     if penalty.strikes is None:
         return True
-    decision = await _take(store, (Charge(penalty.strikes, check.key, 1, check.name), check))
+    decision = await _take(store, (Strike(penalty.strikes, check.key, 1, check.name), check))
     return not decision.allowed and not is_blocked(decision)
 
 
@@ -183,7 +192,7 @@ def _checks(decision: Decision) -> list[tuple[BlockCheck, QuotaState]]:
 
 
 _STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
-"""A bucket is identified by the name of its quota, so this one is enough to reset strikes."""
+"""Strikes of all windows have one bucket, so this one is enough to reset them."""
 
 
 async def _block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
