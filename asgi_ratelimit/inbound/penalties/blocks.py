@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...buckets import DEFAULT_NAME, as_key
+from ...buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ...decision import Charge, Decision, QuotaState, Take
 from ...errors import StoreError, StoreUnavailable
 from ...limiter import as_store, checked_name
@@ -65,12 +65,21 @@ class Blocks:
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
-        quotas = (BLOCK, _STRIKES, EARLIER_BLOCKS)
-        await self._store.reset([Charge(quota, as_key(key), 1, self._name) for quota in quotas])
+        text, name = as_key(key), self._name
+        earlier = Charge(EARLIER_BLOCKS, text, 1, name)
+        await self._store.reset([block_check(name, text), Strike(_STRIKES, text, 1, name), earlier])
 
     async def aclose(self) -> None:
         """Close the store."""
         await self._store.aclose()
+
+
+@dataclass(slots=True)
+class Strike(Charge):
+    """A charge for one refusal. Its bucket's text does not tell the penalty's period, so that ``lift`` finds it."""
+
+    def __post_init__(self) -> None:
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
 
 
 @dataclass(slots=True)
@@ -125,7 +134,7 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
     logger.warning("the key %r is blocked by the rule %r for %g s", key, name, seconds)
     if penalty.growth > 1:
         await _take(store, (earlier,))
-    await store.reset([Charge(_STRIKES, key, 1, name)])
+    await store.reset([Strike(_STRIKES, key, 1, name)])
     return seconds
 
 
@@ -133,7 +142,7 @@ async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> 
     """Whether this refusal is one more than goes unpunished."""
     if penalty.strikes is None:
         return True
-    decision = await _take(store, (Charge(penalty.strikes, check.key, 1, check.name), check))
+    decision = await _take(store, (Strike(penalty.strikes, check.key, 1, check.name), check))
     return not decision.allowed and not is_blocked(decision)
 
 
