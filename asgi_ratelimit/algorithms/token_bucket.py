@@ -83,15 +83,14 @@ def take(
             lows = lows_after(quota, state, now, now, (left, left), scaled)
         left += scaled
         return (left, now, generation, (), lows, older), 0.0, _simple_outlook(quota, left, 0.0)
-    is_recorded = may_settle or bool(lows) or (min_wait_us > 0.0 and elapsed <= 0.0 and level > 0.0)
-    after = _booked(quota, state, now, scaled, wait_us, is_recorded)
+    after = _booked(quota, state, now, scaled, wait_us, may_settle)
     return after, wait_us, outlook(quota, after, now)
 
 
-def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, is_recorded: bool) -> State:
+def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, may_settle: bool) -> State:
     """The state after taking a ``scaled`` cost at ``now + wait_us``, in the first gap that it fits into then."""
     level, last, generation, gaps, lows, older = state
-    since = now if now > last else last
+    since, is_recorded = (now if now > last else last), may_settle or bool(lows)
     left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
     in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
     if in_gap is not None:
@@ -99,16 +98,12 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
             lows = lows_after(quota, state, since, since, (left_now, left_now), scaled)
         return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
     left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
-    if is_recorded:
+    booked = left + scaled + (slot - since) * quota.limit
+    # ``low_since`` must not take what is booked ahead in the microsecond of another charge for charges of that moment.
+    is_hidden = slot > since and since <= last and level > 0.0 and booked <= quota.burst_level
+    if is_recorded or is_hidden:
         lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
-    return (
-        left + scaled + (slot - since) * quota.limit,
-        since,
-        generation,
-        gaps_after(quota, gaps, since - last),
-        lows,
-        older,
-    )
+    return (booked, since, generation, gaps_after(quota, gaps, since - last), lows, older)
 
 
 def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
@@ -208,14 +203,15 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
-    """Where in the queue ``take`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead).
+    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead).
 
     Plus what the level has sunk until then, which is no longer so when it has sunk further.
     """
-    scaled, since = scaled_cost(quota, cost), max(now, state[1])
-    in_gap = place_in_gap(quota, state, now, scaled, wait_us) if state[3] else None
-    level = in_gap[1] if in_gap is not None else _booked(quota, state, now, scaled, wait_us, False)[0] - scaled
-    return level + sunk(state) if drained(quota, state[0], since - state[1]) > 0.0 else level
+    level, last, _, gaps, _, _ = state
+    in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
+    left = drained(quota, level, now - last)
+    below = left if in_gap is None else in_gap[1]
+    return below + sunk(state) if left > 0.0 else below
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
@@ -225,12 +221,15 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
     if units <= 0.0:
         return state
-    end = settled.place + scaled - sunk(state) - (last - settled.since_us) * quota.limit
-    if settled.slot_us > max(now, last):
-        after, gaps, pairs = _slot_given_back(quota, state, max(now, last), (end - units, end), settled.slot_us)
+    base, slot = max(now, last), settled.slot_us
+    ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
+    end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
+    if slot > base:
+        bottom = drained(quota, below, passed) if units == scaled else end - units
+        after, gaps, pairs = _slot_given_back(quota, state, base, (bottom, end - units, end), slot)
         back = 0.0
     else:
-        after, gaps, pairs = _units_given_back(quota, state, settled.slot_us, (end - scaled, end), units)
+        after, gaps, pairs = _units_given_back(quota, state, slot, (end - scaled, end), units)
         back = level - after
     if not lows:
         return (after, last, generation, gaps, (), older)
@@ -256,16 +255,20 @@ def _units_given_back(
 
 
 def _slot_given_back(
-    quota: TokenBucket, state: State, base: float, piece: tuple[float, float], slot: float
+    quota: TokenBucket, state: State, base: float, piece: tuple[float, float, float], slot: float
 ) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without a piece of the queue: it is a gap, or the end of the queue moves back."""
+    """Level, gaps and pairs without a piece of the queue: it is a gap, or the end of the queue moves back.
+
+    A piece is the level that the queue moves back to, its start and its end.
+    """
     level, last, _, gaps, lows, _ = state
-    start, end = max(piece[0], (base - last) * quota.limit), piece[1]  # what has run off is gone
+    bottom, start, end = piece
+    start = max(start, (base - last) * quota.limit)  # what has run off is gone
     if end <= start:
         return level, gaps, lows[1:]
     if end < level:
         return level, with_gap(gaps, start, end - start), lows[1:]
-    level = start
+    level = bottom
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
