@@ -136,6 +136,13 @@ def test_what_is_refused_passes_at_its_retry_time_and_not_before(stores: Stores,
     stores.run(plan, Exactness())
 
 
+@given(plan=window_plans())
+@SOME
+def test_windows_that_are_booked_ahead_keep_their_retry_times(stores: Stores, plan: Plan) -> None:
+    """What is free before a later booking is found at the very microsecond when it comes."""
+    stores.run(plan, Exactness())
+
+
 class Thrift(Promise):
     """What takes nothing writes nothing, but to bring back a state that a clock has left in the future."""
 

@@ -65,8 +65,9 @@ class Blocks:
 
     async def lift(self, key: str | bytes) -> None:
         """Let ``key`` pass again, and forget its refusals and earlier blocks. Its quotas stay as they are."""
-        blocks = [Charge(quota, as_key(key), 1, self._name) for quota in (BLOCK, EARLIER_BLOCKS)]
-        await self._store.reset([*blocks, Strike(_STRIKES, as_key(key), 1, self._name)])
+        text, name = as_key(key), self._name
+        earlier = Charge(EARLIER_BLOCKS, text, 1, name)
+        await self._store.reset([block_check(name, text), Strike(_STRIKES, text, 1, name), earlier])
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -74,19 +75,18 @@ class Blocks:
 
 
 @dataclass(slots=True)
+class Strike(Charge):
+    """A charge for one refusal. Its bucket's text does not tell the penalty's period, so that ``lift`` finds it."""
+
+    def __post_init__(self) -> None:
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
+
+
+@dataclass(slots=True)
 class BlockCheck(Charge):
     """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of the rule it is for."""
 
     penalty: Penalty | None = None
-
-
-@dataclass(slots=True)
-class Strike(Charge):
-    """A refusal that counts: on one bucket for each key, whatever the window in which strikes are counted."""
-
-    def __post_init__(self) -> None:
-        Charge.__post_init__(self)
-        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
 
 
 def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockCheck:
@@ -192,7 +192,7 @@ def _checks(decision: Decision) -> list[tuple[BlockCheck, QuotaState]]:
 
 
 _STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
-"""Strikes of all windows have one bucket, so this one is enough to reset them."""
+"""A bucket is identified by the name of its quota, so this one is enough to reset strikes."""
 
 
 async def _block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
