@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from .errors import QuotaError
@@ -25,8 +25,22 @@ BUCKET_FORMAT, FIXED_FORMAT, ROLLING_FORMAT = 4, 5, 6
 """The first byte of a stored value; see ``algorithms/packed.py``."""
 
 
+class _Stamped:
+    """A quota has a ``stamp``: the start of its stored values, which are their format and the numbers they are for.
+
+    It is bytes, and no field, so that a quota's fields are numbers and texts alone.
+    """
+
+    __slots__ = ("stamp",)
+
+    stamp: bytes
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple([getattr(self, each.name) for each in fields(self) if each.init])  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
-class TokenBucket:
+class TokenBucket(_Stamped):
     """At most ``burst`` units at once from idle, and ``limit`` units for each ``period`` after that.
 
     ``limit`` and ``burst`` are in units, ``period`` in seconds. A leaky bucket as a meter: the level rises by the
@@ -53,8 +67,6 @@ class TokenBucket:
     """The level up to which the burst allowance reaches: ``burst - 1`` scaled by the period."""
     slow_rate: float = field(init=False, repr=False, compare=False)
     """How fast the level drains below the burst floor, in each microsecond."""
-    stamp: bytes = field(init=False, repr=False, compare=False)
-    """The start of stored values: their format, and the numbers of the quota that they are for."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -96,7 +108,7 @@ class TokenBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindow:
+class FixedWindow(_Stamped):
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
 
     Around the border of two windows, up to twice the limit may pass at once.
@@ -108,8 +120,6 @@ class FixedWindow:
     name: str = cast("str", None)
 
     period_us: float = field(init=False, repr=False, compare=False)
-    stamp: bytes = field(init=False, repr=False, compare=False)
-    """The start of stored values: their format, and the numbers of the quota that they are for."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -128,7 +138,7 @@ class FixedWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class RollingWindow:
+class RollingWindow(_Stamped):
     """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
 
     A unit counts until the whole of its part has left the window, so it may count for ``period / buckets`` seconds
@@ -142,8 +152,6 @@ class RollingWindow:
 
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
-    stamp: bytes = field(init=False, repr=False, compare=False)
-    """The start of stored values: their format, and the numbers of the quota that they are for."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
