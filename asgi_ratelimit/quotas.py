@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from .errors import QuotaError
@@ -25,8 +25,22 @@ BUCKET_FORMAT, FIXED_FORMAT, ROLLING_FORMAT = 4, 5, 6
 """The first byte of a stored value; see ``algorithms/packed.py``."""
 
 
+class _Stamped:
+    """A quota has a ``stamp``: the start of its stored values, which are their format and the numbers they are for.
+
+    It is bytes, and no field, so that a quota's fields are numbers and texts alone.
+    """
+
+    __slots__ = ("stamp",)
+
+    stamp: bytes
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple([getattr(self, each.name) for each in fields(self) if each.init])  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True, slots=True)
-class TokenBucket:
+class TokenBucket(_Stamped):
     """At most ``burst`` units at once from idle, and ``limit`` units for each ``period`` after that.
 
     ``limit`` and ``burst`` are in units, ``period`` in seconds. A leaky bucket as a meter: the level rises by the
@@ -55,8 +69,6 @@ class TokenBucket:
     """How fast the level drains below the burst floor, in each microsecond."""
     is_simple: bool = field(init=False, repr=False, compare=False)
     """Whether all of the level drains at one rate."""
-    stamp: bytes = field(init=False, repr=False, compare=False)
-    """The start of stored values: their format, and the numbers of the quota that they are for."""
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
@@ -102,7 +114,7 @@ class TokenBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindow:
+class FixedWindow(_Stamped):
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
 
     Around the border of two windows, up to twice the limit may pass at once.
@@ -115,8 +127,6 @@ class FixedWindow:
 
     is_simple: ClassVar[bool] = False
     period_us: float = field(init=False, repr=False, compare=False)
-    stamp: bytes = field(init=False, repr=False, compare=False)
-    """The start of stored values: their format, and the numbers of the quota that they are for."""
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
@@ -137,7 +147,7 @@ class FixedWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class RollingWindow:
+class RollingWindow(_Stamped):
     """At most ``limit`` units in any interval of ``period`` seconds, counted in ``buckets`` equal parts of it.
 
     A unit counts until the whole of its part has left the window, so it may count for ``period / buckets`` seconds
@@ -152,8 +162,6 @@ class RollingWindow:
     is_simple: ClassVar[bool] = False
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
-    stamp: bytes = field(init=False, repr=False, compare=False)
-    """The start of stored values: their format, and the numbers of the quota that they are for."""
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 

@@ -14,8 +14,8 @@ Then follow d last, the generation (H its high 16 bits, I its low 32), and the c
 
 In the value of a token bucket, H gaps and B lows follow where there are any, d, d for each gap, d, d, d for the first
 low, d, d for each other, and the value of another version of the quota to the end. A token bucket's value with another
-stamp is of another version (see ``versions.py``). Any other one counts as never used, and so does one with a number
-that is not finite.
+stamp is of another version (see below). Any other one counts as never used, and so does one with a number that is not
+finite.
 ``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -27,9 +27,8 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..quotas import BUCKET_FORMAT, FixedWindow, Quota, RollingWindow, TokenBucket
 from .state import Gap, Gaps, Lows, State
-from .versions import is_version, of_version
 
 _HEAD = struct.Struct("<dHI")
 _LEVEL = struct.Struct("<d")
@@ -41,6 +40,12 @@ _FIRST_LOW = struct.Struct("<ddd")
 PLAIN = "13sdHId"
 """The fields of the value of a token bucket that has neither gaps nor lows nor an older version, after the byte order:
 stamp, ``last``, both parts of the generation, level."""
+
+ANEW = 1 << 47
+"""A generation differs by this where a state is made from that of another version; births are below it."""
+
+_PERIOD = slice(1, 5)
+_VERSION = struct.Struct("<BfffdHId")
 
 _PLAIN = struct.Struct("<" + PLAIN)
 _pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
@@ -137,3 +142,35 @@ def _tail(value: bytes, at: int) -> tuple[Gaps, Lows, bytes]:
     first = _FIRST_LOW.unpack_from(value, at)
     lows, at = _pairs(value, at + _FIRST_LOW.size, low_count - 1)
     return gaps, (first, *lows), value[at:]
+
+
+# Versions of a token bucket: the same bucket under another limit, burst or period, as while a new version rolls out.
+# Each version decides on a state of its own, and the other one's value is carried along as ``older`` while it means
+# anything. So both together never admit more than both quotas, and neither locks out the callers of the other.
+
+
+def is_version(value: bytes) -> bool:
+    """Whether a value is one of a token bucket, whatever its numbers are."""
+    if len(value) < _VERSION.size:
+        return False
+    format_, period_us, limit, burst, last, _, _, level = _VERSION.unpack_from(value)
+    are_finite = all(map(math.isfinite, (period_us, limit, burst, last, level)))
+    return bool(format_ == BUCKET_FORMAT and are_finite and period_us > 0 and limit > 0)
+
+
+def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) -> State:
+    """The state of a quota that is made from one that was ``stored`` under another ``stamp``; see ``older`` there.
+
+    What was used stays used, up to the burst. What is booked ahead keeps its slots, and nobody else waits for them.
+    """
+    level, last, generation, _, _, _ = stored
+    if stamp[_PERIOD] != quota.stamp[_PERIOD]:
+        (period_us,) = struct.unpack("<f", stamp[_PERIOD])
+        level = float(math.ceil(level / period_us * quota.period_us))
+    return (min(level, quota.burst_level), last, generation ^ ANEW, (), (), older)
+
+
+def older_reset_us(quota: TokenBucket, older: bytes, now: float) -> float:
+    """Microseconds until the value of the other version means nothing any more; below 0 if it has been so for long."""
+    _, _, limit, _, last, _, _, level = _VERSION.unpack_from(older)
+    return float(last + math.ceil(level / (limit * (quota.slow_rate / quota.limit))) - now)

@@ -17,9 +17,9 @@ import math
 from ..decision import SettledCharge
 from ..quotas import TokenBucket
 from .lows import given_back, low_since, lows_after, sunk
+from .packed import older_reset_us
 from .queue_gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
 from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
-from .versions import older_reset_us
 
 
 def scaled_cost(quota: TokenBucket, cost: float) -> float:
@@ -251,8 +251,14 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
     end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
     if slot > base:
+        is_known = (
+            quota.slow_rate == quota.limit
+            or end == level
+            or (end < level and end - scaled + passed * quota.limit == below)
+        )
         bottom = drained(quota, below, passed) if units == scaled else end - units
-        after, gaps, pairs = _slot_given_back(quota, state, base, (bottom, end - units, end), slot)
+        piece = (bottom, end - units, end) if is_known else (level, level, level)
+        after, gaps, pairs = _slot_given_back(quota, state, base, piece, slot)
         back = 0.0
     else:
         after, gaps, pairs = _units_given_back(quota, state, slot, (end - scaled, end), units)

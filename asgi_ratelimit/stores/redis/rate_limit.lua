@@ -578,8 +578,11 @@ local function general_way()
       local below = settled.place - sunk
       local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
       if settled.slot > base then
-        local bottom = units == scaled and drained(quota, below, passed) or stop - units
-        level, gaps, lows = slot_given_back(quota, state, base, bottom, stop - units, stop, settled.slot)
+        local start, had = stop - units, state.level
+        local bottom = units == scaled and drained(quota, below, passed) or start
+        local is_linear = stop < had and stop - scaled + passed * quota.limit == below
+        if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then bottom, start, stop = had, had, had end
+        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, settled.slot)
       else
         level, gaps, lows = units_given_back(quota, state, settled.slot, stop - scaled, stop, units)
         back = state.level - level
