@@ -205,13 +205,36 @@ class SettledCharge:
 
 @dataclass(slots=True)
 class Settlement:
-    """What a take really came to, marked by ``id`` so that it is settled once; ``degraded`` as its decision was."""
+    """What a take really came to: carried out once for each ``id`` and first bucket; ``degraded`` as its decision was.
+
+    That of a ticket is carried out before the time ``until_us`` only, and never after a ``Redemption`` of the same id.
+    """
 
     id: float
     settled_charges: tuple[SettledCharge, ...]
     degraded: bool = False
+    until_us: float = 0.0
 
     @property
     def charges(self) -> list[Charge]:
         """What was charged, of each bucket."""
         return [settled.charge for settled in self.settled_charges]
+
+
+@dataclass(slots=True)
+class Redemption:
+    """The use of a ticket, which is booked as ``take``: the first one before ``until_us`` succeeds, all others fail.
+
+    ``id`` is that of the settlement that cancels the ticket: one of the two comes first, and the other has no effect.
+    ``token`` is this caller's own, so that sending it twice does no harm.
+    """
+
+    id: float
+    take: Take
+    until_us: float
+    token: float
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What was charged, of each bucket."""
+        return self.take.charges

@@ -14,7 +14,7 @@ from redis.asyncio import ConnectionPool
 from ...algorithms import Outcome, decision_of
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
-from ...errors import StoreError, StoreUnavailable
+from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from . import script
 from .batching import Finish, GroupCommit
 from .connection.script_calls import ScriptCall, ScriptCaller
@@ -23,8 +23,8 @@ from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_STATES, LocalDecisions
 
-Answer: TypeAlias = Outcome | Decision | StoreError | None
-"""The decision of a take or a peek, ``None`` for a settlement or a reset, or the error of this one action."""
+Answer: TypeAlias = script.Answer | StoreError
+"""The answer to an action, or the error of this one action."""
 
 REPAID_TOGETHER = 64
 """How many entries of the outage ledger are sent to Redis at a time."""
@@ -103,7 +103,11 @@ class RedisNode:
         self._caller = ScriptCaller(pool, context.timeout)
         self._repayment: asyncio.Task[None] | None = None
         self._group: GroupCommit[script.Action, Answer] = GroupCommit(
-            self._send_batch, self._decide_without, self._refuse_early, eager=self.decides_in_outage
+            self._send_batch,
+            self._decide_without,
+            self._refuse_early,
+            resends=_resends,
+            eager=self.decides_in_outage,
         )
         self.send = self._group.submit
         """``submit`` for a caller that the breaker has allowed."""
@@ -211,18 +215,32 @@ class RedisNode:
         for action in actions:
             take = Take((action,)) if isinstance(action, Charge) else action
             buckets = [charge.bucket for charge in take.charges]
-            denied = denials.find(take) if isinstance(take, Take) and ahead.isdisjoint(buckets) else None
+            is_plain = isinstance(take, Take) and take.operation is None
+            denied = denials.find(take) if is_plain and ahead.isdisjoint(buckets) else None
             if denied is None:
                 ahead.update(buckets)
             answers.append(denied)
         return answers
 
     async def _repay(self) -> None:
-        settlements = self._context.local.ledger.collect(self._is_here)
-        while some := list(islice(settlements, REPAID_TOGETHER)):
+        ledger = self._context.local.ledger
+        entries = ledger.collect(self._is_here)
+        while some := list(islice(entries, REPAID_TOGETHER)):
             answers = await asyncio.gather(*self._group.submit_all(some), return_exceptions=True)
+            for entry, answer in zip(some, answers):
+                if not isinstance(answer, BaseException):
+                    ledger.remove(entry, answer if isinstance(answer, list) else ())
             if any(isinstance(answer, BaseException) for answer in answers):
-                return  # the rest stays in the ledger, but not these: they may have been charged
+                return  # these and the rest stay in the ledger
+
+
+def _resends(action: script.Action, error: Exception) -> bool:
+    """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
+    return (
+        script.is_operation(action)
+        and isinstance(error, StoreError)
+        and not isinstance(error, (StoreTimeout, NotWritable))
+    )
 
 
 def _has_written(action: script.Action, answer: Answer) -> bool:
