@@ -189,18 +189,16 @@ class Decision:
 class SettledCharge:
     """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.
 
-    ``since_us`` is the time at which it was booked, ``generation`` that of the bucket's state, and ``place`` is where:
-    a level, or the number of a window or part. ``before`` and ``after`` are the bucket's states around the booking, if
-    all of it is given back: where nothing has happened since, the bucket is as it was before.
+    ``since_us`` is the time at which it was booked, ``slot_us`` the time that it was booked for, ``generation`` that
+    of the bucket's state, and ``place`` is where: a level, or the number of a window or part.
     """
 
     charge: Charge
     since_us: float
     generation: int
     place: float
+    slot_us: float
     actual: float
-    before: Any = None
-    after: Any = None
 
 
 @dataclass(slots=True)

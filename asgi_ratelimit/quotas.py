@@ -21,6 +21,10 @@ MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
+BUCKET_FORMAT, FIXED_FORMAT, ROLLING_FORMAT = 4, 5, 6
+"""The first byte of a stored value; see ``algorithms/packed.py``."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
     """At most ``burst`` units at once from idle, and ``limit`` units for each ``period`` after that.
@@ -49,8 +53,8 @@ class TokenBucket:
     """The level up to which the burst allowance reaches: ``burst - 1`` scaled by the period."""
     slow_rate: float = field(init=False, repr=False, compare=False)
     """How fast the level drains below the burst floor, in each microsecond."""
-    stamp: float = field(init=False, repr=False, compare=False)
-    """The period in microseconds as stored values have it, in single precision."""
+    stamp: bytes = field(init=False, repr=False, compare=False)
+    """The start of stored values: their format, and the numbers of the quota that they are for."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -82,7 +86,7 @@ class TokenBucket:
             burst_level=self.burst * period_us,
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
-            stamp=_single(period_us),
+            stamp=struct.pack("<Bfff", BUCKET_FORMAT, period_us, self.limit, self.burst),
         )
 
     @property
@@ -104,8 +108,8 @@ class FixedWindow:
     name: str = cast("str", None)
 
     period_us: float = field(init=False, repr=False, compare=False)
-    stamp: float = field(init=False, repr=False, compare=False)
-    """The period in microseconds as stored values have it, in single precision."""
+    stamp: bytes = field(init=False, repr=False, compare=False)
+    """The start of stored values: their format, and the numbers of the quota that they are for."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -115,7 +119,7 @@ class FixedWindow:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
         name = _checked_name(self.name, self.period)
-        _set(self, name=name, period_us=period_us, stamp=_single(period_us))
+        _set(self, name=name, period_us=period_us, stamp=struct.pack("<Bf", FIXED_FORMAT, period_us))
 
     @property
     def most(self) -> float:
@@ -138,8 +142,8 @@ class RollingWindow:
 
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
-    stamp: float = field(init=False, repr=False, compare=False)
-    """The period in microseconds as stored values have it, in single precision."""
+    stamp: bytes = field(init=False, repr=False, compare=False)
+    """The start of stored values: their format, and the numbers of the quota that they are for."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -154,7 +158,7 @@ class RollingWindow:
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
-            stamp=_single(period_us),
+            stamp=struct.pack("<BfH", ROLLING_FORMAT, period_us, self.buckets),
         )
 
     @property
@@ -168,8 +172,7 @@ Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
 def have_same_state(one: Quota, other: Quota) -> bool:
     """Whether one quota can continue from the state of the other."""
-    buckets = [quota.buckets for quota in (one, other) if isinstance(quota, RollingWindow)]
-    return type(one) is type(other) and one.stamp == other.stamp and len(set(buckets)) < 2
+    return one.stamp == other.stamp
 
 
 MAX_PARTS = 1000
@@ -186,11 +189,6 @@ def whole_us(seconds: float) -> float:
 def _set(quota: object, **values: object) -> None:
     for name, value in values.items():
         object.__setattr__(quota, name, value)
-
-
-def _single(number: float) -> float:
-    single: float = struct.unpack("<f", struct.pack("<f", number))[0]
-    return single
 
 
 def _is_number(value: object) -> bool:

@@ -6,26 +6,29 @@ No ``await``, no clock, no lock, no logging in this package. ``stores/redis/rate
 under the same names in the same order, with the same operations on doubles, so that both give answers equal to the
 bit.
 
-Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, ids)``, and ``None`` stands
-for a bucket that was never used:
+Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, lows, older)``, and ``None``
+stands for a bucket that was never used:
 
 * ``core``: what was used, in the terms of the kind of quota;
 * ``last``: when the state last changed;
-* ``generation``: a number drawn from the time when the state was first made, so that nothing is given back to a bucket
-  that was reset since;
-* ``gaps``: what was given back in the future, at most ``MAX_GAPS`` pairs in order;
-* ``ids``: the last few settlements, so that none is carried out twice.
+* ``generation``: the number that the state was given when it was first made; no two lives of a bucket share it, so that
+  nothing is given back to a bucket that was reset since;
+* ``gaps``: slots in the future that were given back, at most ``MAX_GAPS`` pairs in order;
+* ``lows``: what may be given back of past charges of a token bucket, at most ``MAX_LOWS`` pairs in order;
+* ``older``: the value of another version of a token bucket, which other processes may still use.
 """
 
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
 from .packed import pack, unpack
 from .settle import settle, settlement_of
-from .state import MAX_GAPS, NEVER_US, Outcome, Outlook, State, Taken
+from .state import BIRTH_BITS, MAX_GAPS, MAX_LOWS, NEVER_US, Outcome, Outlook, State, Taken
 from .take import decide, decision_of, foresee
 
 __all__ = [
     "ALGORITHMS",
+    "BIRTH_BITS",
     "MAX_GAPS",
+    "MAX_LOWS",
     "NEVER_US",
     "Outcome",
     "Outlook",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from ..decision import SettledCharge
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .state import Outlook, State, Taken
@@ -13,17 +14,22 @@ from .state import Outlook, State, Taken
 class Algorithm(Protocol):
     """The functions that the module of each kind of quota has; see there."""
 
-    def fresh(self, now: float) -> State: ...
-    def rebased(self, quota: Quota, state: State, now: float) -> State: ...
+    def fresh(self, now: float, birth: int = 0) -> State: ...
+    def rebased(self, quota: Quota, state: State, now: float, birth: int = 0) -> State: ...
     def take(
-        self, quota: Quota, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+        self,
+        quota: Quota,
+        state: State,
+        now: float,
+        cost: float,
+        max_wait_us: float,
+        min_wait_us: float = 0.0,
+        may_settle: bool = False,
     ) -> Taken: ...
     def outlook(self, quota: Quota, state: State, now: float) -> Outlook: ...
     def most_at_once(self, quota: Quota, state: State, now: float) -> float: ...
     def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> float: ...
-    def give_back(
-        self, quota: Quota, state: State, now: float, since: float, at: float, cost: float, units: float
-    ) -> State: ...
+    def give_back(self, quota: Quota, state: State, now: float, settled: SettledCharge) -> State: ...
     def debit(self, quota: Quota, state: State, now: float, units: float) -> State: ...
     def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
     def booked_ahead(self, quota: Quota, state: State, now: float) -> float: ...
@@ -40,15 +46,16 @@ ALGORITHMS: dict[type, Algorithm] = {
 States: TypeAlias = Sequence[State | None]
 
 
-def current(quota: Quota, state: State | None, now: float) -> State:
-    """The state to decide on. Where the clock fell back by more than a period, the state last changed now.
+def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> State:
+    """The state to decide on; one that is made here is of the generation ``birth``.
 
+    Where the clock fell back by more than a period, the state is as if it had last changed now.
     A smaller step back is left alone and drains nothing, so that it neither gives units nor locks anyone out.
     """
     if state is None:
-        return ALGORITHMS[type(quota)].fresh(now)
+        return ALGORITHMS[type(quota)].fresh(now, birth)
     if now < state[1] - quota.period_us:
-        return ALGORITHMS[type(quota)].rebased(quota, state, now)
+        return ALGORITHMS[type(quota)].rebased(quota, state, now, birth)
     return state
 
 

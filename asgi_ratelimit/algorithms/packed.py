@@ -1,66 +1,78 @@
 """States as bytes: what both stores hold for a bucket.
 
-A value is packed, little-endian: B format, f period_us, d last, H generation, and then
+A value is packed, little-endian. It starts with the quota's ``stamp``: B format, f period_us, and
 
-* of a token bucket (format 1): d level;
-* of a fixed window (format 2): d window, d count;
-* of a rolling window (format 3): H buckets, H parts, and for each part d index, d count;
+* of a token bucket (format 4): f limit, f burst;
+* of a fixed window (format 5): nothing more;
+* of a rolling window (format 6): H buckets.
 
-and, where there are any, B gaps, B ids, for each gap d, d, and for each id d. A value of another format, or written
-under another period or number of buckets, counts as never used. ``rate_limit.lua`` packs and unpacks the same.
-No ``await``, no clock, no lock, no logging in this module.
+Then follow d last, the generation (H its high 16 bits, I its low 32), and the core of the state:
+
+* of a token bucket: d level;
+* of a fixed window: d window, d count;
+* of a rolling window: H parts, and for each part d index, d count.
+
+Where there are any, H gaps and B lows follow, d, d for each gap and each low, and the value of an older version of the
+quota to the end. A value with another stamp counts as never used, and so does one with a number that is not finite.
+``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Callable
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import State
+from .state import Gap, Gaps, State
 
-FORMATS: dict[type, int] = {TokenBucket: 1, FixedWindow: 2, RollingWindow: 3}
-"""The first byte of a value."""
-
-_HEAD = struct.Struct("<BfdH")
-_PLAIN = struct.Struct("<BfdHd")
+_HEAD = struct.Struct("<dHI")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
-_PARTS = struct.Struct("<HH")
-_TAIL = struct.Struct("<BB")
+_PARTS = struct.Struct("<H")
+_COUNTS = struct.Struct("<HB")
 
-unpack_plain: Callable[[bytes], tuple[int, float, float, int, float]] = _PLAIN.unpack
-"""The format, the period, ``last``, generation and level in the value of a token bucket without gaps and ids."""
-PLAIN_SIZE = _PLAIN.size
-"""Bytes of such a value, and of no other."""
+PLAIN = "13sdHId"
+"""The fields of the value of a token bucket that has neither gaps nor lows nor an older version, after the byte order:
+stamp, ``last``, both parts of the generation, level."""
+
+_PLAIN = struct.Struct("<" + PLAIN)
+_pack_plain, _unpack_plain, _PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
 
 
-def pack(quota: Quota, state: State, *, with_ids: bool = True) -> bytes:
+def pack(quota: Quota, state: State) -> bytes:
     """The value of a state."""
-    core, last, generation, gaps, ids = state
-    if type(quota) is TokenBucket and not gaps and not ids:
-        return _PLAIN.pack(1, quota.stamp, last, generation, core)
-    head = _HEAD.pack(FORMATS[type(quota)], quota.stamp, last, generation)
+    core, last, generation, gaps, lows, older = state
+    if type(quota) is TokenBucket and not (gaps or lows or older):
+        return _pack_plain(quota.stamp, last, generation >> 32, generation & 0xFFFFFFFF, core)
+    head = quota.stamp + _HEAD.pack(last, generation >> 32, generation & 0xFFFFFFFF)
     if isinstance(quota, TokenBucket):
         body = _LEVEL.pack(core)
     elif isinstance(quota, RollingWindow):
-        body = _PARTS.pack(quota.buckets, len(core)) + b"".join([_PAIR.pack(*part) for part in core])
+        body = _PARTS.pack(len(core)) + _packed_pairs(core)
     else:
         body = _PAIR.pack(*core)
-    ids = ids if with_ids else ()
-    if not gaps and not ids:
+    if not (gaps or lows or older):
         return head + body
-    tail = _TAIL.pack(len(gaps), len(ids)) + b"".join([_PAIR.pack(*gap) for gap in gaps])
-    return head + body + tail + struct.pack(f"<{len(ids)}d", *ids)
+    return head + body + _COUNTS.pack(len(gaps), len(lows)) + _packed_pairs(gaps) + _packed_pairs(lows) + older
+
+
+def _packed_pairs(pairs: Iterable[Gap]) -> bytes:
+    return b"".join([_PAIR.pack(*pair) for pair in pairs])
 
 
 def unpack(quota: Quota, value: bytes | None) -> State | None:
     """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
-    if value is not None and len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
-        format_, stamp, last, generation, level = unpack_plain(value)
-        return (level, last, generation, (), ()) if format_ == 1 and stamp == quota.stamp else None
-    if value is None or len(value) < _HEAD.size:
+    if value is None:
+        return None
+    if len(value) == _PLAIN_SIZE and type(quota) is TokenBucket:
+        stamp, last, high, low, level = _unpack_plain(value)
+        if stamp == quota.stamp and level - level == last - last == 0.0:
+            return (level, last, high << 32 | low, (), (), b"")
+        return None
+    if not value.startswith(quota.stamp):
         return None
     try:
         return _unpacked(quota, value)
@@ -69,28 +81,35 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
 
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
-    format_, stamp, last, generation = _HEAD.unpack_from(value)
-    if format_ != FORMATS[type(quota)] or stamp != quota.stamp:
-        return None
+    at = len(quota.stamp)
+    last, high, low = _HEAD.unpack_from(value, at)
+    at += _HEAD.size
     core: Any
     if isinstance(quota, TokenBucket):
-        core, at = _LEVEL.unpack_from(value, _HEAD.size)[0], _HEAD.size + _LEVEL.size
+        core, at = _LEVEL.unpack_from(value, at)[0], at + _LEVEL.size
+        numbers = [(last, core)]
     elif isinstance(quota, FixedWindow):
-        core, at = _PAIR.unpack_from(value, _HEAD.size), _HEAD.size + _PAIR.size
+        core, at = _PAIR.unpack_from(value, at), at + _PAIR.size
+        numbers = [(last, last), core]
     else:
-        buckets, parts = _PARTS.unpack_from(value, _HEAD.size)
-        if buckets != quota.buckets:
-            return None
-        start = _HEAD.size + _PARTS.size
-        at = start + parts * _PAIR.size
-        core = tuple(_PAIR.iter_unpack(value[start:at]))
-    return (core, last, generation, *_tail(value, at))
+        core, at = _pairs(value, at + _PARTS.size, _PARTS.unpack_from(value, at)[0])
+        numbers = [(last, last), *core]
+    gaps, lows, older = _tail(value, at)
+    if not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
+        return None
+    return (core, last, high << 32 | low, gaps, lows, older)
 
 
-def _tail(value: bytes, at: int) -> tuple[Any, Any]:
+def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
+    """So many pairs from a place in a value on, and the place behind them."""
+    numbers = struct.unpack_from(f"<{2 * count}d", value, at)
+    return tuple(zip(numbers[::2], numbers[1::2])), at + count * _PAIR.size
+
+
+def _tail(value: bytes, at: int) -> tuple[Gaps, Gaps, bytes]:
     if at == len(value):
-        return (), ()
-    gaps, ids = _TAIL.unpack_from(value, at)
-    start = at + _TAIL.size
-    stop = start + gaps * _PAIR.size
-    return tuple(_PAIR.iter_unpack(value[start:stop])), struct.unpack_from(f"<{ids}d", value, stop)
+        return (), (), b""
+    gap_count, low_count = _COUNTS.unpack_from(value, at)
+    gaps, at = _pairs(value, at + _COUNTS.size, gap_count)
+    lows, at = _pairs(value, at, low_count)
+    return gaps, lows, value[at:]

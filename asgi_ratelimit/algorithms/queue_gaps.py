@@ -75,7 +75,7 @@ def place_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait
 
     ``None`` where it fits into no gap.
     """
-    _, last, _, gaps, _ = state
+    last, gaps = state[1], state[3]
     slot = now + wait_us
     for number, gap in enumerate(gaps):
         if _fits(quota, gap, slot - last, cost):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 
+from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .state import NEVER, Outlook, State, Taken, generation_of, units_in_gap, with_gap_units
+from .state import NEVER, Outlook, State, Taken, units_in_gap, with_gap_units
 
 
 def index(quota: RollingWindow, now: float) -> float:
@@ -19,17 +20,17 @@ def index(quota: RollingWindow, now: float) -> float:
     return float(math.floor(now / quota.part_us))
 
 
-def fresh(now: float) -> State:
+def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((), now, generation_of(now), (), ())
+    return ((), now, birth, (), (), b"")
 
 
-def rebased(quota: RollingWindow, state: State, now: float) -> State:
+def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all parts are moved back by whole ones."""
-    parts, last, _, gaps, ids = state
+    parts, last, _, gaps, _, _ = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(at - back, count) for at, count in parts])
-    return (moved, now, generation_of(now), tuple([(at - back, units) for at, units in gaps]), ids)
+    return (moved, now, birth, tuple([(at - back, units) for at, units in gaps]), (), b"")
 
 
 def counted(quota: RollingWindow, state: State, at: float) -> float:
@@ -43,7 +44,13 @@ def counted(quota: RollingWindow, state: State, at: float) -> float:
 
 
 def take(
-    quota: RollingWindow, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+    quota: RollingWindow,
+    state: State,
+    now: float,
+    cost: float,
+    max_wait_us: float,
+    min_wait_us: float = 0.0,
+    may_settle: bool = False,
 ) -> Taken:
     """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away."""
     wait_us = wait(quota, state, now, cost, min_wait_us)
@@ -57,7 +64,7 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
         return NEVER
-    parts, _, _, gaps, _ = state
+    parts, _, _, gaps, _, _ = state
     first = index(quota, now + min_wait_us)
     found = _end(quota, parts, max(first, parts[-1][0]) if parts else first, cost)
     for at, units in gaps:
@@ -78,15 +85,15 @@ def _end(quota: RollingWindow, parts: tuple[tuple[float, float], ...], first: fl
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    parts, last, generation, gaps, ids = state
+    parts, last, generation, gaps, _, _ = state
     taken = index(quota, now + wait_us)
     since = now if now > last else last
     if parts and taken < parts[-1][0]:
-        return (parts, since, generation, with_gap_units(gaps, taken, -cost, index(quota, now)), ids)
+        return (parts, since, generation, with_gap_units(gaps, taken, -cost, index(quota, now)), (), b"")
     if parts and taken == parts[-1][0]:
-        return ((*parts[:-1], (taken, parts[-1][1] + cost)), since, generation, gaps, ids)
+        return ((*parts[:-1], (taken, parts[-1][1] + cost)), since, generation, gaps, (), b"")
     kept = [(at, count) for at, count in parts if at >= taken - quota.buckets and count > 0.0]
-    return ((*kept, (taken, cost)), since, generation, gaps, ids)
+    return ((*kept, (taken, cost)), since, generation, gaps, (), b"")
 
 
 def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -94,38 +101,37 @@ def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: 
     return index(quota, now + wait_us)
 
 
-def give_back(
-    quota: RollingWindow, state: State, now: float, since: float, at: float, cost: float, units: float
-) -> State:
-    """The state without the last ``units`` of a ``cost`` that was booked in the part ``at``, if that still counts."""
-    parts, last, generation, gaps, ids = state
+def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:
+    """The state without what was charged too much, if its part still counts."""
+    at, units = settled.place, settled.charge.cost - settled.actual
+    parts, last, generation, gaps, _, _ = state
     current, base = index(quota, now), max(now, last)
     if not parts or at > parts[-1][0]:
         return state
     if current <= at < parts[-1][0]:
-        return (parts, base, generation, with_gap_units(gaps, at, units, current), ids)
+        return (parts, base, generation, with_gap_units(gaps, at, units, current), (), b"")
     lowered = tuple([(part, max(count - units, 0.0) if part == at else count) for part, count in parts])
-    return (lowered, base, generation, gaps, ids)
+    return (lowered, base, generation, gaps, (), b"")
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
     """The state with ``units`` more at the end, filling as many windows as that takes."""
-    parts, last, generation, gaps, ids = state
+    parts, last, generation, gaps, _, _ = state
     current = index(quota, now)
     at = max(current, parts[-1][0]) if parts else current
     kept = [(part, count) for part, count in parts if part >= at - quota.buckets and part != at]
     had = parts[-1][1] if parts and parts[-1][0] == at else 0.0
     over = units - max(quota.limit - counted(quota, state, at), 0.0)
     if over <= 0.0:
-        return ((*kept, (at, had + units)), max(now, last), generation, gaps, ids)
+        return ((*kept, (at, had + units)), max(now, last), generation, gaps, (), b"")
     more = float(math.ceil(over / quota.limit))
     end = at + more * (quota.buckets + 1.0)
-    return (((end, over - (more - 1.0) * quota.limit),), max(now, last), generation, gaps, ids)
+    return (((end, over - (more - 1.0) * quota.limit),), max(now, last), generation, gaps, (), b"")
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    parts, last, _, _, _ = state
+    parts, last, _, _, _, _ = state
     if not parts:
         return 0.0
     over = (parts[-1][0] + quota.buckets + 1.0) * quota.part_us
@@ -152,7 +158,7 @@ def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
 
     What lies a whole window before the last part is no longer kept, and was full.
     """
-    parts, _, _, gaps, _ = state
+    parts, _, _, gaps, _, _ = state
     current = index(quota, now)
     if not parts or parts[-1][0] <= current:
         return 0.0
@@ -163,8 +169,8 @@ def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    parts, last, generation, _, _ = state
-    return (tuple([(part, count / replicas) for part, count in parts]), last, generation, (), ())
+    parts, last, generation, _, _, _ = state
+    return (tuple([(part, count / replicas) for part, count in parts]), last, generation, (), (), b"")
 
 
 def used(quota: RollingWindow, state: State, now: float) -> float:

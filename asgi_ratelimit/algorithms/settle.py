@@ -12,10 +12,7 @@ from itertools import repeat
 from ..decision import Charge, Decision, SettledCharge, Settlement
 from ..quotas import SECOND_US
 from .kinds import ALGORITHMS, States, current
-from .state import NEVER, State
-
-MAX_IDS = 8
-"""The most settlements that a bucket remembers."""
+from .state import State
 
 
 def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
@@ -34,44 +31,33 @@ def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | N
 def _settled_charge(charge: Charge, state: State, units: float, now: float, delay_us: float) -> SettledCharge:
     algorithm = ALGORITHMS[type(charge.quota)]
     place = algorithm.place(charge.quota, state, now, charge.cost, delay_us)
-    settled = SettledCharge(charge, max(now, state[1]), state[2], place, units)
-    if units == 0:
-        settled.before = state
-        settled.after = algorithm.take(charge.quota, state, now, charge.cost, NEVER, delay_us)[0]
-    return settled
+    since = max(now, state[1])
+    return SettledCharge(charge, since, state[2], place, max(now + delay_us, since), units)
 
 
 def _identity(decision: Decision) -> float:
     """A number for a decision and its copies: no other decision has the same time, delay and states before it."""
-    parts = [part for state in decision.before or () for part in state[1:]]
-    cores = [state[0] for state in decision.before or ()]
-    return float(hash((decision.now_us, decision.delay, tuple(cores), tuple(parts))) % 2**53)
+    return float(hash((decision.now_us, decision.delay, tuple(decision.before or ()))) % 2**53)
 
 
-def settle(settlement: Settlement, states: States, now: float) -> list[State | None]:
+def settle(settlement: Settlement, states: States, now: float, birth: int = 0) -> list[State | None]:
     """The new states of a settlement's buckets, ``None`` where nothing is written.
 
-    Units that were charged in excess go back to where they were booked; missing units are debited. Nothing is settled
-    twice, and nothing is given back to a bucket that was made anew since.
+    Units that were charged in excess are given back; missing units are debited. Nothing is given back to a bucket that
+    was made anew since. A state that is made for charge number i is of the generation ``birth + i``.
     """
-    return [_settled(settlement.id, each, state, now) for each, state in zip(settlement.settled_charges, states)]
+    charges = enumerate(zip(settlement.settled_charges, states))
+    return [_settled(each, state, now, birth + number) for number, (each, state) in charges]
 
 
-def _settled(identity: float, settled: SettledCharge, stored: State | None, now: float) -> State | None:
+def _settled(settled: SettledCharge, stored: State | None, now: float, birth: int) -> State | None:
     quota, units = settled.charge.quota, settled.charge.cost - settled.actual
     algorithm = ALGORITHMS[type(quota)]
     if units == 0.0 or (stored is None and units > 0.0):
         return None
-    state = current(quota, stored, now)
-    if identity in state[4]:
-        return None
-    if settled.after is not None and settled.before is not None and state[:4] == settled.after[:4]:
-        state = (*settled.before[:4], state[4])  # nothing else has happened since: the charge is undone
-    elif units < 0.0:
-        state = algorithm.debit(quota, state, now, -units)
-    elif state[2] == settled.generation and settled.since_us <= state[1]:
-        state = algorithm.give_back(quota, state, now, settled.since_us, settled.place, settled.charge.cost, units)
-    else:
-        return None
-    core, last, generation, gaps, ids = state
-    return (core, last, generation, gaps, (*ids, identity)[-MAX_IDS:])
+    state = current(quota, stored, now, birth)
+    if units < 0.0:
+        return algorithm.debit(quota, state, now, -units)
+    if state[2] == settled.generation and settled.since_us <= state[1]:
+        return algorithm.give_back(quota, state, now, settled)
+    return None

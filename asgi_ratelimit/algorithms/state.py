@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 Gap: TypeAlias = tuple[float, float]
 Gaps: TypeAlias = tuple[Gap, ...]
-Ids: TypeAlias = tuple[float, ...]
-State: TypeAlias = tuple[Any, float, int, Gaps, Ids]
+Lows: TypeAlias = tuple[tuple[float, float], ...]
+State: TypeAlias = tuple[Any, float, int, Gaps, Lows, bytes]
 
 Outlook: TypeAlias = tuple[float, float, float]
 """The whole units that can be taken now, and the microseconds until one more can be, and until all can be."""
@@ -22,15 +22,16 @@ Outcome: TypeAlias = tuple[Taken, State, float]
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
 
-MAX_GAPS = 64
+MAX_GAPS = 1000
 """The most gaps that a state holds."""
 
+MAX_LOWS = 8
+"""The most lows that a state holds."""
+
+BIRTH_BITS = 48
+"""Bits of a generation: a birth is a whole number from 0 to below 2 to this power."""
+
 NEVER = math.inf
-
-
-def generation_of(now: float) -> int:
-    """The generation of a state that is made now: the low 16 bits of the time."""
-    return int(now % 65536.0)
 
 
 def units_in_gap(gaps: Gaps, index: float) -> float:

@@ -17,24 +17,25 @@ MAX_ROUNDS = 4
 """How often several charges look for a slot that suits all, before they go to the end of all queues."""
 
 
-def decide(take: Take, states: States, now: float) -> tuple[Decision, list[State | None]]:
+def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Decision, list[State | None]]:
     """The decision of a take over the states of its charges, and their new states, ``None`` where nothing is written.
 
     Each charge is evaluated first, and the longest wait decides: within the take's ``max_wait`` all book at that
     moment, otherwise none does. A refusal writes nothing, but for a state that a clock set back by more than a period
-    had left in the future: it is moved back once, so that it does not lock its key out.
+    had left in the future: it is moved back once, so that it does not lock its key out. A state that is made here for
+    charge number i is of the generation ``birth + i``.
     """
     if take.best_effort:
         take_now = _with_cost(take, _partial_cost(take, states, now))
-        decision, written = decide(take_now, states, now)
+        decision, written = decide(take_now, states, now, birth)
         return replace(decision, take=take), written
     before: list[State] = []
     taken: list[Taken] = []
-    max_wait_us, wait_us = take.max_wait_us, 0.0
+    max_wait_us, wait_us, may_settle = take.max_wait_us, 0.0, take.may_settle
     for charge, stored in zip(take.charges, states):
         quota = charge.quota
-        state = stored if stored is not None and stored[1] <= now else current(quota, stored, now)
-        each = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, max_wait_us)
+        state = stored if stored is not None and stored[1] <= now else current(quota, stored, now, birth + len(before))
+        each = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, max_wait_us, 0.0, may_settle)
         before.append(state)
         taken.append(each)
         if each[1] > wait_us:
@@ -87,7 +88,7 @@ def _agreed(
         if latest_us == NEVER:
             return NEVER, taken
         wait_us = latest_us
-    ends = _taken_later(take, [(*state[:3], (), state[4]) for state in before], wait_us, now)
+    ends = _taken_later(take, [(*state[:3], (), *state[4:]) for state in before], wait_us, now)
     wait_us = max([each[1] for each in ends])
     if wait_us == NEVER or wait_us > take.max_wait_us:
         return wait_us, taken
@@ -97,7 +98,7 @@ def _agreed(
 def _taken_later(take: Take, before: Sequence[State], wait_us: float, now: float) -> list[Taken]:
     """What each charge takes from ``now + wait_us`` on, however long that is."""
     return [
-        ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, NEVER, wait_us)
+        ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, NEVER, wait_us, take.may_settle)
         for charge, state in zip(take.charges, before)
     ]
 
@@ -115,7 +116,11 @@ def _most_at_once(charge: Charge, stored: State | None, now: float) -> int:
 
 
 def _with_cost(take: Take, cost: float) -> Take:
-    return Take(tuple([replace(charge, cost=cost) for charge in take.charges]), on_error=take.on_error)
+    return Take(
+        tuple([replace(charge, cost=cost) for charge in take.charges]),
+        on_error=take.on_error,
+        may_settle=take.may_settle,
+    )
 
 
 def _rebased(stored: State | None, state: State) -> State | None:

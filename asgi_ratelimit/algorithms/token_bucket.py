@@ -14,23 +14,30 @@ from __future__ import annotations
 
 import math
 
+from ..decision import SettledCharge
 from ..quotas import TokenBucket
 from .queue_gaps import earliest_gap, gap_at, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .state import NEVER, NEVER_US, Outlook, State, Taken, generation_of
+from .state import NEVER, NEVER_US, Outlook, State, Taken
 
 
-def fresh(now: float) -> State:
+def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return (0.0, now, int(now % 65536.0), (), ())
+    return (0.0, now, birth, (), (), b"")
 
 
-def rebased(quota: TokenBucket, state: State, now: float) -> State:
+def rebased(quota: TokenBucket, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had last changed now."""
-    return (state[0], now, generation_of(now), state[3], state[4])
+    return (state[0], now, birth, state[3], (), state[5])
 
 
 def take(
-    quota: TokenBucket, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float = 0.0
+    quota: TokenBucket,
+    state: State,
+    now: float,
+    cost: float,
+    max_wait_us: float,
+    min_wait_us: float = 0.0,
+    may_settle: bool = False,
 ) -> Taken:
     """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away.
 
@@ -38,7 +45,7 @@ def take(
     held so full that it drains back to the right level at that moment. A cost above the burst never conforms when rate
     limiting; when pacing it waits for an empty bucket.
     """
-    level, last, generation, gaps, ids = state
+    level, last, generation, gaps, lows, older = state
     limit, scaled = quota.limit, cost * quota.period_us
     target, wait_us, elapsed = quota.burst_level - scaled, min_wait_us, now - last
     is_simple = elapsed >= 0.0 and quota.slow_rate == limit and not gaps and not min_wait_us
@@ -57,7 +64,7 @@ def take(
         return None, wait_us, _simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
     if is_simple and wait_us == 0.0:
         left += scaled
-        return (left, now, generation, (), ids), 0.0, _simple_outlook(quota, left, 0.0)
+        return (left, now, generation, (), lows, older), 0.0, _simple_outlook(quota, left, 0.0)
     if wait_us > 0.0:
         left = drained(quota, level, elapsed + wait_us)
     since = now if elapsed > 0.0 else last
@@ -68,7 +75,7 @@ def take(
             return after, wait_us, outlook(quota, after, now)
         gaps = gaps_after(quota, gaps, since - last)
     left += scaled
-    after = (left + ahead * limit if ahead > 0.0 else left, since, generation, gaps, ids)
+    after = (left + ahead * limit if ahead > 0.0 else left, since, generation, gaps, lows, older)
     return after, wait_us, outlook(quota, after, now)
 
 
@@ -112,7 +119,7 @@ def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
 
     One more is counted at the end of the queue: where units were given back, it may come even sooner.
     """
-    level, last, _, gaps, _ = state
+    level, last, _, gaps, _, _ = state
     elapsed = now - last
     left = drained(quota, level, elapsed)
     units = units_at(quota, left)
@@ -163,20 +170,20 @@ def units_at(quota: TokenBucket, level: float) -> float:
 
 def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     """The most whole units that one take could have now: those at the end of the queue, or in the largest gap."""
-    level, last, _, gaps, _ = state
+    level, last, _, gaps, _, _ = state
     units = units_at(quota, drained(quota, level, now - last))
     return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
 def _booked_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State | None:
     """The state after taking ``cost`` in the first gap that it fits into at its slot; ``None`` where there is none."""
-    level, last, generation, gaps, ids = state
+    level, last, generation, gaps, lows, older = state
     in_gap = place_in_gap(quota, state, now, cost, wait_us)
     if in_gap is None:
         return None
     since = now if now > last else last
     gaps = gaps_without(quota, gaps, since - last, in_gap, cost * quota.period_us)
-    return (drained(quota, level, since - last), since, generation, gaps, ids)
+    return (drained(quota, level, since - last), since, generation, gaps, lows, older)
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -190,45 +197,44 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
     return level - cost * quota.period_us
 
 
-def give_back(
-    quota: TokenBucket, state: State, now: float, since: float, at: float, cost: float, units: float
-) -> State:
-    """The state without the last ``units`` of a ``cost`` that was booked at the time ``since``, ``at`` its place.
+def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
+    """The state without what was charged too much.
 
     What has run off cannot be given back: it is available again by now. The rest becomes a gap, or is cut off the end.
     """
-    level, last, generation, gaps, ids = state
+    level, last, generation, gaps, lows, older = state
     base = now if now > last else last
+    at, since, cost, units = settled.place, settled.since_us, settled.charge.cost, settled.charge.cost - settled.actual
     level, gaps = drained(quota, level, base - last), gaps_after(quota, gaps, base - last)
     start, size = gap_at(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
     if size <= 0.0 or start >= level:
-        return (level, base, generation, gaps, ids)
+        return (level, base, generation, gaps, lows, older)
     if start + size < level:
-        return (level, base, generation, with_gap(gaps, start, size), ids)
+        return (level, base, generation, with_gap(gaps, start, size), lows, older)
     level = start
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    return (level, base, generation, gaps, ids)
+    return (level, base, generation, gaps, lows, older)
 
 
 def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
     """The state with ``units`` more at the end of the queue, whether they conform or not."""
-    level, last, generation, gaps, ids = state
+    level, last, generation, gaps, lows, older = state
     base = max(now, last)
     level = drained(quota, level, base - last) + units * quota.period_us
-    return (level, base, generation, gaps_after(quota, gaps, base - last), ids)
+    return (level, base, generation, gaps_after(quota, gaps, base - last), lows, older)
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    level, last, _, _, _ = state
+    level, last, _, _, _, _ = state
     return (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
 
 
 def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
     """The units that are booked for later: what lies above a full burst in the queue, without its gaps."""
-    level, last, _, gaps, _ = state
+    level, last, _, gaps, _, _ = state
     ahead = max(drained(quota, level, now - last) - quota.burst_level, 0.0)
     for start, size in gaps_after(quota, gaps, now - last):
         ahead -= max(start + size - max(start, quota.burst_level), 0.0)
@@ -237,8 +243,8 @@ def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
 
 def share(state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    level, last, generation, _, _ = state
-    return (level / replicas, last, generation, (), ())
+    level, last, generation, _, _, _ = state
+    return (level / replicas, last, generation, (), (), b"")
 
 
 def used(quota: TokenBucket, state: State, now: float) -> float:

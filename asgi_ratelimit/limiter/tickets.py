@@ -18,7 +18,7 @@ from ..decision import Charge, Decision, SettledCharge, Settlement
 from ..quotas import SECOND_US, Quota
 from ..waiting import PaceTimeout
 
-FORMAT = 1
+FORMAT = 2
 """The version of the text, which is its first item."""
 
 
@@ -32,6 +32,7 @@ class TicketCharge:
     since_us: float
     generation: int
     place: float
+    slot_us: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Ticket:
         charges = decision.take.charges
         settlement = settlement_of(decision, [0.0] * len(decision.states))
         if settlement is None:  # decided without the store: there is a time, but nothing to give back
-            booked = [TicketCharge(charge.quota.name, charge.key, charge.cost, 0.0, 0, 0.0) for charge in charges]
+            booked = [TicketCharge(charge.quota.name, charge.key, charge.cost, 0.0, 0, 0.0, 0.0) for charge in charges]
         else:
             booked = [_ticket_charge(settled) for settled in settlement.settled_charges]
         identity = 0.0 if settlement is None else settlement.id
@@ -95,14 +96,16 @@ class Ticket:
         """The settlement that gives the slot back."""
         charges = zip(self.charges(quotas, name), self.ticket_charges)
         settled = [
-            SettledCharge(charge, booked.since_us, booked.generation, booked.place, 0.0) for charge, booked in charges
+            SettledCharge(charge, booked.since_us, booked.generation, booked.place, booked.slot_us, 0.0)
+            for charge, booked in charges
         ]
         return Settlement(self.id, tuple(settled))
 
 
 def _ticket_charge(settled: SettledCharge) -> TicketCharge:
     charge = settled.charge
-    return TicketCharge(charge.quota.name, charge.key, charge.cost, settled.since_us, settled.generation, settled.place)
+    booked = (settled.since_us, settled.generation, settled.place, settled.slot_us)
+    return TicketCharge(charge.quota.name, charge.key, charge.cost, *booked)
 
 
 def _parsed(charge: Any) -> TicketCharge:
@@ -112,8 +115,8 @@ def _parsed(charge: Any) -> TicketCharge:
         raise ValueError(charge)
     if not all(isinstance(number, (int, float)) for number in numbers):
         raise ValueError(charge)
-    cost, since_us, generation, place = numbers
-    return TicketCharge(quota, key, cost, since_us, int(generation), place)
+    cost, since_us, generation, place, slot_us = numbers
+    return TicketCharge(quota, key, cost, since_us, int(generation), place, slot_us)
 
 
 def late_by(ticket: Ticket, peeked: Decision) -> float:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import islice
+from random import getrandbits
 from threading import Lock
 
 from ..algorithms import (
     ALGORITHMS,
+    BIRTH_BITS,
     Outcome,
     State,
     current,
@@ -19,6 +21,7 @@ from ..algorithms import (
     settle,
     unpack,
 )
+from ..algorithms.packed import PLAIN
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, Decision, Settlement, Take
 from ..errors import ConfigurationError
@@ -29,7 +32,7 @@ LOOKS = 8
 
 # A stored value: the time at which the bucket is full again, and the packed state.
 _FULL_AT = struct.Struct("<d")
-_PLAIN = struct.Struct("<dBfdHd")
+_PLAIN = struct.Struct("<d" + PLAIN)
 _PLAIN_SIZE = _PLAIN.size
 _pack_plain, _unpack_plain = _PLAIN.pack, _PLAIN.unpack
 _UNUSED = _FULL_AT.pack(0.0)
@@ -61,6 +64,7 @@ class MemoryStore:
         self._mask = len(self._shards) - 1
         self._count = 0
         self._hand = 0
+        self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
 
     def __repr__(self) -> str:
         return f"MemoryStore(max_keys={self._max_keys})"
@@ -98,23 +102,27 @@ class MemoryStore:
             is_new = value is None
             if value is not None:
                 if len(value) == _PLAIN_SIZE:
-                    _, format_, stamp, last, generation, level = _unpack_plain(value)
-                    if stamp == quota.stamp and format_ == 1 and type(quota) is TokenBucket:
-                        state = (level, last, generation, (), ())
+                    _, stamp, last, high, low, level = _unpack_plain(value)
+                    if stamp == quota.stamp:
+                        state = (level, last, high << 32 | low, (), (), b"")
                 else:
                     state = unpack(quota, value[_FULL_AT.size :])
             algorithm, stored = ALGORITHMS[type(quota)], state
             if state is None:
-                state = algorithm.fresh(now)
+                self._births += 1
+                state = algorithm.fresh(now, self._births)
             elif state[1] > now:
-                state = current(quota, state, now)
+                self._births += 1
+                state = current(quota, state, now, self._births)
             taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
             if after is None:
                 if stored is not None and stored is not state:  # a clock had left it in the future
                     self._store(charge, state, now, reset_us(quota, state, now))
                 return taken, state, now
-            if type(quota) is TokenBucket and not after[3] and not after[4]:
-                value = _pack_plain(now + outlook[2], 1, quota.stamp, after[1], after[2], after[0])
+            core, last, generation, gaps, lows, older = after
+            if type(quota) is TokenBucket and not (gaps or lows or older):
+                high, low = generation >> 32, generation & 0xFFFFFFFF
+                value = _pack_plain(now + outlook[2], quota.stamp, last, high, low, core)
             else:
                 value = _FULL_AT.pack(now + outlook[2]) + pack(quota, after)
             if is_new:
@@ -137,7 +145,7 @@ class MemoryStore:
             now = self._now_us()
             charges = settlement.charges
             states = [self._state(charge) for charge in charges]
-            for charge, state in zip(charges, settle(settlement, states, now)):
+            for charge, state in zip(charges, settle(settlement, states, now, self._born(len(charges)))):
                 if state is not None:
                     self._store(charge, state, now, reset_us(charge.quota, state, now))
 
@@ -166,11 +174,17 @@ class MemoryStore:
             return self._state(charge)
 
     def _decide(self, take: Take, now: float) -> Decision:
-        decision, written = decide(take, list(map(self._state, take.charges)), now)
-        for charge, state, outlook in zip(take.charges, written, decision.states):
+        charges = take.charges
+        decision, written = decide(take, list(map(self._state, charges)), now, self._born(len(charges)))
+        for charge, state, outlook in zip(charges, written, decision.states):
             if state is not None:
                 self._store(charge, state, now, outlook.reset_after * SECOND_US)
         return decision
+
+    def _born(self, count: int) -> int:
+        """The first of so many generations that no bucket has had."""
+        self._births += count
+        return self._births - count
 
     def _now_us(self) -> float:
         return float(self._now_ns() // 1000)

@@ -30,7 +30,7 @@ ROLLING = RollingWindow(5, 1, 10, name="rolling")
 
 
 def state(level: float, last: float = NOW) -> State:
-    return (level, last, 0, (), ())
+    return (level, last, 0, (), (), b"")
 
 
 def take_of(quota: Quota, cost: float = 1, max_wait: float = 0.0) -> Take:

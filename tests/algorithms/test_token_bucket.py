@@ -33,7 +33,7 @@ SLOW = TokenBucket(10, burst=11, burst_allowance_factor=0.5, name="slow")  # a b
 
 
 def state(level: float, last: float = NOW) -> State:
-    return (level, last, 0, (), ())
+    return (level, last, 0, (), (), b"")
 
 
 def wait(quota: TokenBucket, before: State, now: float, cost: float) -> float:

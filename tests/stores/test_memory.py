@@ -240,7 +240,7 @@ def test_the_state_of_a_charge(quota: TokenBucket | FixedWindow | RollingWindow)
     decision = store.submit(Take((charge,)))
     state = store.state_of(charge)
     assert state is not None
-    assert state[1:] == (decision.now_us, int(decision.now_us % 65536), (), ())
+    assert state[1:] == (decision.now_us, int(decision.now_us % 65536), (), (), b"")
     assert store.state_of(other) is None
     asyncio.run(store.reset([charge]))
     assert store.state_of(charge) is None

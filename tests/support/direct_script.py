@@ -15,6 +15,7 @@ from asgi_ratelimit.stores.redis.script import Action, encode
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 NOW_US = 1_800_000_000_000_000
+BIRTHS = 7 * 2**32
 
 
 def constant(name: str) -> int:
@@ -58,7 +59,9 @@ class DirectScript:
     def call(self, actions: Sequence[Action], now_us: int = NOW_US) -> Reply:
         """Carry out actions in one call."""
         keys, quotas, packed = encode(self.prefix, actions)
-        reply = self.client.evalsha(self._sha, len(keys), *keys, quotas, packed, b"%d" % now_us, 3_600_000, b"mark")
+        reply = self.client.evalsha(
+            self._sha, len(keys), *keys, quotas, packed, b"%d" % now_us, 3_600_000, BIRTHS, b"mark"
+        )
         assert reply[0] == b"mark"
         return Reply(int(reply[2]), reply[3].decode())
 

@@ -168,7 +168,7 @@ def test_values_of_equal_fields_are_equal() -> None:
     """However they were made, and whatever was done with one of them before."""
     now, takes = 1_800_000_000_000_000.0, [Take((Charge(TokenBucket(10), "key", 2),)) for _ in range(2)]
     decide(takes[0], [None], now)
-    decide(takes[0], [(1e6, now, 0, (), ())], now)
+    decide(takes[0], [(1e6, now, 0, (), (), b"")], now)
     assert takes[0] == takes[1]
     assert decide(takes[0], [None], now) == decide(takes[1], [None], now)
 

@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from random import getrandbits
 from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
 
-from ...algorithms import Outcome, decision_of
+from ...algorithms import BIRTH_BITS, Outcome, decision_of
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
@@ -44,18 +45,20 @@ class NodeContext:
     local: LocalDecisions
 
     def script_call(self, actions: Sequence[script.Action]) -> ScriptCall:
-        """The call of the script that carries out these actions."""
+        """The call of the script that carries out these actions; its last argument is where births start."""
         keys, quotas, packed = script.encode(self.prefix, actions)
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
-        return (len(keys), *keys, quotas, packed, now, least_ttl_ms)
+        return (len(keys), *keys, quotas, packed, now, least_ttl_ms, getrandbits(BIRTH_BITS - 1))
 
-    def answers(self, actions: Sequence[script.Action], reply: script.Reply, sent_us: float) -> Sequence[Answer]:
-        """The answers to actions in the script's reply; the denial cache and the local decisions learn from them.
+    def answers(
+        self, actions: Sequence[script.Action], call: ScriptCall, reply: script.Reply, sent_us: float
+    ) -> Sequence[Answer]:
+        """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
 
         ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        answers, states = script.decode(actions, reply)
+        answers, states = script.decode(actions, reply, int(call[-1]))
         self.local.latest_states.update(states)
         if len(self.local.latest_states) > MAX_STATES:
             self.local.forget_oldest_states()
@@ -151,16 +154,23 @@ class RedisNode:
 
     def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
         sent_us = self._context.denials.now_us()
-        done = partial(self._answered, actions, sent_us, finish)
-        self._caller.call(self._context.script_call(actions), submitted, done)
+        call = self._context.script_call(actions)
+        self._caller.call(call, submitted, partial(self._answered, actions, call, sent_us, finish))
 
-    def _answered(self, actions: Sequence[script.Action], sent_us: float, finish: Finish[Answer], reply: Any) -> None:
+    def _answered(
+        self,
+        actions: Sequence[script.Action],
+        call: ScriptCall,
+        sent_us: float,
+        finish: Finish[Answer],
+        reply: Any,
+    ) -> None:
         """Finish a batch with the answers in ``reply``."""
         answers: Sequence[Answer] | Exception
         try:
             if isinstance(reply, Exception):
                 raise store_error_of(reply, self._context.timeout) from reply
-            answers = self._context.answers(actions, reply, sent_us)
+            answers = self._context.answers(actions, call, reply, sent_us)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
         if self.breaker.is_open or isinstance(answers, Exception):

@@ -5,22 +5,24 @@
 -- both give answers equal to the bit. All reads of a take come before its writes; a refused take writes nothing.
 --
 -- KEYS     one string key for each charge, in the order of the takes; all in one slot on a cluster
--- ARGV[1]  the distinct quotas, packed: for each  B kind, f period_us, d period_us, d limit, d most, and then
---          for a token bucket (1)    d slow_rate, d burst_level, d burst_floor
---          for a fixed window (2)    d 0, d 0, d 0
---          for a rolling window (3)  d buckets, d part_us, d 0
+-- ARGV[1]  the distinct quotas, packed: for each  c13 stamp (its first byte is the format of values, and it is filled
+--          up with zeros), d period_us, d limit, d most, and then
+--          for a token bucket (4)    d slow_rate, d burst_level, d burst_floor
+--          for a fixed window (5)    d 0, d 0, d 0
+--          for a rolling window (6)  d buckets, d part_us, d 0
 -- ARGV[2]  the actions, packed: for each
 --          equal takes    B 1, or B 2 for a best effort, H how many of them, on keys that follow one another,
 --                         d max_wait_us (-1: evaluate, but write nothing), H charges,
---                         and for each charge  H number of the quota, from 1, d cost
+--                         and for each charge  H number of the quota, from 1, d cost;
+--                         16 more in the first byte where the takes may be settled
 --          a settlement   B 3, H 1, d id, H charges, and for each charge
---                         H number of the quota, d cost, d actual, d since_us, d generation, d place,
---                         H length and the value before it was booked, H length and the value after, both without
---                         ids, or 0 and 0: if nothing has changed since, the value before is restored
+--                         H number of the quota, d cost, d actual, d since_us, d generation, d place, d slot_us
 --          a reset        B 4, H 1, d 0, H charges, and for each charge  H number of the quota, d 0
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
--- ARGV[5]  a mark of this call, to tell its reply from others
+-- ARGV[5]  where births start: a state that is made for charge number i of this call, from 1, is of the generation
+--          births + i
+-- ARGV[6]  a mark of this call, to tell its reply from others
 --
 -- Values are packed as algorithms/packed.py describes.
 --
@@ -36,10 +38,13 @@
 local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps that becomes a text
 local NEVER_US = 2 ^ 52
 local MAX_STEPS = 2500 -- a step takes less than a microsecond
-local PLAIN_STEPS = 4 -- for a charge to a token bucket without gaps and ids
-local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, ids and parts
+local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
+local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
+local MAY_SETTLE = 16
+local BUCKET = 4 -- the format of a token bucket's values
+local HIGH = 2 ^ 32 -- a generation is packed in two parts
 
-local ceil, max, min, huge = math.ceil, math.max, math.min, math.huge
+local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
 
 local now = tonumber(ARGV[3])
 if not now then
@@ -47,15 +52,15 @@ if not now then
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
-local actions, least_ttl = ARGV[2], tonumber(ARGV[4])
-local reply = { ARGV[5], string.format('%.0f', now), '', '' }
+local actions, least_ttl, births = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
+local reply = { ARGV[6], string.format('%.0f', now), '', '' }
 local verdicts = {}
 local charges_done, steps = 0, 0
 local last_key, last_value -- the key that was read or written last, and its value: no key is read twice in a row
 
--- kind, stamp, period_us, limit, most, and three numbers of its kind
+-- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<Bfdddddd', ARGV[1], quota * 53 - 52)
+  return struct.unpack('<c13dddddd', ARGV[1], quota * 61 - 60)
 end
 
 -- The time to live as SET wants it: a text, because Redis takes longer over a number.
@@ -95,21 +100,21 @@ local function define_draining()
   end
 end
 
--- The fast way: equal takes of token buckets without gaps and ids, of the charges that are packed from `at` on. It
+-- The fast way: equal takes of token buckets whose values have level and time only, of the charges that are packed from `at` on. It
 -- ends before a take that needs the general way, or at MAX_STEPS, and returns how many takes are left. What a take
 -- finds in a bucket is in local variables, and is put into the charge's table only where there are several charges.
 local function take_plain(count, max_wait_us, charges, at)
   local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
-    local number, cost, kind, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
+    local number, cost, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
     number, cost, at = unpack('<Hd', actions, at)
-    kind, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
-    if kind ~= 1 then return count end
+    stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
+    if string.byte(stamp) ~= BUCKET then return count end
     local scaled = cost * period_us
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
-      scaled = scaled, target = max(burst_level - scaled, 0), level = 0, left = 0, last = 0, generation = 0,
+      scaled = scaled, target = max(burst_level - scaled, 0), level = 0, left = 0, last = 0, high = 0, low = 0,
     }
     is_simple = is_simple and slow_rate == limit
     is_never = is_never or (cost > most and max_wait_us <= 0)
@@ -117,7 +122,7 @@ local function take_plain(count, max_wait_us, charges, at)
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
-  local level, left, last, generation, ttl, text
+  local level, left, last, high, low, ttl, text
   if not is_simple and not drained then define_draining() end
   while count > 0 and steps < MAX_STEPS do
     local wait_us = is_never and huge or 0
@@ -133,10 +138,11 @@ local function take_plain(count, max_wait_us, charges, at)
       reply[number + 4] = value
       level, left, last = 0, 0, now
       if value then
-        if #value ~= 23 then return count end -- an error is a table without a length
-        local format, found
-        format, found, last, generation, level = unpack('<BfdHd', value)
-        if format ~= 1 or found ~= stamp or now < last - period_us then return count end
+        if #value ~= 35 then return count end -- an error is a table without a length
+        local found
+        found, last, high, low, level = unpack('<c13dHId', value)
+        if found ~= stamp or now < last - period_us then return count end
+        if level - level ~= 0 or last - last ~= 0 then return count end
         if is_simple and now >= last then
           left = level - (now - last) * limit
           if left < 0 then left = 0 end
@@ -148,16 +154,18 @@ local function take_plain(count, max_wait_us, charges, at)
           wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, now - last, target)) or huge
         end
       else
-        generation = now % 65536
+        high, low = floor((births + number) / HIGH), (births + number) % HIGH
       end
-      if is_several then charge.level, charge.left, charge.last, charge.generation = level, left, last, generation end
+      if is_several then
+        charge.level, charge.left, charge.last, charge.high, charge.low = level, left, last, high, low
+      end
     end
     local allowed = wait_us <= max_wait_us and wait_us < huge
     for i = 1, allowed and charges or 0 do
       if is_several then
         charge = all[i]
-        period_us, limit, scaled = charge.period_us, charge.limit, charge.scaled
-        level, left, last, generation = charge.level, charge.left, charge.last, charge.generation
+        stamp, limit, scaled = charge.stamp, charge.limit, charge.scaled
+        level, left, last, high, low = charge.level, charge.left, charge.last, charge.high, charge.low
       end
       local since = now > last and now or last
       if wait_us > 0 then left = drained(charge, level, now - last + wait_us) end
@@ -166,7 +174,7 @@ local function take_plain(count, max_wait_us, charges, at)
       local meaning_us = is_simple and ceil(left / limit) or drain_time(charge, left, 0)
       local meaning_ms = ceil((since - now + meaning_us) / 1000)
       if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
-      last_key, last_value = keys[charges_done + i], pack('<BfdHd', 1, period_us, since, generation, left)
+      last_key, last_value = keys[charges_done + i], pack('<c13dHId', stamp, since, high, low, left)
       call('SET', last_key, last_value, 'PX', text)
     end
     verdicts[#verdicts + 1] = allowed and '1' or '0'
@@ -176,23 +184,24 @@ local function take_plain(count, max_wait_us, charges, at)
 end
 
 -- the general way, defined when it is first needed --------------------------------------------------------------------
--- A state has the fields last, generation, gaps { start, size, start, size, ... } and ids, and those of its kind.
+-- A state has the fields last, generation, gaps { start, size, start, size, ... }, lows { time, level, ... } and older,
+-- and those of its kind. The functions of a kind get the generation of a state that they make as `birth`.
 
 local function general_way()
-  local MAX_GAPS = 64
-  local MAX_IDS = 8
+  local MAX_GAPS = 1000
   local MAX_ROUNDS = 4
+  local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
 
-  local floor = math.floor
   local quotas = {}
   if not drained then define_draining() end
 
   local function quota_of(number)
     local quota = quotas[number]
     if not quota then
-      local kind, stamp, period_us, limit, most, a, b, c = numbers_of(number)
+      local stamp, period_us, limit, most, a, b, c = numbers_of(number)
+      local kind = string.byte(stamp)
       quota = {
-        kind = kind, stamp = stamp, period_us = period_us, limit = limit, most = most,
+        kind = kind, stamp = string.sub(stamp, 1, STAMP_SIZES[kind]), period_us = period_us, limit = limit, most = most,
         slow_rate = a, burst_level = b, burst_floor = c, buckets = a, part_us = b,
       }
       quotas[number] = quota
@@ -214,14 +223,26 @@ local function general_way()
     last_key, last_value = key, value
   end
 
-  local function generation_of(now)
-    return now % 65536
-  end
-
   -- The functions below change a state and return it.
   local function changed(state, changes)
     for name, value in pairs(changes) do state[name] = value end
     return state
+  end
+
+  local function is_finite(numbers)
+    for i = 1, #numbers do
+      if numbers[i] - numbers[i] ~= 0 then return false end
+    end
+    return true
+  end
+
+  -- So many pairs from a place in a value on, and the place behind them.
+  local function pairs_at(value, at, count)
+    if count == 0 then return {}, at end
+    if #value < at + 16 * count - 1 then error('cut short') end
+    local numbers = {}
+    for i = 1, 2 * count do numbers[i], at = struct.unpack('<d', value, at) end
+    return numbers, at
   end
 
   -- state -------------------------------------------------------------------------------------------------------------
@@ -346,12 +367,12 @@ local function general_way()
       return after
     end
 
-    function algorithm.fresh(now)
-      return { level = 0, last = now, generation = generation_of(now), gaps = {}, ids = {} }
+    function algorithm.fresh(now, birth)
+      return { level = 0, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
     end
 
-    function algorithm.rebased(_, state, now)
-      return changed(state, { last = now, generation = generation_of(now), rebased = true })
+    function algorithm.rebased(_, state, now, birth)
+      return changed(state, { last = now, generation = birth, lows = {}, rebased = true })
     end
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
@@ -432,7 +453,7 @@ local function general_way()
 
     function algorithm.unpack(state, value, at)
       state.level, at = struct.unpack('<d', value, at)
-      return at
+      return { state.level }, at
     end
 
     return algorithm
@@ -447,15 +468,15 @@ local function general_way()
       return floor(now / quota.period_us)
     end
 
-    function algorithm.fresh(now)
-      return { window = 0, count = 0, last = now, generation = generation_of(now), gaps = {}, ids = {} }
+    function algorithm.fresh(now, birth)
+      return { window = 0, count = 0, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
     end
 
-    function algorithm.rebased(quota, state, now)
+    function algorithm.rebased(quota, state, now, birth)
       local back, gaps = index(quota, state.last) - index(quota, now), {}
       for i = 1, #state.gaps, 2 do add_gap(gaps, state.gaps[i] - back, state.gaps[i + 1]) end
-      local window, generation = state.window - back, generation_of(now)
-      return changed(state, { window = window, last = now, generation = generation, gaps = gaps, rebased = true })
+      local window = state.window - back
+      return changed(state, { window = window, last = now, generation = birth, gaps = gaps, rebased = true })
     end
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
@@ -527,7 +548,7 @@ local function general_way()
 
     function algorithm.unpack(state, value, at)
       state.window, state.count, at = struct.unpack('<dd', value, at)
-      return at
+      return { state.window, state.count }, at
     end
 
     return algorithm
@@ -564,15 +585,15 @@ local function general_way()
       return first
     end
 
-    function algorithm.fresh(now)
-      return { parts = {}, last = now, generation = generation_of(now), gaps = {}, ids = {} }
+    function algorithm.fresh(now, birth)
+      return { parts = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
     end
 
-    function algorithm.rebased(quota, state, now)
+    function algorithm.rebased(quota, state, now, birth)
       local back, parts, gaps = index(quota, state.last) - index(quota, now), {}, {}
       for i = 1, #state.parts, 2 do add(parts, state.parts[i] - back, state.parts[i + 1]) end
       for i = 1, #state.gaps, 2 do add_gap(gaps, state.gaps[i] - back, state.gaps[i + 1]) end
-      return changed(state, { parts = parts, last = now, generation = generation_of(now), gaps = gaps, rebased = true })
+      return changed(state, { parts = parts, last = now, generation = birth, gaps = gaps, rebased = true })
     end
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
@@ -649,17 +670,16 @@ local function general_way()
       return floor(max(quota.limit - counted(quota, state, current), 0))
     end
 
-    function algorithm.pack(state, quota)
+    function algorithm.pack(state)
       local parts = state.parts
-      return struct.pack('<HH' .. ('d'):rep(#parts), quota.buckets, #parts / 2, unpack(parts))
+      return struct.pack('<H' .. ('d'):rep(#parts), #parts / 2, unpack(parts))
     end
 
     function algorithm.unpack(state, value, at)
       local count
-      state.buckets, count, at = struct.unpack('<HH', value, at)
-      state.parts = { struct.unpack('<' .. ('dd'):rep(count), value, at) }
-      at = table.remove(state.parts)
-      return at
+      count, at = struct.unpack('<H', value, at)
+      state.parts, at = pairs_at(value, at, count)
+      return state.parts, at
     end
 
     return algorithm
@@ -671,53 +691,60 @@ local function general_way()
 
   local function algorithm_of(quota)
     if not algorithms[quota.kind] then
-      algorithms[quota.kind] = ({ token_bucket, fixed_window, rolling_window })[quota.kind]()
+      algorithms[quota.kind] = ({ [BUCKET] = token_bucket, [5] = fixed_window, [6] = rolling_window })[quota.kind]()
     end
     return algorithms[quota.kind]
   end
 
   local function unpacked(quota, value)
-    if not value or #value < 15 then return nil end
-    local format, stamp, last, generation, at = struct.unpack('<BfdH', value)
-    if format ~= quota.kind or stamp ~= quota.stamp then return nil end
-    local state = { last = last, generation = generation, gaps = {}, ids = {} }
-    at = quota.algorithm.unpack(state, value, at)
-    if state.buckets and state.buckets ~= quota.buckets then return nil end
-    if at > #value then return state end
-    local gaps, ids
-    gaps, ids, at = struct.unpack('<BB', value, at)
-    if gaps > 0 then
-      state.gaps = { struct.unpack('<' .. ('dd'):rep(gaps), value, at) }
-      at = table.remove(state.gaps)
+    local size = #quota.stamp
+    if not value or string.sub(value, 1, size) ~= quota.stamp then return nil end
+    local state, last, high, low, at = {}, struct.unpack('<dHI', value, size + 1)
+    state.last, state.generation, state.gaps, state.lows, state.older = last, high * HIGH + low, {}, {}, ''
+    local core
+    core, at = quota.algorithm.unpack(state, value, at)
+    if at <= #value then
+      local gaps, lows
+      gaps, lows, at = struct.unpack('<HB', value, at)
+      state.gaps, at = pairs_at(value, at, gaps)
+      state.lows, at = pairs_at(value, at, lows)
+      state.older = string.sub(value, at)
     end
-    for i = 1, ids do state.ids[i], at = struct.unpack('<d', value, at) end
-    return state
+    local whole = is_finite({ last }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
+    return whole and state or nil
   end
 
-  local function packed(quota, state, ids)
-    local head = struct.pack('<BfdH', quota.kind, quota.period_us, state.last, state.generation)
-    local value, gaps = head .. quota.algorithm.pack(state, quota), state.gaps
-    if #gaps == 0 and #ids == 0 then return value end
-    local tail = struct.pack('<BB' .. ('d'):rep(#gaps), #gaps / 2, #ids, unpack(gaps))
-    return value .. tail .. struct.pack('<' .. ('d'):rep(#ids), unpack(ids))
+  local function packed_pairs(numbers)
+    local parts = {}
+    for i = 1, #numbers, 2 do parts[#parts + 1] = struct.pack('<dd', numbers[i], numbers[i + 1]) end
+    return table.concat(parts)
+  end
+
+  local function packed(quota, state)
+    local generation, gaps, lows = state.generation, state.gaps, state.lows
+    local head = quota.stamp .. struct.pack('<dHI', state.last, floor(generation / HIGH), generation % HIGH)
+    local value = head .. quota.algorithm.pack(state)
+    if #gaps == 0 and #lows == 0 and state.older == '' then return value end
+    local counts = struct.pack('<HB', #gaps / 2, #lows / 2)
+    return value .. counts .. packed_pairs(gaps) .. packed_pairs(lows) .. state.older
   end
 
   -- kinds -------------------------------------------------------------------------------------------------------------
 
-  local function current(quota, state, now)
-    if not state then return quota.algorithm.fresh(now) end
-    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now) end
+  local function current(quota, state, now, birth)
+    if not state then return quota.algorithm.fresh(now, birth) end
+    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, birth) end
     return state
   end
 
   -- take --------------------------------------------------------------------------------------------------------------
 
-  -- A charge is a table { quota, key, cost, state }.
+  -- A charge is a table { quota, key, cost, birth, state }.
   local function next_charge(at)
     local number, charge = nil, {}
     number, charge.cost, at = struct.unpack('<Hd', actions, at)
     charges_done = charges_done + 1
-    charge.quota, charge.key = quota_of(number), KEYS[charges_done]
+    charge.quota, charge.key, charge.birth = quota_of(number), KEYS[charges_done], births + charges_done
     charge.quota.algorithm = algorithm_of(charge.quota)
     local value = read(charge.key)
     reply[charges_done + 4] = value
@@ -729,7 +756,7 @@ local function general_way()
 
   local function save(charge, state)
     local meaning_us = charge.quota.algorithm.reset_us(charge.quota, state, now)
-    write(charge.key, packed(charge.quota, state, state.ids), meaning_us)
+    write(charge.key, packed(charge.quota, state), meaning_us)
   end
 
   local function longest_wait(charges, max_wait_us, min_wait_us)
@@ -771,13 +798,13 @@ local function general_way()
   end
 
   local function take(at, action)
-    local max_wait_us, count, charges = nil, nil, {}
+    local max_wait_us, count, charges, may_settle = nil, nil, {}, action > MAY_SETTLE
     max_wait_us, count, at = struct.unpack('<dH', actions, at)
     for i = 1, count do
       charges[i], at = next_charge(at)
-      charges[i].state = current(charges[i].quota, charges[i].state, now)
+      charges[i].state = current(charges[i].quota, charges[i].state, now, charges[i].birth)
     end
-    if action == 2 then
+    if action % MAY_SETTLE == 2 then
       local cost = partial_cost(charges)
       for _, charge in ipairs(charges) do charge.cost = cost end
     end
@@ -787,7 +814,7 @@ local function general_way()
     local allowed = wait_us <= max_wait_us and wait_us < huge
     for _, charge in ipairs(charges) do
       if allowed then
-        save(charge, charge.quota.algorithm.book(charge.quota, charge.state, now, charge.cost, wait_us))
+        save(charge, charge.quota.algorithm.book(charge.quota, charge.state, now, charge.cost, wait_us, may_settle))
       elseif charge.state.rebased and max_wait_us >= 0 then
         save(charge, charge.state)
       end
@@ -798,39 +825,27 @@ local function general_way()
 
   -- settle ------------------------------------------------------------------------------------------------------------
 
-  local function settled_state(id, settled)
+  local function settled_state(settled)
     local quota, algorithm = settled.quota, settled.quota.algorithm
-    local state = current(quota, settled.state, now)
     if settled.units == 0 or (not settled.state and settled.units > 0) then return nil end
-    for _, other in ipairs(state.ids) do
-      if other == id then return nil end
+    local state = current(quota, settled.state, now, settled.birth)
+    if settled.units < 0 then return algorithm.debit(quota, state, now, -settled.units) end
+    if state.generation == settled.generation and settled.since <= state.last then
+      return algorithm.give_back(quota, state, now, settled)
     end
-    local after
-    if #settled.after > 0 and packed(quota, state, {}) == settled.after then
-      after = unpacked(quota, settled.before)
-    elseif settled.units < 0 then
-      after = algorithm.debit(quota, state, now, -settled.units)
-    elseif state.generation == settled.generation and settled.since <= state.last then
-      after = algorithm.give_back(quota, state, now, settled)
-    else
-      return nil
-    end
-    local ids = {}
-    for i = max(#state.ids - MAX_IDS + 2, 1), #state.ids do ids[#ids + 1] = state.ids[i] end
-    ids[#ids + 1] = id
-    return changed(after, { ids = ids })
+    return nil
   end
 
   local function settle(at)
-    local id, count, done = nil, nil, false
-    id, count, at = struct.unpack('<dH', actions, at)
+    local _, count, done = nil, nil, false
+    _, count, at = struct.unpack('<dH', actions, at)
     for _ = 1, count do
-      local settled, actual
+      local settled
       settled, at = next_charge(at)
-      actual, settled.since, settled.generation, settled.place, settled.before, settled.after, at =
-        struct.unpack('<ddddHc0Hc0', actions, at)
-      settled.units = settled.cost - actual
-      local after = settled_state(id, settled)
+      settled.actual, settled.since, settled.generation, settled.place, settled.slot, at =
+        struct.unpack('<ddddd', actions, at)
+      settled.units = settled.cost - settled.actual
+      local after = settled_state(settled)
       if after then
         save(settled, after)
         done = true
@@ -864,7 +879,7 @@ local at = 1
 local carry_out
 while at <= #actions and steps < MAX_STEPS do
   local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
-  local is_take = action == 1 and max_wait_us >= 0
+  local is_take = action % MAY_SETTLE == 1 and max_wait_us >= 0
   after = after + 10 * charges -- for takes; the others say themselves
   while count > 0 and steps < MAX_STEPS do
     if is_take then count = take_plain(count, max_wait_us, charges, at + 13) end

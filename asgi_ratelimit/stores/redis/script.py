@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, pack, unpack
-from ...algorithms.packed import FORMATS
+from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, unpack
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -52,16 +51,17 @@ Answer: TypeAlias = Outcome | Decision | None
 
 
 TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
+MAY_SETTLE = 16
+"""Added to the byte of a take that may be settled."""
 PEEK_US = -1.0
 """In the place of the longest wait: evaluate, but write nothing."""
 _YES = ord("1")
 _TEXTS = {bytes, type(None)}
 
-_QUOTA = struct.Struct("<Bfdddddd")
+_QUOTA = struct.Struct("<13sdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
-_SETTLED = struct.Struct("<Hddddd")
-_LENGTH = struct.Struct("<H")
+_SETTLED = struct.Struct("<Hdddddd")
 
 
 class Disagreements:
@@ -106,11 +106,15 @@ def _packed_charge(charge: Charge, count: int, numbers: dict[Quota, int]) -> byt
 
 
 def _packed_take(take: Take, count: int, numbers: dict[Quota, int]) -> bytes:
-    return _packed_charges(BEST_EFFORT if take.best_effort else TAKE, count, take.max_wait_us, take.charges, numbers)
+    return _packed_charges(_kind(take), count, take.max_wait_us, take.charges, numbers)
 
 
 def _packed_peek(peek: Peek, count: int, numbers: dict[Quota, int]) -> bytes:
-    return _packed_charges(BEST_EFFORT if peek.take.best_effort else TAKE, count, PEEK_US, peek.charges, numbers)
+    return _packed_charges(_kind(peek.take), count, PEEK_US, peek.charges, numbers)
+
+
+def _kind(take: Take) -> int:
+    return (BEST_EFFORT if take.best_effort else TAKE) + (MAY_SETTLE if take.may_settle else 0)
 
 
 def _packed_charges(
@@ -124,11 +128,8 @@ def _packed_settlement(settlement: Settlement, count: int, numbers: dict[Quota, 
     packed = [_ACTION.pack(SETTLE, count, settlement.id, len(settlement.settled_charges))]
     for each in settlement.settled_charges:
         number = _number(each.charge.quota, numbers)
-        numbers_of_charge = (each.charge.cost, each.actual, each.since_us, each.generation, each.place)
-        packed.append(_SETTLED.pack(number, *numbers_of_charge))
-        for state in (each.before, each.after):
-            value = b"" if state is None else pack(each.charge.quota, state, with_ids=False)
-            packed.append(_LENGTH.pack(len(value)) + value)
+        booked = (each.since_us, each.generation, each.place, each.slot_us)
+        packed.append(_SETTLED.pack(number, each.charge.cost, each.actual, *booked))
     return b"".join(packed)
 
 
@@ -150,8 +151,10 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Answer], StatesByBucket]:
+def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer], StatesByBucket]:
     """From the script's reply, the answer to each action, and the states of the buckets now.
+
+    A state that was made for charge number i of the call is of the generation ``births + i``, counted from 1.
 
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
     Raises ``StoreError`` where the reply makes no sense.
@@ -163,9 +166,11 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Answer], State
     try:
         for action, verdict in zip(actions, verdicts):
             if type(action) is Charge:
-                answers.append(_outcome(action, verdict, next(remaining), now, after))
+                births += 1
+                answers.append(_outcome(action, verdict, next(remaining), now, births, after))
             else:
-                answers.append(_answer(action, verdict, remaining, now, after))
+                answers.append(_answer(action, verdict, remaining, now, births + 1, after))
+                births += len(charges_of(action))
     except StopIteration:
         raise _nonsense(reply) from None
     if len(verdicts) > len(actions) or not verdicts or next(remaining, remaining) is not remaining:
@@ -174,15 +179,15 @@ def decode(actions: Sequence[Action], reply: Reply) -> tuple[list[Answer], State
 
 
 def _outcome(
-    charge: Charge, verdict: int, value: bytes | None, now: float, after: StatesByBucket
+    charge: Charge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
 ) -> Outcome | Decision:
     """The outcome of a charge; its new state is added to ``after``."""
     quota = charge.quota
     algorithm = ALGORITHMS[type(quota)]
     stored = unpack(quota, value)
-    state = algorithm.fresh(now) if stored is None else stored
+    state = algorithm.fresh(now, birth) if stored is None else stored
     if state[1] > now:
-        state = current(quota, state, now)
+        state = current(quota, state, now, birth)
     taken = left, _, _ = algorithm.take(quota, state, now, charge.cost, 0.0)
     if (left is not None) != (verdict == _YES):
         decision, _ = decide(Take((charge,)), [state], now)
@@ -193,7 +198,7 @@ def _outcome(
 
 
 def _answer(
-    action: Action, verdict: int, values: Iterator[bytes | None], now: float, after: StatesByBucket
+    action: Action, verdict: int, values: Iterator[bytes | None], now: float, birth: int, after: StatesByBucket
 ) -> Decision | None:
     """The decision of an action, whose values are the next; the states that it leaves are added to ``after``."""
     charges = charges_of(action)
@@ -202,7 +207,7 @@ def _answer(
         return foresee(action.take, states, now)
     if not isinstance(action, Take):
         return None
-    decision, written = decide(action, states, now)
+    decision, written = decide(action, states, now, birth)
     if decision.allowed != (verdict == _YES):
         return _as_decided(decision, verdict == _YES)
     for charge, state, found in zip(charges, written, states):
@@ -240,8 +245,7 @@ def _nonsense(reply: object) -> StoreError:
 
 @lru_cache(maxsize=4096)
 def _packed_quota(quota: Quota) -> bytes:
-    numbers = (quota.period_us, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
-    return _QUOTA.pack(FORMATS[type(quota)], *numbers)
+    return _QUOTA.pack(quota.stamp, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
 
 
 def _own_numbers(quota: Quota) -> tuple[float, float, float]:

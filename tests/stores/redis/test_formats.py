@@ -78,7 +78,7 @@ GOLDEN = {
         BUCKET,
         book_two,
         "01 00247449 000062a25c941943 0080  0000000080843e41",
-        (2e6, NOW, GENERATION, (), ()),
+        (2e6, NOW, GENERATION, (), (), b""),
     ),
     "bucket with a gap": Golden(
         BUCKET,
@@ -97,7 +97,7 @@ GOLDEN = {
         FIXED,
         book_three,
         "02 8096184b 000062a25c941943 0080  000000002a75a541 0000000000000840",
-        ((WINDOW, 3.0), NOW, GENERATION, (), ()),
+        ((WINDOW, 3.0), NOW, GENERATION, (), (), b""),
     ),
     "fixed with a gap": Golden(
         FIXED,
@@ -110,7 +110,7 @@ GOLDEN = {
         ROLLING,
         book_three,
         "03 8096184b 000062a25c941943 0080  0a00 0100 0000008074d2da41 0000000000000840",
-        (((PART, 3.0),), NOW, GENERATION, (), ()),
+        (((PART, 3.0),), NOW, GENERATION, (), (), b""),
     ),
     "rolling with a gap": Golden(
         ROLLING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from typing import Any
 
@@ -19,8 +20,9 @@ CHARGE = Charge(QUOTA, "key")
 TAKE = Take((CHARGE,))
 NOW = b"1800000000000000"
 NOW_US = 1_800_000_000_000_000.0
+BIRTHS = 7 * 2**32
 STEPS = b"4"
-USED_UP = pack(QUOTA, (10e6, NOW_US, 0, (), ()))
+USED_UP = pack(QUOTA, (10e6, NOW_US, 0, (), (), b""))
 
 
 def test_each_quota_travels_once() -> None:
@@ -74,11 +76,11 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, outcome), states = decode([TAKE, CHARGE], [NOW, STEPS, b"11", None, None])
+    (decision, outcome), states = decode([TAKE, CHARGE], [NOW, STEPS, b"11", None, None], BIRTHS)
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
-    assert states == {CHARGE.bucket: (QUOTA, (1e6, NOW_US, 32_768, (), ()))}
-    (refused, outcome), _ = decode([TAKE, CHARGE], [NOW, STEPS, b"00", USED_UP, USED_UP])
+    assert states == {CHARGE.bucket: (QUOTA, (1e6, NOW_US, BIRTHS + 2, (), (), b""))}
+    (refused, outcome), _ = decode([TAKE, CHARGE], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
 
@@ -97,7 +99,7 @@ def test_the_verdict_of_the_script_stands(
     """Where Python decides otherwise, that is logged and counted, and raises no error: the script has written."""
     before = Disagreements.count
     with caplog.at_level(logging.ERROR, logger="asgi_ratelimit"):
-        (decision,), states = decode([action], [NOW, STEPS, verdict, value])
+        (decision,), states = decode([action], [NOW, STEPS, verdict, value], BIRTHS)
     assert (decision.allowed, decision.granted, decision.remaining, decision.before) == answer
     assert decision.allowed == (decision.retry_after == 0.0)
     assert Disagreements.count == before + 1
@@ -110,7 +112,7 @@ def test_the_verdict_of_the_script_stands(
 def test_fewer_verdicts_than_actions_are_fewer_answers(verdicts: bytes) -> None:
     """The script stopped at its bound of work: the rest is to be sent again."""
     for action in (TAKE, CHARGE):
-        answers, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)])
+        answers, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)], BIRTHS)
         assert len(answers) == len(verdicts)
 
 
@@ -136,7 +138,7 @@ def test_a_reply_of_the_wrong_shape(reply: Any) -> None:
     """It raises ``StoreError``."""
     for action in (TAKE, CHARGE, Peek(TAKE)):
         with pytest.raises(StoreError, match="wrong shape"):
-            decode([action], reply)
+            decode([action], reply, BIRTHS)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +152,10 @@ def test_a_reply_of_the_wrong_shape(reply: Any) -> None:
         b"x",
         b"x" * 23,
         struct.pack("<Bfdd", 9, 1e6, 0, 0),
-        struct.pack("<BfdHd", 1, 2e6, 1.8e15, 0, 1e7),
-        struct.pack("<BfdHd", 2, 1e6, 1.8e15, 0, 1e7),
-        struct.pack("<BfdHd", 3, 60e6, 1.8e15, 0, 1e7),
+        struct.pack("<BfffdHId", 4, 2e6, 10, 10, 1.8e15, 0, 0, math.nan),
+        struct.pack("<BfffdHId", 4, 1e6, 10, 10, math.inf, 0, 0, 1e7),
+        struct.pack("<BfdHIdd", 5, 1e6, math.nan, 0, 0, 1e7, 1),
+        struct.pack("<BfHdHIH", 6, 60e6, 60, math.inf, 0, 0, 0),
         b"\0" * 100,
     ],
 )
@@ -160,6 +163,6 @@ def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
     """It counts as never used: one of another period or kind, for example."""
     charge = Charge(quota, "key")
     assert unpack(quota, value) is None
-    (decision, outcome), _ = decode([Take((charge,)), charge], [NOW, STEPS, b"11", value, value])
+    (decision, outcome), _ = decode([Take((charge,)), charge], [NOW, STEPS, b"11", value, value], BIRTHS)
     assert decision.remaining == 9
     assert decision_of(charge, outcome) == decision

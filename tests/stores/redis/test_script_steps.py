@@ -63,7 +63,7 @@ def test_plain_token_buckets_take_the_fast_path(
     """Any number of charges, used or not, allowed or refused, with a wait or without."""
     take = Take(tuple(Charge(bucket(number, factor), "key") for number in range(charges)), max_wait)
     if level is not None:
-        script.put_all([(charge, (level, NOW - 5, 7, (), ())) for charge in take.charges])
+        script.put_all([(charge, (level, NOW - 5, 7, (), (), b"")) for charge in take.charges])
     for _ in range(3):
         assert script.call([take]).steps == PLAIN_STEPS * charges == 4 * charges
 
@@ -81,9 +81,9 @@ def test_a_run_of_equal_charges_takes_the_fast_path(script: DirectScript) -> Non
     [
         (bucket(0), (5 * UNIT, NOW, 7, (), (1.0,))),
         (bucket(0), (5 * UNIT, NOW, 7, ((UNIT, UNIT),), ())),
-        (bucket(0), (5 * UNIT, NOW + 1_000_001, 7, (), ())),
-        (fixed(0), ((NOW // 1e6, 3.0), NOW, 7, (), ())),
-        (rolling(0, 10), (((NOW // 1e6, 3.0),), NOW, 7, (), ())),
+        (bucket(0), (5 * UNIT, NOW + 1_000_001, 7, (), (), b"")),
+        (fixed(0), ((NOW // 1e6, 3.0), NOW, 7, (), (), b"")),
+        (rolling(0, 10), (((NOW // 1e6, 3.0),), NOW, 7, (), (), b"")),
     ],
     ids=["ids", "gaps", "from the future", "fixed window", "rolling window"],
 )

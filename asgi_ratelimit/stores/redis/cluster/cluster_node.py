@@ -14,6 +14,7 @@ from ....errors import StoreUnavailable
 from .. import script
 from ..batching import Finish
 from ..connection.addresses import Address
+from ..connection.script_calls import ScriptCall
 from ..connection.store_errors import store_error_of
 from ..node import Answer, NodeContext, RedisNode
 from .redirections import Redirections
@@ -87,7 +88,7 @@ class ClusterNode(RedisNode):
         for group, call, reply in zip(groups, calls, await self._caller.evaluate(calls, submitted), strict=True):
             is_redirection = isinstance(reply, AskError)
             final = await self._redirections.follow(reply, call, submitted) if is_redirection else reply
-            answers.append(self._read(group, final, sent_us))
+            answers.append(self._read(group, call, final, sent_us))
         return answers
 
     def _repay_now_and_then(self) -> None:
@@ -97,10 +98,10 @@ class ClusterNode(RedisNode):
             self._next_repayment = now + REPAY_INTERVAL_US
             self.repay()
 
-    def _read(self, actions: Sequence[script.Action], reply: Any, sent_us: float) -> Sequence[Answer]:
+    def _read(self, actions: Sequence[script.Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
         """The answers in the reply for one slot. Raises ``StoreUnavailable`` for what concerns the whole node."""
         if not isinstance(reply, Exception):
-            return self._context.answers(actions, reply, sent_us)
+            return self._context.answers(actions, call, reply, sent_us)
         error = store_error_of(reply, self._context.timeout)
         if isinstance(error, StoreUnavailable) and error is not reply:
             raise error from reply
