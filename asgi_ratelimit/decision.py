@@ -159,8 +159,9 @@ class Decision:
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
 
-    ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided) and ``settled`` are
-    for giving back: the states as they were, the time of the decision, and whether it has been settled.
+    ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided), ``birth`` and
+    ``settled`` are for giving back: the states as they were, the time of the decision, a number that no other decision
+    on these buckets has (0: there is none), and whether it has been settled.
     """
 
     allowed: bool
@@ -179,6 +180,7 @@ class Decision:
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
+    birth: int = field(default=0, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""

@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from dataclasses import replace
 from random import getrandbits
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from ..algorithms import decide
 from ..algorithms.kinds import States
@@ -19,6 +19,9 @@ from ..errors import ConfigurationError
 from ..quotas import SECOND_US
 
 T = TypeVar("T")
+
+TakenBefore: TypeAlias = tuple[float, int, list[bytes | None]]
+"""What became of a take: its time, its first birth, and the values of its buckets before."""
 
 OPERATION_TTL = 600.0
 """Seconds for which a store remembers an operation."""

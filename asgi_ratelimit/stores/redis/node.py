@@ -17,6 +17,8 @@ from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from . import script
+from .actions import Action, Peek, charges_of, is_operation
+from .actions import Answer as ActionAnswer
 from .batching import Finish, GroupCommit
 from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import NotWritable, store_error_of
@@ -24,7 +26,7 @@ from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_STATES, LocalDecisions
 
-Answer: TypeAlias = script.Answer | StoreError
+Answer: TypeAlias = ActionAnswer | StoreError
 """The answer to an action, or the error of this one action."""
 
 REPAID_TOGETHER = 64
@@ -43,15 +45,16 @@ class NodeContext:
     clock: Clock | None
     denials: Denials
     local: LocalDecisions
+    operation_ttl_us: float
 
-    def script_call(self, actions: Sequence[script.Action]) -> ScriptCall:
+    def script_call(self, actions: Sequence[Action]) -> ScriptCall:
         """The call of the script that carries out these actions; its last argument is where births start."""
-        keys, quotas, packed = script.encode(self.prefix, actions)
+        keys, quotas, packed = script.encode(self.prefix, actions, self.operation_ttl_us)
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, quotas, packed, now, least_ttl_ms, getrandbits(BIRTH_BITS - 1))
 
     def answers(
-        self, actions: Sequence[script.Action], call: ScriptCall, reply: script.Reply, sent_us: float
+        self, actions: Sequence[Action], call: ScriptCall, reply: script.Reply, sent_us: float
     ) -> Sequence[Answer]:
         """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
 
@@ -64,17 +67,17 @@ class NodeContext:
             self.local.forget_oldest_states()
         denials = self.denials
         for action, answer in zip(actions, answers):
-            if type(action) is script.Peek:
+            if type(action) is Peek:
                 continue
             if type(answer) is tuple:
                 if answer[0][0] is None and isinstance(action, Charge):
                     denials.note(decision_of(action, answer), sent_us)
                 elif denials.by_bucket:
-                    denials.forget(script.charges_of(action))
+                    denials.forget(charges_of(action))
             elif isinstance(answer, Decision) and not answer.allowed:
                 denials.note(answer, sent_us)
             elif denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
-                denials.forget(script.charges_of(action))
+                denials.forget(charges_of(action))
         return answers
 
 
@@ -105,7 +108,7 @@ class RedisNode:
         self._failure: StoreError | None = None
         self._caller = ScriptCaller(pool, context.timeout)
         self._repayment: asyncio.Task[None] | None = None
-        self._group: GroupCommit[script.Action, Answer] = GroupCommit(
+        self._group: GroupCommit[Action, Answer] = GroupCommit(
             self._send_batch,
             self._decide_without,
             self._refuse_early,
@@ -133,7 +136,7 @@ class RedisNode:
             self._group.hold()
         return list(map(self.take, takes))
 
-    def submit(self, action: script.Action) -> Awaitable[Answer]:
+    def submit(self, action: Action) -> Awaitable[Answer]:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
         if self.breaker.allows_call():
             return self.send(action)
@@ -152,14 +155,14 @@ class RedisNode:
         await self._group.aclose(StoreUnavailable("the store was closed"))
         await self._caller.aclose()
 
-    def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+    def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
         sent_us = self._context.denials.now_us()
         call = self._context.script_call(actions)
         self._caller.call(call, submitted, partial(self._answered, actions, call, sent_us, finish))
 
     def _answered(
         self,
-        actions: Sequence[script.Action],
+        actions: Sequence[Action],
         call: ScriptCall,
         sent_us: float,
         finish: Finish[Answer],
@@ -179,7 +182,7 @@ class RedisNode:
             finish(answers)
 
     def _finish(
-        self, actions: Sequence[script.Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]
+        self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]
     ) -> None:
         """Open or close the breaker by what came of a batch, then finish the batch."""
         try:
@@ -196,7 +199,7 @@ class RedisNode:
         self._context.local.store_is_out(failure, self.name)
         self._caller.drop()
 
-    def _record_success(self, actions: Sequence[script.Action], answers: Sequence[Answer]) -> None:
+    def _record_success(self, actions: Sequence[Action], answers: Sequence[Answer]) -> None:
         """Close the breaker, unless Redis could not write before and this batch wrote nothing."""
         if isinstance(self._failure, NotWritable) and not any(map(_has_written, actions, answers)):
             self.breaker.record_failure()
@@ -205,14 +208,14 @@ class RedisNode:
         self._context.local.store_is_back(self.name)
         self.repay()
 
-    def _decide_without(self, action: script.Action, error: Exception) -> Answer:
+    def _decide_without(self, action: Action, error: Exception) -> Answer:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
         take = Take((action,)) if isinstance(action, Charge) else action
         if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
             return self._context.local.decide(take)
         raise error
 
-    def _refuse_early(self, actions: Sequence[script.Action]) -> Sequence[Answer] | None:
+    def _refuse_early(self, actions: Sequence[Action]) -> Sequence[Answer] | None:
         """The refusals that have become certain while the takes waited.
 
         A take of a bucket that an action ahead of it may change is not refused early.
@@ -225,8 +228,9 @@ class RedisNode:
         for action in actions:
             take = Take((action,)) if isinstance(action, Charge) else action
             buckets = [charge.bucket for charge in take.charges]
-            is_plain = isinstance(take, Take) and take.operation is None
-            denied = denials.find(take) if is_plain and ahead.isdisjoint(buckets) else None
+            denied = None
+            if isinstance(take, Take) and take.operation is None and ahead.isdisjoint(buckets):
+                denied = denials.find(take)
             if denied is None:
                 ahead.update(buckets)
             answers.append(denied)
@@ -244,19 +248,19 @@ class RedisNode:
                 return  # these and the rest stay in the ledger
 
 
-def _resends(action: script.Action, error: Exception) -> bool:
+def _resends(action: Action, error: Exception) -> bool:
     """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
     return (
-        script.is_operation(action)
+        is_operation(action)
         and isinstance(error, StoreError)
         and not isinstance(error, (StoreTimeout, NotWritable))
     )
 
 
-def _has_written(action: script.Action, answer: Answer) -> bool:
+def _has_written(action: Action, answer: Answer) -> bool:
     """Whether an action has changed a state: a refused take and a peek have not."""
     if isinstance(answer, Decision):
-        return answer.allowed and not isinstance(action, script.Peek)
+        return answer.allowed and not isinstance(action, Peek)
     if isinstance(answer, tuple):
         return answer[0][0] is not None
     return not isinstance(answer, StoreError)

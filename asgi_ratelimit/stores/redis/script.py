@@ -7,16 +7,19 @@ the same ``decide`` that a memory store calls. So a reply is short, and both sto
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, unpack
-from ...decision import Charge, Decision, Settlement, Take
+from ...algorithms import ALGORITHMS, Outcome, State, current, decide, foresee, reset_us, settle, unpack
+from ...decision import Charge, Decision, Redemption, SettledCharge, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..operations import as_allowed, decided_again, redeemed
+from .actions import Action, Answer, Peek, Repayment, Reset, Undo, charges_of, is_operation, operation_of
 
 Reply: TypeAlias = Sequence[bytes | None]
 StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
@@ -25,43 +28,21 @@ StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
 logger = logging.getLogger("asgi_ratelimit")
 
 
-@dataclass(slots=True)
-class Peek:
-    """A request for the answer that a take would get."""
-
-    take: Take
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        return self.take.charges
-
-
-@dataclass(slots=True)
-class Reset:
-    """A request to forget the buckets of these charges."""
-
-    charges: Sequence[Charge]
-
-
-Action: TypeAlias = Charge | Take | Peek | Settlement | Reset
-"""A charge stands for a take of it alone, without a wait."""
-
-Answer: TypeAlias = Outcome | Decision | None
-"""The outcome of a charge; the decision of a take or peek; ``None`` for all else."""
-
-
-TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
+TAKE, BEST_EFFORT, SETTLE, RESET, OPERATION = 1, 2, 3, 4, 5
 MAY_SETTLE = 16
 """Added to the byte of a take that may be settled."""
 PEEK_US = -1.0
 """In the place of the longest wait: evaluate, but write nothing."""
-_YES = ord("1")
+_YES, _AGAIN = ord("1"), ord("2")
 _TEXTS = {bytes, type(None)}
 
 _QUOTA = struct.Struct("<13sdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hdddddd")
+_OPERATION = struct.Struct("<BHdHdd")
+_RECORD = struct.Struct("<dddd")
+_LENGTH = struct.Struct("<I")
 
 
 class Disagreements:
@@ -70,14 +51,17 @@ class Disagreements:
     count = 0
 
 
-def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes, bytes]:
-    """The keys of all charges, the distinct quotas, each once, and the actions, as the script expects them.
+def encode(
+    prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0.0
+) -> tuple[list[bytes], bytes, bytes]:
+    """The keys of all charges and operations, the distinct quotas, each once, and the actions, for the script.
 
-    Takes of one charge that follow one another, and are equal but for their keys, travel once.
+    Takes of one charge that follow one another, and are equal but for their keys, travel once. Operations are
+    remembered for ``operation_ttl_us``.
     """
     keys: list[bytes] = []
     start = prefix + b":"
-    runs: list[list[Any]] = []  # an action, and how many there are of it
+    runs: list[list[Any]] = []  # an action, how many there are of it, and its operation
     quota = cost = None
     for action in actions:
         if type(action) is Charge:
@@ -86,19 +70,23 @@ def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes
                 runs[-1][1] += 1
             else:
                 quota, cost = action.quota, action.cost
-                runs.append([action, 1])
+                runs.append([action, 1, None])
         else:
+            operation = operation_of(action)
+            if operation is not None:
+                keys.append(start + operation.text.encode())
             keys += [start + charge.bucket.encode() for charge in charges_of(action)]
-            runs.append([action, 1])
+            runs.append([action, 1, operation])
             quota = None
     numbers: dict[Quota, int] = {}
-    packed = b"".join([_PACKERS[type(action)](action, count, numbers) for action, count in runs])
-    return keys, b"".join(map(_packed_quota, numbers)), packed
-
-
-def charges_of(action: Action) -> Sequence[Charge]:
-    """The charges of an action."""
-    return (action,) if isinstance(action, Charge) else action.charges
+    packed = []
+    for action, count, operation in runs:
+        body = _PACKERS[type(action)](action, count, numbers)
+        if operation is not None:
+            ends = (operation.until_us, operation.token)
+            packed.append(_OPERATION.pack(OPERATION, operation.mode, operation_ttl_us, len(body), *ends))
+        packed.append(body)
+    return keys, b"".join(map(_packed_quota, numbers)), b"".join(packed)
 
 
 def _packed_charge(charge: Charge, count: int, numbers: dict[Quota, int]) -> bytes:
@@ -109,7 +97,7 @@ def _packed_take(take: Take, count: int, numbers: dict[Quota, int]) -> bytes:
     return _packed_charges(_kind(take), count, take.max_wait_us, take.charges, numbers)
 
 
-def _packed_peek(peek: Peek, count: int, numbers: dict[Quota, int]) -> bytes:
+def _packed_peek(peek: Peek | Redemption, count: int, numbers: dict[Quota, int]) -> bytes:
     return _packed_charges(_kind(peek.take), count, PEEK_US, peek.charges, numbers)
 
 
@@ -124,8 +112,8 @@ def _packed_charges(
     return _ACTION.pack(kind, count, max_wait_us, len(packed)) + b"".join(packed)
 
 
-def _packed_settlement(settlement: Settlement, count: int, numbers: dict[Quota, int]) -> bytes:
-    packed = [_ACTION.pack(SETTLE, count, settlement.id, len(settlement.settled_charges))]
+def _packed_settlement(settlement: Settlement | Repayment | Undo, count: int, numbers: dict[Quota, int]) -> bytes:
+    packed = [_ACTION.pack(SETTLE, count, 0.0, len(settlement.settled_charges))]
     for each in settlement.settled_charges:
         number = _number(each.charge.quota, numbers)
         booked = (each.since_us, each.generation, each.place, each.slot_us)
@@ -146,7 +134,10 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
     Charge: _packed_charge,
     Take: _packed_take,
     Peek: _packed_peek,
+    Redemption: _packed_peek,
     Settlement: _packed_settlement,
+    Repayment: _packed_settlement,
+    Undo: _packed_settlement,
     Reset: _packed_reset,
 }
 
@@ -154,8 +145,7 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer], StatesByBucket]:
     """From the script's reply, the answer to each action, and the states of the buckets now.
 
-    A state that was made for charge number i of the call is of the generation ``births + i``, counted from 1.
-
+    A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
     Raises ``StoreError`` where the reply makes no sense.
     """
@@ -169,9 +159,13 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
                 births += 1
                 answers.append(_outcome(action, verdict, next(remaining), now, births, after))
             else:
-                answers.append(_answer(action, verdict, remaining, now, births + 1, after))
+                record = None
+                if is_operation(action):
+                    record = next(remaining)
+                    births += 1
+                answers.append(_answer(action, verdict, record, remaining, now, births + 1, after))
                 births += len(charges_of(action))
-    except StopIteration:
+    except (StopIteration, struct.error):
         raise _nonsense(reply) from None
     if len(verdicts) > len(actions) or not verdicts or next(remaining, remaining) is not remaining:
         raise _nonsense(reply)
@@ -198,23 +192,81 @@ def _outcome(
 
 
 def _answer(
-    action: Action, verdict: int, values: Iterator[bytes | None], now: float, birth: int, after: StatesByBucket
-) -> Decision | None:
-    """The decision of an action, whose values are the next; the states that it leaves are added to ``after``."""
+    action: Action,
+    verdict: int,
+    record: bytes | None,
+    values: Iterator[bytes | None],
+    now: float,
+    birth: int,
+    after: StatesByBucket,
+) -> Answer:
+    """The answer to an action, whose values are the next; the states that it leaves are added to ``after``."""
     charges = charges_of(action)
     states = [unpack(charge.quota, next(values)) for charge in charges]
-    if isinstance(action, Peek):
-        return foresee(action.take, states, now)
-    if not isinstance(action, Take):
-        return None
-    decision, written = decide(action, states, now, birth)
-    if decision.allowed != (verdict == _YES):
-        return _as_decided(decision, verdict == _YES)
-    for charge, state, found in zip(charges, written, states):
+    match action:
+        case Take():
+            if verdict == _AGAIN:
+                return _answered_again(action, record)
+            return _decision(action, verdict == _YES, states, now, birth, after)
+        case Peek():
+            return foresee(action.take, states, now)
+        case Redemption():
+            return redeemed(foresee(action.take, states, now), verdict == _YES)
+        case Settlement() | Undo():
+            return verdict == _YES
+        case Repayment():
+            return _booked(action, states, now, birth) if verdict == _YES else []
+        case _:
+            return None
+
+
+def _decision(
+    take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: StatesByBucket
+) -> Decision:
+    decision, written = decide(take, states, now, birth)
+    if decision.allowed != allowed:
+        return _as_decided(decision, allowed)
+    for charge, state, found in zip(take.charges, written, states):
         left = found if state is None else state
         if left is not None:
             after[charge.bucket] = (charge.quota, left)
     return decision
+
+
+def _answered_again(take: Take, record: bytes | None) -> Decision:
+    """The decision of a take that was carried out before, from the record of its operation."""
+    if record is None:
+        raise struct.error
+    _, _, now, birth = _RECORD.unpack_from(record)
+    at, states = _RECORD.size, []
+    for charge in take.charges:
+        (length,) = _LENGTH.unpack_from(record, at)
+        at += _LENGTH.size + length
+        states.append(unpack(charge.quota, record[at - length : at] or None))
+    if birth < 0:  # a repayment, which was debited
+        return as_allowed(foresee(take, states, now))
+    return decided_again(take, states, now, int(birth))
+
+
+def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> list[SettledCharge]:
+    """Where the units of a repayment are, each charge with as many as were debited."""
+    written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
+    pairs = zip(repayment.settled_charges, written)
+    return [_debited(settled, state, now) for settled, state in pairs if state is not None]
+
+
+def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
+    """The last units of a bucket in this state, which were debited now, at the last slot that they are booked for."""
+    quota, units = settled.charge.quota, settled.actual - settled.charge.cost
+    if isinstance(quota, TokenBucket):
+        slot_us = max(state[1], now) + max(math.ceil((state[0] - quota.burst_level) / quota.limit), 0)
+        place = max(state[0] - units * quota.period_us, 0.0)
+    else:
+        length = quota.period_us if isinstance(quota, FixedWindow) else quota.part_us * (quota.buckets + 1)
+        slot_us = now + reset_us(quota, state, now) - length
+        place = float(round(slot_us / (quota.period_us if isinstance(quota, FixedWindow) else quota.part_us)))
+    charge = replace(settled.charge, cost=units)
+    return SettledCharge(charge, state[1], state[2], place, float(slot_us), units)
 
 
 def _as_decided(decision: Decision, allowed: bool) -> Decision:

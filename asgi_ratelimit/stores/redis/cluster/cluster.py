@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any, cast
 
 from ....algorithms import settlement_of
-from ....decision import Charge, Decision, Take
-from ....errors import StoreError, StoreUnavailable
-from .. import script
+from ....decision import Charge, Decision, Redemption, Settlement, Take
+from ....errors import ConfigurationError, StoreError, StoreUnavailable
+from ..actions import Action, Answer, Peek, Undo
+from ...operations import take_text
 from ..connection.addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from .cluster_node import ClusterNode
@@ -49,7 +50,7 @@ class ClusterNodes:
         """``take`` for several."""
         return list(map(self.take, takes))
 
-    async def submit(self, action: script.Action) -> Decision | None:
+    async def submit(self, action: Action) -> Answer:
         """The answer to ``action``. Raises ``StoreError``."""
         parts = split(action)
         if len(parts) == 1:
@@ -57,9 +58,9 @@ class ClusterNodes:
         if type(action) is Take:
             return await _completed(self._take_parts(action))
         answers = await asyncio.gather(*map(self._answer, parts))
-        if type(action) is script.Peek:
+        if isinstance(action, (Peek, Redemption)):
             return joined(action.take, parts, cast("list[Decision]", answers))
-        return None
+        return all(answers) if isinstance(action, Settlement) else None
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -73,8 +74,10 @@ class ClusterNodes:
         whole = replace(take, max_wait=0.0)
         if not take.best_effort:
             return replace(await self._take_now(whole), take=take)
+        if take.operation is not None:
+            raise ConfigurationError("best_effort with an operation needs one key: leave one of them out")
         parts = split(whole)
-        peeks = await asyncio.gather(*[self._answer(replace(part, action=script.Peek(part.action))) for part in parts])
+        peeks = await asyncio.gather(*[self._answer(replace(part, action=Peek(part.action))) for part in parts])
         seen = joined(take, parts, cast("list[Decision]", peeks))
         if not seen.allowed:
             return seen
@@ -101,13 +104,13 @@ class ClusterNodes:
         return cast("list[Decision]", answers)
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        settlements = [settlement_of(each, [0.0] * len(each.states)) for each in decisions if each.allowed]
-        parts = [part for settlement in settlements if settlement for part in split(settlement)]
+        undone = [undo for decision in decisions if (undo := _undo(decision)) is not None]
+        parts = [part for undo in undone for part in split(undo)]
         await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # a node that is out keeps the charge
 
-    async def _answer(self, part: Part) -> Decision | None:
+    async def _answer(self, part: Part) -> Answer:
         node = await self._node(part.slot)
-        return cast("Decision | None", await node.send(part.action))
+        return cast("Answer", await node.send(part.action))
 
     async def _node(self, slot: int) -> ClusterNode:
         """The primary of a slot. While it does not answer, the topology is refreshed: another may have taken over."""
@@ -139,6 +142,14 @@ class ClusterNodes:
             node = self._nodes.pop(address)
             self._context.local.store_is_back(node.name)
             await node.aclose()
+
+
+def _undo(decision: Decision) -> Settlement | Undo | None:
+    """What gives back a part that was granted; a part with an operation can then be taken anew."""
+    settlement = settlement_of(decision, [0.0] * len(decision.states)) if decision.allowed else None
+    if settlement is None or decision.take is None or decision.take.operation is None:
+        return settlement
+    return Undo(take_text(decision.take), settlement.settled_charges)
 
 
 async def _completed(work: Coroutine[Any, Any, Decision]) -> Decision:

@@ -16,7 +16,7 @@ from ....clock import Clock
 from ....decision import Charge, SettledCharge, Settlement, Take
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
-from ..script import Repayment
+from ..actions import Repayment
 from .repayments import Repayments, debited
 
 MAX_ENTRIES = 10_000
@@ -63,7 +63,8 @@ class OutageLedger:
     def collect(self, is_here: Callable[[Charge], bool]) -> Iterator[Repayment | Settlement]:
         """What the store is to be charged with, for the buckets that ``is_here`` names; ``remove`` what it has done."""
         self._close(is_here)
-        for entry in [*self._postponed.values(), *self._repayments.due.values()]:
+        entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.due.values()]
+        for entry in entries:
             if is_here(entry.charges[0]):
                 yield entry
 
@@ -85,7 +86,8 @@ class OutageLedger:
         if self._settled.find(text, now):
             return []
         self._settled.add(text, True, now, math.inf)
-        here, there = [], []
+        here: list[SettledCharge] = []
+        there: list[Settlement] = []
         for settled in settlement.settled_charges:
             if self._repayments.holds(settled):
                 there += self._repayments.settle(settled)

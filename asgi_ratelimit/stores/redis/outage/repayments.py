@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from random import getrandbits
 
 from ....decision import Charge, SettledCharge, Settlement
-from ..script import Repayment
+from ..actions import Repayment
 
 MAX_REPAYMENTS = 10_000
 """The most repayments that are due, and the most buckets whose repayments can be settled."""
