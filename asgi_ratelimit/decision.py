@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
@@ -31,13 +33,27 @@ def checked_on_error(on_error: OnError) -> OnError:
 
 
 def checked_cost(cost: float) -> float:
-    """``cost`` in units if it is a finite number above 0, at most 2**53; ``ValueError`` otherwise."""
-    try:
-        if 0 < cost <= MAX_UNITS:  # false for NaN, too
-            return cost
-    except TypeError:
-        pass
+    """``cost`` as an ``int`` or ``float``, if it is a finite number above 0, at most 2**53; ``ValueError`` otherwise.
+
+    Any other kind of real number, such as a ``Decimal``, is converted to a ``float``.
+    """
+    units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
+    if 0 < units <= MAX_UNITS:  # false for NaN, too
+        return units
     raise ValueError(f"cost must be a finite number above 0, at most 2**53, not {cost!r}: cost=1")
+
+
+def checked_actual(cost: float) -> float:
+    """As ``checked_cost``, for a cost that is known afterwards: it may be 0."""
+    return 0 if _as_float(cost) == 0 else checked_cost(cost)
+
+
+def _as_float(number: object) -> float:
+    """A real number of any kind as a ``float``, and NaN for anything else."""
+    try:
+        return float(number) if isinstance(number, (Real, Decimal)) else math.nan
+    except (ArithmeticError, ValueError):  # too large for a float, or NaN with a signal
+        return math.nan
 
 
 @dataclass(slots=True)
@@ -63,7 +79,7 @@ class Charge:
 
     ``name`` is the limiter that the bucket belongs to; ``None`` means the one that takes the charge. ``bucket`` is the
     text that identifies the bucket. Never changed after it is built: use ``dataclasses.replace``.
-    Raises ``ValueError`` for a cost that is not a finite number above 0.
+    Raises ``ValueError`` for a cost that is not a finite number above 0; ``cost`` becomes an ``int`` or a ``float``.
     """
 
     quota: Quota
@@ -73,7 +89,7 @@ class Charge:
     bucket: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked_cost(self.cost)
+        self.cost = checked_cost(self.cost)
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
 
 

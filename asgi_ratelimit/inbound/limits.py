@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from starlette.requests import HTTPConnection
 
-from ..decision import Charge, Decision, Take, checked_cost
+from ..decision import Charge, Decision, Take, checked_actual, checked_cost
 from ..errors import ConfigurationError
 from ..stores import Store, settle
 from .refusals import RateLimited
@@ -66,7 +66,7 @@ class Limits:
 
         Each decision is settled once; where the store is out, when that is back.
         """
-        units = actual if actual == 0 else checked_cost(actual)
+        units = checked_actual(actual)
         await self._settle(name, lambda charge: units)
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:

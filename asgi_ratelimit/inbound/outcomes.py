@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..decision import Decision, checked_cost
+from ..decision import Decision, checked_actual
 from ..errors import StoreError
 from ..stores import Store, settle
 from .plan import SettleRule
@@ -101,7 +101,7 @@ class Settling:
             sent = (self._sent,) if rule.settles_by_bytes else ()
             cost = settle(self._status, self._headers, *sent)
             cost = await cost if inspect.isawaitable(cost) else cost
-            return None if cost is None else float(cost) if cost == 0 else checked_cost(cost)
+            return None if cost is None else checked_actual(cost)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.fail_to_settle(error)
             return None

@@ -185,10 +185,12 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
             for charge in _charges(each):
                 by_bucket.setdefault(charge.bucket, (each.rule, charge))
         charges = [*[charge for _, charge in by_bucket.values()], *_by_bucket(checks)]
-        takes.append(Take(tuple(charges), on_error=_strictest([each.rule for each in enforced])))
+        rules = [each.rule for each in enforced]
+        takes.append(Take(tuple(charges), on_error=_strictest(rules), may_settle=any(rule.settle for rule in rules)))
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
     for each in shadows:
-        takes.append(Take(_charges(each), on_error=each.rule.on_error))
+        settles = each.rule.settle is not None
+        takes.append(Take(_charges(each), on_error=each.rule.on_error, may_settle=settles))
         rules_of_takes.append([each.rule] * len(each.quotas))
     messages = _message_take(applied)
     if not takes and messages is None:

@@ -164,7 +164,7 @@ class CompiledRule:
         cost = await _call(self.cost, connection, results) if callable(self.cost) else self.cost
         if quota is None or cost == 0:
             return AppliedRule(self, as_key(key))
-        return AppliedRule(self, as_key(key), quotas_of(quota) if callable(self.quota) else quota, _units(cost))
+        return AppliedRule(self, as_key(key), quotas_of(quota) if callable(self.quota) else quota, checked_cost(cost))
 
     def fail(self, error: Exception) -> None:
         """Log once that a function of this rule has failed; raises ``LimitUnavailable`` where nobody may pass then."""
@@ -189,11 +189,6 @@ async def _call(function: Any, connection: HTTPConnection, results: Results) -> 
         result = function(connection)
         results[identity] = await result if inspect.isawaitable(result) else result
     return results[identity]
-
-
-def _units(cost: float) -> float:
-    """A cost as a plain number, whatever kind of number a function has returned."""
-    return checked_cost(cost) if type(cost) in (int, float) else float(checked_cost(cost))
 
 
 def quotas_of(quota: QuotaLike) -> tuple[Quota, ...]:

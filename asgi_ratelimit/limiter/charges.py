@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from ..buckets import as_key
-from ..decision import Charge, Decision, checked_cost
+from ..decision import Charge, Decision, checked_actual
 from ..errors import ConfigurationError
 from ..quotas import Quota
 
@@ -60,19 +60,17 @@ def charged_units(decision: Decision) -> list[float]:
 
 
 def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
-    """The units to settle for each charge: one number for all, or one by each quota's name, else from ``unnamed``."""
+    """The units to settle for each charge: one number for all, or one by each quota's name, else from ``unnamed``.
+
+    Raises ``ValueError`` for a name that no quota has, and for a cost that is not a number from 0 to 2**53.
+    """
     if not isinstance(cost, Mapping):
-        return [_settled_cost(cost)] * len(decision.states)
+        return [checked_actual(cost)] * len(decision.states)
     names = [state.quota.name for state in decision.states]
     unknown = set(cost) - set(names)
     if unknown:
         raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, names))}")
-    return [_settled_cost(cost.get(name, units)) for name, units in zip(names, unnamed)]
-
-
-def _settled_cost(cost: float) -> float:
-    """A cost after the fact, which may be 0; ``ValueError`` unless it is a number from 0 to 2**53."""
-    return cost if cost == 0 else checked_cost(cost)
+    return [checked_actual(cost.get(name, units)) for name, units in zip(names, unnamed)]
 
 
 def checked_name(name: str) -> str:

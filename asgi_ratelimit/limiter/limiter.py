@@ -13,7 +13,8 @@ from ..buckets import DEFAULT_NAME
 from ..decision import Charge, Decision, Take
 from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
-from ..stores import MemoryStore, Store, open_store, settle
+from ..stores import MemoryStore, Store, apply_settlement, open_store, reset, settle
+from ..waiting import Flow, PaceTimeout, SlotWaiter, run_async
 from .charges import Cost, Key, charged_units, charges_of, checked_name, settled_units
 from .spending import Spending
 from .tickets import Ticket, late_by, on_time
@@ -49,7 +50,7 @@ class Limiter:
         ``cost`` may name the quotas, as in ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
         ``best_effort``, as many whole units are ``granted`` as all quotas can give, at least 1.
         """
-        return await self._take(Take(self.charges(key, cost), best_effort=best_effort))
+        return await self._take(Take(self.charges(key, cost), best_effort=best_effort, may_settle=True))
 
     async def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
         """Book the earliest slot at which ``cost`` units conform; the caller sleeps for ``delay`` seconds.
@@ -57,7 +58,18 @@ class Limiter:
         If the slot is more than ``max_delay`` seconds away (``None``: no limit), nothing is booked, and the decision is
         not ``allowed``. On a Redis Cluster, only charges with equal keys can be booked ahead.
         """
-        return await self._take(Take(self.charges(key, cost), math.inf if max_delay is None else max_delay))
+        return await self._take(self._paced(key, cost, max_delay))
+
+    async def acquire(
+        self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
+    ) -> Decision:
+        """Book the earliest slot at which ``cost`` units conform, and return when it has come.
+
+        It sleeps once. A caller that is cancelled while it books or sleeps gives the slot back, and those behind it
+        move up; the decision is that of the slot that is used. Raises ``PaceTimeout`` at once, and books nothing, if
+        the slot is more than ``max_delay`` seconds away.
+        """
+        return await run_async(self.acquiring(key, cost, max_delay, operation))
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
@@ -88,7 +100,7 @@ class Limiter:
     async def cancel(self, booked: Decision | Ticket) -> None:
         """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot."""
         if isinstance(booked, Ticket):
-            await self.store.settle(booked.cancellation(self.quotas, self.name))
+            await apply_settlement(self.store, booked.cancellation(self.quotas, self.name))
         else:
             await settle(self.store, booked, [0.0] * len(booked.states))
 
@@ -122,29 +134,30 @@ class Limiter:
         anything but a ticket of this limiter, and may raise ``StoreError``.
         """
         ticket = Ticket.parse(ticket) if isinstance(ticket, str) else ticket
-        take = Take(ticket.charges(self.quotas, self.name), math.inf)
+        take = Take(ticket.charges(self.quotas, self.name), math.inf, may_settle=True)
         peeked = await self.store.peek(take)
         if late_by(ticket, peeked) > late_tolerance:
             return await self._take(take)
         return on_time(ticket, peeked)
 
-    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None) -> Spending:
+    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
 
-        All costs are taken at once. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last one that was
-        set is settled at the end of the block, however it ends; a cost that was never set stays as estimated.
-        Entering the block raises ``PaceTimeout`` if the wait would be longer than ``max_delay`` seconds.
+        All costs are taken at once, when they fit: nothing is booked ahead, so that units which others give back are
+        used at once. Callers of one process go first come, first served. ``spent.settle(tokens=1234)`` sets the actual
+        cost so far. The last one that was set is settled at the end of the block, however it ends; a cost that was
+        never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken within
+        ``max_delay`` seconds.
         """
-        take = Take(self.charges(key, costs), math.inf if max_delay is None else max_delay)
-        return Spending(self.store, take, self._report)
+        return Spending(self.store, self._paced(key, costs, max_delay, operation), self._report)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
-        await self.store.reset(self.charges(key, 1))
+        await reset(self.store, self.charges(key, 1))
 
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead."""
-        return await self._take(Take(tuple(self._named(charge) for charge in charges), max_wait))
+        return await self._take(Take(tuple(map(self._named, charges)), max_wait, may_settle=True))
 
     async def aclose(self) -> None:
         """Close the store."""
@@ -157,6 +170,19 @@ class Limiter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
+        """What ``acquire`` does, with and without ``async``."""
+        try:
+            decision = yield from SlotWaiter(self.store).wait(self._paced(key, cost, max_delay, operation))
+        except PaceTimeout as error:
+            self._report(error.decision)
+            raise
+        return self._report(decision)
+
+    def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
+        max_wait = math.inf if max_delay is None else max_delay
+        return Take(self.charges(key, cost), max_wait, may_settle=True, operation=operation)
 
     async def _take(self, take: Take) -> Decision:
         return self._report((await self.store.take((take,)))[0])

@@ -7,8 +7,9 @@ from types import TracebackType
 
 from ..decision import Decision, Take
 from ..stores import Store, settle
-from ..waiting import Flow, GiveBack, PaceTimeout, SlotWaiter, run_async, run_sync
+from ..waiting import Flow, GiveBack, PaceTimeout, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
+from .spend_waiter import SpendWaiter
 
 
 class Spent:
@@ -36,6 +37,7 @@ class Spending:
 
     def __init__(self, store: Store, take: Take, report: Callable[[Decision], Decision]) -> None:
         self._store = store
+        self._waiter = SpendWaiter(store)
         self._take = take
         self._report = report
         self._entered: list[Spent] = []
@@ -58,7 +60,7 @@ class Spending:
 
     def _wait(self) -> Flow[Spent]:
         try:
-            decision = yield from SlotWaiter(self._store).wait(self._take)
+            decision = yield from self._waiter.wait(self._take)
         except PaceTimeout as error:
             self._report(error.decision)
             raise
@@ -67,5 +69,8 @@ class Spending:
 
     def _settle(self) -> Flow[None]:
         spent = self._entered.pop()
-        if spent.actual != charged_units(spent.decision):
-            yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))
+        try:
+            if spent.actual != charged_units(spent.decision):
+                yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))
+        finally:
+            self._waiter.finish(self._take)

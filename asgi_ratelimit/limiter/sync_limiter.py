@@ -11,7 +11,7 @@ from ..decision import Charge, Decision
 from ..hooks import Hook
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting import background_loop
+from ..waiting import background_loop, run_sync
 from .charges import Cost, Key
 from .limiter import Limiter
 from .spending import Spending
@@ -48,6 +48,12 @@ class SyncLimiter:
         """See ``Limiter.pace``: it books, and does not sleep."""
         return self._do(self._limiter.pace(key, cost, max_delay=max_delay))
 
+    def acquire(
+        self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
+    ) -> Decision:
+        """See ``Limiter.acquire``: it blocks the thread until its slot has come."""
+        return run_sync(self._limiter.acquiring(key, cost, max_delay, operation))
+
     def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """See ``Limiter.peek``."""
         return self._do(self._limiter.peek(key, cost))
@@ -76,9 +82,9 @@ class SyncLimiter:
         """See ``Limiter.redeem``."""
         return self._do(self._limiter.redeem(ticket, late_tolerance=late_tolerance))
 
-    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None) -> Spending:
+    def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """See ``Limiter.spend``: ``with ... as spent``."""
-        return self._limiter.spend(key, costs, max_delay=max_delay)
+        return self._limiter.spend(key, costs, max_delay=max_delay, operation=operation)
 
     def reset(self, key: Key) -> None:
         """See ``Limiter.reset``."""
@@ -89,7 +95,7 @@ class SyncLimiter:
         return self._do(self._limiter.take(charges, max_wait))
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store; ``with SyncLimiter(...) as limiter`` does it at the end of the block."""
         self._do(self._limiter.aclose())
 
     def __enter__(self) -> SyncLimiter:

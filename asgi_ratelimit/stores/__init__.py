@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 from ..algorithms import Outcome, settlement_of
 from ..decision import Charge, Decision, Settlement, Take
@@ -19,10 +21,13 @@ __all__ = [
     "Store",
     "Submit",
     "SubmitCharge",
+    "apply_settlement",
     "charge_submitter",
     "open_store",
+    "reset",
     "settle",
     "submitter",
+    "when_units_come_back",
 ]
 
 Submit: TypeAlias = Callable[[Take], Decision | Awaitable[Decision]]
@@ -140,5 +145,36 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> N
         return
     settlement = settlement_of(decision, actual)
     if settlement is not None:
-        await store.settle(settlement)
+        await apply_settlement(store, settlement)
     decision.settled = True
+
+
+async def apply_settlement(store: Store, settlement: Settlement) -> None:
+    """Send a settlement to the store, and tell those of this process who wait for its buckets."""
+    await store.settle(settlement)
+    _units_came_back(store, settlement.charges)
+
+
+async def reset(store: Store, charges: Sequence[Charge]) -> None:
+    """Forget the buckets of these charges, and tell those of this process who wait for them."""
+    await store.reset(charges)
+    _units_came_back(store, charges)
+
+
+_listeners: WeakKeyDictionary[Store, Callable[[Sequence[Charge]], None]] = WeakKeyDictionary()
+
+
+def when_units_come_back(store: Store, listener: Callable[[Sequence[Charge]], None]) -> None:
+    """Call ``listener`` with the charges of every settlement and reset of this process; a store has one listener.
+
+    The listener must not refer to the store, which it would keep alive.
+    """
+    _listeners[store] = listener
+
+
+def _units_came_back(store: Store, charges: Sequence[Charge]) -> None:
+    if _listeners:
+        with suppress(TypeError):  # a store of a class without weak references has no listener
+            listener = _listeners.get(store)
+            if listener is not None:
+                listener(charges)

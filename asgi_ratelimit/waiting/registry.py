@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from ..stores import Store
+from ..stores import Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
 from .queues import SlotQueues
+from .wakeups import BucketWakeUps
+
+
+class OpenBlocks:
+    """How many ``spend`` blocks of this process are under way on each bucket. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all blocks."""
+        self._lock = Lock()
+        self._counts: dict[str, int] = {}
+
+    def begin(self, buckets: Iterable[str]) -> None:
+        """A block on these buckets is entered."""
+        with self._lock:
+            for bucket in buckets:
+                self._counts[bucket] = self._counts.get(bucket, 0) + 1
+
+    def end(self, buckets: Iterable[str]) -> None:
+        """A block on these buckets is over."""
+        with self._lock:
+            for bucket in buckets:
+                self._counts[bucket] = self._counts.get(bucket, 1) - 1
+                if self._counts[bucket] <= 0:
+                    del self._counts[bucket]
+
+    def on_any(self, buckets: Iterable[str]) -> bool:
+        """Whether there is a block on any of these buckets."""
+        return any(bucket in self._counts for bucket in buckets)
 
 
 @dataclass(slots=True)
 class Waiters:
-    """The callers that wait over one store: for booked slots, and in front of their own keys."""
+    """The callers that wait over one store: for booked slots, in front of their own keys, and to spend."""
 
     slots: SlotQueues = field(default_factory=SlotQueues)
     own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
+    spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
+    """The first caller of each set of buckets is active, the others wait for it."""
+    settled: BucketWakeUps = field(default_factory=BucketWakeUps)
+    """What wakes the first callers."""
+    blocks: OpenBlocks = field(default_factory=OpenBlocks)
 
 
 class _Registry:
@@ -36,6 +74,7 @@ class _Registry:
             waiters = self._waiters.get(store)
             if waiters is None:
                 waiters = self._waiters[store] = Waiters()
+                when_units_come_back(store, waiters.settled.wake)
             return waiters
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from ..clock import Clock, time_of
 from ..decision import Decision, Take
@@ -29,7 +30,7 @@ class SlotWaiter:
         self.now_us = time_of(self.clock)
         waiters = waiters_of(store)
         self._queues = waiters.slots
-        self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self._try_take)
+        self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
     def wait(self, take: Take) -> Flow[Decision]:
         """Book a slot for ``take``, and wait until its time has come; returns the decision whose slot is used.
@@ -50,12 +51,13 @@ class SlotWaiter:
         own = own_part(take)
         if own is not None:
             return (yield from self._own_keys.book(take, own))
-        decision = yield from self._try_take(take)
+        decision = yield from self.try_take(take)
         if not decision.allowed:
             raise pace_timeout(take, decision)
         return decision
 
-    def _try_take(self, take: Take) -> Flow[Decision]:
+    def try_take(self, take: Take) -> Flow[Decision]:
+        """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
         decisions: list[Decision] = yield BookSlot(self.store, self.store.take((take,)), self._undo)
         return decisions[0]
 
@@ -95,7 +97,7 @@ class SlotWaiter:
                 continue
             if self.now_us() - slot.at_us <= LATE_US:
                 return slot
-            decision = yield from self._book(take)
+            decision = yield from self._book(replace(take, operation=None))  # which stands for the missed slot
             yield from self._return(self._queues.add(queue, self._slot(decision)))
 
     def _return(self, surplus: Slot | None) -> Flow[None]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from threading import Event, get_ident
+from collections.abc import Iterable, Sequence
+from threading import Event, RLock, get_ident
 from typing import Protocol
 
 from ..clock import Clock, time_of, wait_for
+from ..decision import Charge
+from .forks import reset_in_child
 
 
 class WakeUp(Protocol):
@@ -78,3 +81,50 @@ class ThreadWakeUp:
         while (left_us := self.at_us - self._now()) > 0:
             wait_for(self._changed, left_us / 1e6, self._clock)
             self._changed.clear()
+
+
+class BucketWakeUps:
+    """The wake-ups of callers that wait until units come back to a bucket. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all callers."""
+        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call remove(), in here
+        self._by_bucket: dict[str, dict[WakeUp, None]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._by_bucket)
+
+    def add(self, buckets: Iterable[str], wake_up: WakeUp) -> None:
+        """Wake this caller whenever units come back to one of these buckets."""
+        with self._lock:
+            for bucket in buckets:
+                self._by_bucket.setdefault(bucket, {})[wake_up] = None
+
+    def remove(self, buckets: Iterable[str], wake_up: WakeUp) -> None:
+        """Wake this caller no more."""
+        with self._lock:
+            for bucket in buckets:
+                wake_ups = self._by_bucket.get(bucket, {})
+                wake_ups.pop(wake_up, None)
+                if not wake_ups:
+                    self._by_bucket.pop(bucket, None)
+
+    def set(self, wake_up: WakeUp, at_us: float) -> None:
+        """Wake this caller at ``at_us``, unless units have come back since its wake-up was set to never."""
+        with self._lock:
+            if wake_up.at_us == math.inf:
+                wake_up.set(at_us)
+
+    def wake(self, charges: Sequence[Charge]) -> None:
+        """Units have come back to the buckets of these charges."""
+        if not self._by_bucket:
+            return
+        with self._lock:
+            for charge in charges:
+                for wake_up in self._by_bucket.get(charge.bucket, ()):
+                    wake_up.set(0.0)

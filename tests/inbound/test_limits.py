@@ -90,7 +90,7 @@ async def test_a_refusal_may_be_caught() -> None:
         try:
             await request.charge(100)
         except RateLimited as error:
-            return f"less: {error.decision and error.decision.allowed}"
+            return f"less: {error.decision is not None and error.decision.allowed}"
         return "all"
 
     peer = await ask(an_app(modest))

@@ -286,3 +286,23 @@ async def test_decisions_are_equal_on_all_paths() -> None:
     assert seen[0].take is not None
     assert seen[:3] == seen[3:6] == seen[6:]
     assert [event.decision for event in events] == seen[:2]
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+def test_only_what_a_rule_settles_may_be_settled(shadow: bool) -> None:
+    """The store keeps what it takes to give back exactly, where a rule asks for it and nowhere else."""
+    settling = rule("settling", settle=lambda status, headers: 0, shadow=shadow)
+    plain, shadowed = rule("plain"), rule("shadow", shadow=True)
+    assert takes_of(settling, plain, shadowed) == ([False, True, False] if shadow else [True, False])
+    assert takes_of(plain, shadowed) == [False, False]
+    assert takes_of(plain) == [False]
+
+
+def takes_of(*rules: CompiledRule) -> list[bool]:
+    """Whether each take of a request under these rules may be settled."""
+    coroutine = Plan(rules).evaluate(request())
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return [take.may_settle for take in done.value.takes]
+    raise AssertionError("it waits")

@@ -290,7 +290,9 @@ async def async_decisions(store: Store) -> list[Decision | None]:
 
 
 def summary(decision: Decision | None) -> object:
-    return decision and (decision.allowed, decision.granted, decision.delay, decision.retry_after, decision.states)
+    if decision is None:
+        return None
+    return (decision.allowed, decision.granted, decision.delay, decision.retry_after, decision.states)
 
 
 async def test_it_works_inside_a_running_event_loop(make_store: Callable[[], Store]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -115,6 +118,31 @@ async def test_invalid_actual_costs(store: Store, cost: Any) -> None:
         with pytest.raises(ValueError, match="cost must be a finite number above 0"):
             await verb(decision, cost)
     assert await remaining_units(limiter) == 4
+
+
+@KINDS
+async def test_a_cost_of_another_kind_of_number_does_its_neighbours_no_harm(store: Store, quota: Quota) -> None:
+    """Takes that travel together are decided one by one, whatever numbers their costs are; texts are refused before."""
+    limiter = Limiter(quota, store=store)
+    costs: list[Any] = [2, Decimal("2"), Fraction(2), "2", Decimal("NaN"), 1.5, True]
+    taken = await asyncio.gather(*[limiter.rate_limit("key", cost) for cost in costs], return_exceptions=True)
+    assert [each.granted if isinstance(each, Decision) else type(each) for each in taken] == [
+        *[2, 2, 2],
+        *[ValueError, ValueError],
+        *[1.5, 1],
+    ]
+    assert await remaining_units(limiter) == 1
+
+
+@pytest.mark.parametrize("actual", [Decimal("2.5"), Fraction(5, 2), 2.5], ids=repr)
+async def test_actual_costs_of_other_kinds_of_numbers(store: Store, actual: Any) -> None:
+    """They are settled and refunded like floats, and so are the others that travel along."""
+    limiter = Limiter(FixedWindow(100, 10), store=store)
+    decisions = [await limiter.rate_limit("key", 10) for _ in range(4)]
+    await asyncio.gather(
+        limiter.settle(decisions[0], actual), limiter.refund(decisions[1], actual), limiter.settle(decisions[2], 5)
+    )
+    assert await remaining_units(limiter) == 100 - 2.5 - 7.5 - 5 - 10
 
 
 THREE = [replace(FIXED, name="ten"), TokenBucket(5, name="five"), RollingWindow(8, 60, name="eight")]

@@ -7,6 +7,9 @@ import json
 import math
 import pickle
 from dataclasses import asdict, fields, replace
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide, settlement_of
-from asgi_ratelimit.decision import MAX_CHARGES, Charge, Decision, Take, checked_cost
+from asgi_ratelimit.decision import MAX_CHARGES, Charge, Decision, Take, checked_actual, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
@@ -28,7 +31,36 @@ def test_a_cost_is_a_finite_number_above_0(cost: float) -> None:
     assert checked_cost(cost) == Charge(QUOTA, "key", cost).cost == cost
 
 
+class Scalar:
+    """A number of a library of its own, as those of numpy are."""
+
+    def __float__(self) -> float:
+        return 2.5
+
+
+Real.register(Scalar)
+
+
+@pytest.mark.parametrize(
+    ("cost", "units"),
+    [(Decimal("0.1"), 0.1), (Fraction(3, 2), 1.5), (Fraction(2**53), 2.0**53), (True, 1.0), (Scalar(), 2.5)],
+    ids=repr,
+)
+def test_other_kinds_of_numbers_are_converted_once(cost: Any, units: float) -> None:
+    """So that a store meets nothing but ``int`` and ``float``; an actual cost may be 0."""
+    converted = [checked_cost(cost), checked_actual(cost), Charge(QUOTA, "key", cost).cost]
+    assert [(type(each), each) for each in converted] == [(float, units)] * 3
+
+
+@pytest.mark.parametrize("actual", [0, 0.0, -0.0, Decimal(0), Fraction(0), False], ids=repr)
+def test_an_actual_cost_may_be_0(actual: Any) -> None:
+    """In any kind of number."""
+    assert (type(checked_actual(actual)), checked_actual(actual)) == (int, 0)
+
+
+WRONG_NUMBERS = [Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), Decimal(-1), Fraction(-1, 2), Fraction(10**400)]
 WRONG_COSTS = [0, -1, 0.0, -0.0, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1, 10**400, "1", b"1", None, [1], 1j]
+WRONG_COSTS += [Decimal(0), False, *WRONG_NUMBERS]
 
 
 @pytest.mark.parametrize("cost", WRONG_COSTS, ids=repr)

@@ -1,0 +1,101 @@
+"""What a caller of ``spend`` does: wait without booking ahead, so that what others give back is used at once.
+
+The callers of one set of buckets go first come, first served. The first one takes its estimate as soon as it fits: it
+looks again when its refusal ends, when a settlement of this process touches one of its buckets, and at least once a
+second, because other processes settle, too. The others sleep until they are first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..decision import Decision, Take
+from ..quotas import SECOND_US
+from ..stores import Store
+from ..waiting import CallStore, Flow, SlotWaiter, as_refused, pace_timeout
+from ..waiting.drivers import NewWakeUp, Sleep
+from ..waiting.registry import waiters_of
+from ..waiting.wakeups import WakeUp
+
+LONGEST_SLEEP_US = 1_000_000.0
+"""The longest sleep of the first caller: another process may have settled."""
+
+MOMENT = 1e-6
+"""The ``max_wait`` of a cost above the burst, which only takes that may wait can take: from an empty bucket."""
+
+
+class SpendWaiter:
+    """Waits until takes over one store fit, in the order of all callers of this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._slots = SlotWaiter(store)
+        waiters = waiters_of(store)
+        self._queue, self._settled, self._blocks = waiters.spenders, waiters.settled, waiters.blocks
+
+    def wait(self, take: Take) -> Flow[Decision]:
+        """Take as soon as it fits, within the take's ``max_wait``; the caller has to call ``finish`` afterwards.
+
+        Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when that is over.
+        """
+        decision = yield from self._wait(take, frozenset(_buckets(take)))
+        self._blocks.begin(_buckets(take))
+        return decision
+
+    def finish(self, take: Take) -> None:
+        """The block that has taken this is over, and settled."""
+        self._blocks.end(_buckets(take))
+
+    def _wait(self, take: Take, buckets: frozenset[str]) -> Flow[Decision]:
+        deadline_us = self._slots.now_us() + take.max_wait_us
+        if not self._queue.ahead(buckets):
+            decision = yield from self._slots.try_take(replace(take, max_wait=0.0))
+            if decision.allowed:
+                return decision
+        if not (yield from self._queue.wait_and_enter(buckets, self._slots.clock, deadline_us)):
+            peeked: Decision = yield CallStore(self._slots.store, self._slots.store.peek(replace(take, max_wait=0.0)))
+            raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
+        try:
+            return (yield from self._wait_as_first(take, buckets, deadline_us))
+        finally:
+            self._queue.leave(buckets)
+
+    def _wait_as_first(self, take: Take, buckets: Collection[str], deadline_us: float) -> Flow[Decision]:
+        wake_up: WakeUp = yield NewWakeUp(self._slots.clock)
+        self._settled.add(buckets, wake_up)
+        try:
+            return (yield from self._take_when_it_fits(take, wake_up, deadline_us))
+        finally:
+            self._settled.remove(buckets, wake_up)
+
+    def _take_when_it_fits(self, take: Take, wake_up: WakeUp, deadline_us: float) -> Flow[Decision]:
+        take_now, patience_us = replace(take, max_wait=0.0), 0.0
+        while True:
+            wake_up.set(math.inf)
+            decision = yield from self._slots.try_take(take_now)
+            if decision.allowed:
+                return decision
+            if decision.retry_after == math.inf and not take_now.max_wait:
+                take_now = replace(take, max_wait=MOMENT)
+                continue
+            now_us, retry_us = self._slots.now_us(), decision.retry_after * SECOND_US + take_now.max_wait_us
+            self._require_time(take, decision, now_us + retry_us - deadline_us, deadline_us - now_us)
+            patience_us = patience_us or now_us + retry_us + LONGEST_SLEEP_US
+            if now_us > patience_us:  # what came free since then has gone to other processes, or to other callers
+                left = max(deadline_us - now_us, 0.0) / SECOND_US
+                return (yield from self._slots.wait(replace(take, max_wait=left)))
+            self._settled.set(wake_up, min(now_us + min(retry_us, LONGEST_SLEEP_US), deadline_us))
+            yield Sleep(wake_up)
+
+    def _require_time(self, take: Take, decision: Decision, too_long_us: float, left_us: float) -> None:
+        """Raise ``PaceTimeout`` for a refused take, if its time is over, or will certainly not be enough."""
+        if decision.before is None or decision.retry_after == math.inf:
+            raise pace_timeout(take, decision)
+        may_come_back = not self._slots.store.in_process or self._blocks.on_any(_buckets(take))
+        if left_us <= 0.0 or (too_long_us > 0.0 and not may_come_back):
+            raise pace_timeout(take, as_refused(decision, too_long_us))
+
+
+def _buckets(take: Take) -> list[str]:
+    return [charge.bucket for charge in take.charges]

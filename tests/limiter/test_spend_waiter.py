@@ -1,0 +1,384 @@
+"""Callers that wait to spend: who goes when, what wakes them, and what becomes of those that give up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from threading import Thread
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit.decision import Decision, Take
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting.registry import waiters_of
+from tests.support.histories import Ledger
+from tests.support.slow_store import SlowStore
+
+MINUTE = TokenBucket(60, 60, burst=60)
+KINDS = [MINUTE, FixedWindow(60, 60), RollingWindow(60, 60)]
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    """It starts at a whole minute."""
+    return SteppedClock(0)
+
+
+async def spend(limiter: Limiter, cost: float, actual: float | None = None, *, seconds: float = 0.0) -> float:
+    """Spend an estimate in a block of so many seconds, at an actual cost; returns when the block began."""
+    clock = limiter.store.clock  # type: ignore[attr-defined]  # it is a MemoryStore
+    async with limiter.spend("key", cost) as spent:
+        began: float = clock.now
+        await asyncio.sleep(seconds)
+        if actual is not None:
+            spent.settle(actual)
+    return began
+
+
+class CountingStore(MemoryStore):
+    """A store that counts the takes that it decides."""
+
+    taken = 0
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        self.taken += 1
+        return await super().take(takes)
+
+
+def nobody_waits(limiter: Limiter) -> bool:
+    """Whether no caller is left in any queue."""
+    waiters = waiters_of(limiter.store)
+    return not waiters.spenders and not waiters.settled
+
+
+@pytest.mark.parametrize("quota", KINDS, ids=["bucket", "fixed", "rolling"])
+def test_callers_go_in_the_order_in_which_they_came(clock: SteppedClock, quota: Quota) -> None:
+    """Also a small cost behind a large one, which would fit earlier."""
+    limiter, order = Limiter(quota, store=MemoryStore(clock=clock)), list[int]()
+
+    async def call(number: int, cost: float) -> None:
+        await spend(limiter, cost)
+        order.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(*[call(number, cost) for number, cost in enumerate([50, 40, 1, 30, 5, 2])])
+
+    clock.run(main())
+    assert order == list(range(6))
+    assert nobody_waits(limiter)
+
+
+def test_a_thousand_callers_that_overestimate_take_the_time_of_their_actual_costs(clock: SteppedClock) -> None:
+    """Not that of their estimates, which are five times as much."""
+    quota = TokenBucket(60, 60, burst=60)
+    limiter, ledger = Limiter(quota, store=MemoryStore(clock=clock)), Ledger(quota)
+
+    async def call() -> None:
+        await spend(limiter, 5, 1, seconds=1.0)
+        ledger.admit(clock.now_us(), 1)
+
+    async def main() -> None:
+        await asyncio.gather(*[call() for _ in range(1000)])
+
+    clock.run(main())
+    assert clock.now <= 1.2 * 1000
+    ledger.require_ceiling()
+
+
+def test_costs_above_the_burst_take_the_time_of_their_actual_costs(clock: SteppedClock) -> None:
+    """Each waits for an empty bucket, and is taken when it is empty, not booked ahead."""
+    limiter = Limiter(TokenBucket(60, 60, burst=1), store=MemoryStore(clock=clock))
+
+    async def main() -> None:
+        begins = await asyncio.gather(*[spend(limiter, 10, 2) for _ in range(5)])
+        assert begins == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+    clock.run(main())
+
+
+def test_a_settlement_wakes_the_first_caller(clock: SteppedClock) -> None:
+    """At the same moment, whichever verb gives the units back."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+    verbs: list[Callable[[Decision], Awaitable[None]]] = [
+        limiter.refund,
+        limiter.cancel,
+        lambda decision: limiter.settle(decision, 1),
+        lambda decision: limiter.reset("key"),
+    ]
+
+    async def main() -> None:
+        for give_back in verbs:
+            decision = await limiter.rate_limit("key", 60)
+            waiting = asyncio.ensure_future(spend(limiter, 40, 0))
+            await asyncio.sleep(0.25)
+            now = clock.now
+            await give_back(decision)
+            assert await waiting == now
+            await limiter.reset("key")
+
+    clock.run(main())
+
+
+def test_units_that_another_process_gives_back_are_seen_within_a_second(clock: SteppedClock) -> None:
+    """The first caller looks once a second; the others do not."""
+    store = CountingStore(clock=clock)
+    limiter = Limiter(MINUTE, store=store)
+
+    async def main() -> None:
+        decision = await limiter.rate_limit("key", 60)
+        waiting = [asyncio.ensure_future(spend(limiter, 60, 0)) for _ in range(1000)]
+        await asyncio.sleep(20.5)
+        assert store.taken <= 25
+        decision.settled = True
+        await store.reset(decision.take.charges if decision.take else ())
+        assert await waiting[0] <= 21.5
+        await asyncio.gather(*waiting)
+
+    clock.run(main())
+    assert store.taken <= 25 + 2 * 1000
+
+
+@pytest.mark.parametrize("leaving", [[0], [1], [0, 1, 2], [3]], ids=str)
+def test_a_caller_that_is_cancelled_leaves_nobody_behind(clock: SteppedClock, leaving: list[int]) -> None:
+    """The callers behind it move up, and nothing stays taken."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def main() -> list[float]:
+        await limiter.rate_limit("key", 60)
+        waiting = [asyncio.ensure_future(spend(limiter, 10)) for _ in range(4)]
+        await asyncio.sleep(5)
+        for number in leaving:
+            waiting[number].cancel()
+        return [began for began in await asyncio.gather(*waiting, return_exceptions=True) if isinstance(began, float)]
+
+    assert clock.run(main()) == [10.0 * number for number in range(1, 5 - len(leaving))]
+    assert nobody_waits(limiter)
+
+
+def test_a_limiter_that_is_closed_leaves_nobody_waiting(clock: SteppedClock) -> None:
+    """Its callers go when their costs fit, on a store that opens again."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def main() -> None:
+        await limiter.rate_limit("key", 60)
+        waiting = [asyncio.ensure_future(spend(limiter, 30)) for _ in range(2)]
+        await asyncio.sleep(1)
+        await limiter.aclose()
+        assert await asyncio.gather(*waiting) == [30.0, 60.0]
+
+    clock.run(main())
+
+
+def test_a_caller_that_is_closed_leaves_its_queue(clock: SteppedClock) -> None:
+    """Its event loop is gone, so no step of it can run any more."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def main() -> list[Coroutine[Any, Any, float]]:
+        await limiter.rate_limit("key", 60)
+        waiting = [spend(limiter, 30) for _ in range(2)]
+        for each in waiting:
+            each.send(None)
+        return waiting
+
+    for each in clock.run(main()):
+        each.close()
+    assert nobody_waits(limiter)
+
+
+def timeout_of(limiter: Limiter, cost: float, max_delay: float) -> Coroutine[Any, Any, tuple[float, Decision]]:
+    """When a caller gave up, and its refusal."""
+
+    async def give_up() -> tuple[float, Decision]:
+        with pytest.raises(PaceTimeout) as raised:
+            async with limiter.spend("key", cost, max_delay=max_delay):
+                pass
+        return limiter.store.clock.now, raised.value.decision  # type: ignore[attr-defined]
+
+    return give_up()
+
+
+def test_a_wait_that_is_certainly_too_long_raises_at_once(clock: SteppedClock) -> None:
+    """Nobody has anything to give back."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def main() -> None:
+        await spend(limiter, 60)
+        when, decision = await timeout_of(limiter, 30, 20.0)
+        assert (when, decision.retry_after) == (0.0, 10.0)
+        when, decision = await timeout_of(limiter, 30, 0.0)
+        assert (when, decision.retry_after) == (0.0, 30.0)
+
+    clock.run(main())
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+@pytest.mark.parametrize("quota", KINDS[1:], ids=["fixed", "rolling"])
+def test_a_cost_that_never_fits_raises_at_once(clock: SteppedClock, quota: Quota, kind: type[MemoryStore]) -> None:
+    """However long the caller would wait."""
+    limiter = Limiter(quota, store=kind(clock=clock))
+    when, decision = clock.run(timeout_of(limiter, 61, 1e9))
+    assert when < 1.0
+    assert decision.retry_after == float("inf")
+
+
+def test_on_a_store_that_others_share_no_wait_is_certainly_too_long(clock: SteppedClock) -> None:
+    """Another process may give something back until the last moment."""
+    limiter = Limiter(MINUTE, store=SlowStore(clock=clock))
+
+    async def main() -> None:
+        await spend(limiter, 60)
+        when, _ = await timeout_of(limiter, 30, 20.0)
+        assert 20.0 <= when <= 21.0
+
+    clock.run(main())
+
+
+def test_a_settlement_that_crosses_a_refusal_is_not_missed(clock: SteppedClock) -> None:
+    """The refusal is on its way while the units come back: the caller looks again at once."""
+    limiter = Limiter(MINUTE, store=SlowStore(clock=clock))
+
+    async def main() -> None:
+        decision = await limiter.rate_limit("key", 60)
+        waiting = asyncio.ensure_future(spend(limiter, 60))
+        await asyncio.sleep(0.15)  # its first take was refused, the second one is under way
+        await limiter.refund(decision)
+        assert await waiting == pytest.approx(0.4)
+
+    clock.run(main())
+
+
+def test_while_a_block_is_under_way_a_caller_waits_as_long_as_it_may(clock: SteppedClock) -> None:
+    """Its end may give back enough; when the time is over, the first caller and those behind it give up."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def main() -> None:
+        block = asyncio.ensure_future(spend(limiter, 60, 0, seconds=25))
+        await asyncio.sleep(0)
+        early = [asyncio.ensure_future(timeout_of(limiter, 30, 20.0)) for _ in range(2)]
+        late = asyncio.ensure_future(spend(limiter, 30))
+        assert [when for when, _ in await asyncio.gather(*early)] == [20.0, 20.0]
+        assert (await block, await late) == (0.0, 25.0)
+
+    clock.run(main())
+
+
+def test_callers_of_other_buckets_do_not_wait_for_each_other(clock: SteppedClock) -> None:
+    """Each key has its own queue, also where they share a quota."""
+    quotas = [TokenBucket(6, 60, name="own"), TokenBucket(6000, 60, name="all")]
+    limiter = Limiter(quotas, store=MemoryStore(clock=clock))
+
+    async def call(key: str) -> tuple[str, float]:
+        async with limiter.spend({"own": key, "all": "all"}, 4):
+            return key, clock.now
+
+    async def main() -> list[tuple[str, float]]:
+        return await asyncio.gather(*[call(key) for key in ("a", "a", "a", "b", "c")])
+
+    assert clock.run(main()) == [("a", 0.0), ("a", 20.0), ("a", 60.0), ("b", 0.0), ("c", 0.0)]
+
+
+def test_a_large_cost_is_not_starved_by_small_ones(clock: SteppedClock) -> None:
+    """Others that do not queue take what comes free: after a while it books its slot ahead."""
+    limiter = Limiter(MINUTE, store=MemoryStore(clock=clock))
+
+    async def others() -> None:
+        while True:
+            with contextlib.suppress(PaceTimeout):
+                await limiter.rate_limit("key", 1)
+            await asyncio.sleep(0.5)
+
+    async def main() -> float:
+        await limiter.rate_limit("key", 60)
+        small = asyncio.ensure_future(others())
+        began = await spend(limiter, 50)
+        small.cancel()
+        return began
+
+    assert clock.run(main()) <= 2 * 50 + 5
+
+
+@given(st.data())
+def test_every_caller_is_served_and_the_promise_holds(data: st.DataObject) -> None:
+    """For the actual costs, whoever comes, settles, gives up or is cancelled."""
+    quota = data.draw(
+        st.sampled_from([TokenBucket(10, 10, burst=5), FixedWindow(10, 10), RollingWindow(10, 10, buckets=10)])
+    )
+    clock = SteppedClock(0)
+    limiter, ledger, served = Limiter(quota, store=MemoryStore(clock=clock)), Ledger(quota), list[int]()
+    seconds = st.sampled_from([0.0, 0.3, 1.0, 7.0])
+    calls = st.tuples(seconds, st.integers(1, 5), st.integers(0, 5), seconds, st.none() | seconds)
+    plan = data.draw(st.lists(calls, min_size=1, max_size=12))
+
+    async def call(number: int, cost: int, actual: int, lasts: float, patience: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience), limiter.spend("key", cost) as spent:
+                served.append(number)
+                spent.settle(min(cost, actual))
+                if spent.actual[0]:
+                    ledger.admit(clock.now_us(), int(spent.actual[0]))
+                await asyncio.sleep(lasts)
+
+    async def main() -> None:
+        tasks = []
+        for number, (gap, *rest) in enumerate(plan):
+            await asyncio.sleep(gap)
+            tasks.append(asyncio.ensure_future(call(number, *rest)))
+        await asyncio.gather(*tasks)
+
+    clock.run(main())
+    ledger.require_ceiling()
+    assert served == sorted(served)
+    assert {number for number, (*_, patience) in enumerate(plan) if patience is None} <= set(served)
+    assert nobody_waits(limiter)
+
+
+def test_threads_and_tasks_wait_in_one_queue() -> None:
+    """A thread is woken by the settlement of a task."""
+    store = MemoryStore()
+    limiter, threads = Limiter("60/hour", store=store), SyncLimiter("60/hour", store=store)
+    entered = list[str]()
+
+    def in_thread() -> None:
+        with threads.spend("key", 60):
+            entered.append("thread")
+
+    async def main() -> None:
+        async with limiter.spend("key", 60) as spent:
+            thread = Thread(target=in_thread)
+            thread.start()
+            async with asyncio.timeout(30):
+                while not waiters_of(store).spenders:  # noqa: ASYNC110  # the thread cannot signal that it waits
+                    await asyncio.sleep(0)
+            spent.settle(0)
+            entered.append("task")
+        await asyncio.to_thread(thread.join)
+
+    asyncio.run(main())
+    assert entered == ["task", "thread"]
+
+
+def test_a_take_that_is_under_way_when_its_caller_is_cancelled_is_given_back(redis_url: str) -> None:
+    """On Redis, whose answer comes too late; the caller behind it goes."""
+
+    async def call(limiter: Limiter, cost: float) -> None:
+        async with limiter.spend("key", cost):
+            pass
+
+    async def main() -> None:
+        store: Store = RedisStore(redis_url, timeout=30, on_error="deny")
+        async with Limiter("60/hour", store=store) as limiter:
+            cancelled, behind = (asyncio.ensure_future(call(limiter, 60)) for _ in range(2))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            async with asyncio.timeout(60):
+                await behind
+            assert cancelled.cancelled()
+
+    asyncio.run(main())
