@@ -224,12 +224,14 @@ class Settlement:
     """What a take really came to: carried out once for each ``id`` and first bucket; ``degraded`` as its decision was.
 
     That of a ticket is carried out before the time ``until_us`` only, and never after a ``Redemption`` of the same id.
+    ``undone`` is a take with an operation that is given back altogether: its operation is forgotten.
     """
 
     id: float
     settled_charges: tuple[SettledCharge, ...]
     degraded: bool = False
     until_us: float = 0.0
+    undone: Take | None = None
 
     @property
     def charges(self) -> list[Charge]:

@@ -58,6 +58,7 @@ class MemoryStore:
     """
 
     in_process = True
+    remembers_operations = True
 
     def __init__(
         self, *, max_keys: int = 100_000, operation_ttl: float = OPERATION_TTL, clock: Clock | None = None
@@ -170,6 +171,8 @@ class MemoryStore:
             now = self._now_us()
             if not self._is_first(settlement, now):
                 return
+            if settlement.undone is not None:
+                self._takes.forget(take_text(settlement.undone))
             charges = settlement.charges
             states = [self._state(charge) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now, self._born(len(charges)))):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 from random import getrandbits
 from typing import Generic, TypeAlias, TypeVar
 
-from ..algorithms import decide
+from ..algorithms import decide, settlement_of
 from ..algorithms.kinds import States
 from ..buckets import as_bytes, digest
 from ..decision import Decision, Redemption, Settlement, Take
@@ -54,6 +55,24 @@ def _text(bucket: str, operation: str) -> str:
     return f"{bucket}:{digest(as_bytes(operation))}"
 
 
+def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None:
+    """How to settle a decision at the ``actual`` cost of each charge; ``None`` where there is nothing to settle.
+
+    Where all is given back, the operation of the take is forgotten.
+    """
+    settlement = settlement_of(decision, actual)
+    if settlement is None:
+        return None
+    if decision.take is not None and decision.take.operation is not None and not any(actual):
+        return replace(settlement, undone=decision.take)
+    return settlement if any(each.actual != each.charge.cost for each in settlement.settled_charges) else None
+
+
+def given_back(decision: Decision) -> Settlement | None:
+    """How to give all of a decision back."""
+    return settled_as(decision, [0.0] * len(decision.states))
+
+
 def decided_again(take: Take, states: States, now: float, birth: int) -> Decision:
     """The decision of a take that was allowed at the time ``now`` over these states, once more.
 
@@ -90,6 +109,10 @@ class Operations(Generic[T]):
         """What came of an operation; ``None`` where it is not remembered at the time ``now``."""
         until_us, outcome = self._entries.get(text, (0.0, None))
         return outcome if now < until_us else None
+
+    def forget(self, text: str) -> None:
+        """Forget an operation."""
+        self._entries.pop(text, None)
 
     def add(self, text: str, outcome: T, now: float, until_us: float) -> None:
         """Remember an operation, until a time in microseconds."""

@@ -45,19 +45,7 @@ class Repayment:
         return [settled.charge for settled in self.settled_charges]
 
 
-@dataclass(slots=True)
-class Undo:
-    """A settlement that gives back a take with an ``operation``, which is forgotten: it can be taken anew."""
-
-    operation: str
-    settled_charges: tuple[SettledCharge, ...]
-
-    @property
-    def charges(self) -> list[Charge]:
-        return [settled.charge for settled in self.settled_charges]
-
-
-Action: TypeAlias = Charge | Take | Peek | Redemption | Settlement | Repayment | Undo | Reset
+Action: TypeAlias = Charge | Take | Peek | Redemption | Settlement | Repayment | Reset
 """A charge stands for a take of it alone, without a wait."""
 
 Answer: TypeAlias = Outcome | Decision | list[SettledCharge] | bool | None
@@ -70,15 +58,15 @@ def charges_of(action: Action) -> Sequence[Charge]:
     return (action,) if isinstance(action, Charge) else action.charges
 
 
-REMEMBER, ANSWER_AGAIN, FORGET = 0, 1, 2
-"""Whether an operation is refused the second time or answered again; or is undone, and forgotten."""
+REMEMBER, ANSWER_AGAIN, UNDO = 0, 1, 2
+"""Whether an operation is refused the second time, or answered again; or is refused, and forgets that of a take."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """How an action is carried out once: see ``rate_limit.lua``."""
+    """How an action is carried out once: see ``rate_limit.lua``. Its texts name its key, and one that is forgotten."""
 
-    text: str
+    texts: tuple[str, ...]
     mode: int
     until_us: float = 0.0
     token: float = 0.0
@@ -88,15 +76,15 @@ def operation_of(action: Action) -> Operation | None:
     """The operation that an action is; ``None`` where it is none."""
     match action:
         case Take():
-            return None if action.operation is None else Operation(take_text(action), ANSWER_AGAIN)
+            return None if action.operation is None else Operation((take_text(action),), ANSWER_AGAIN)
         case Settlement():
-            return Operation(settlement_text(action), REMEMBER, action.until_us)
+            undone = () if action.undone is None else (take_text(action.undone),)
+            mode = UNDO if undone else REMEMBER
+            return Operation((settlement_text(action), *undone), mode, action.until_us)
         case Redemption():
-            return Operation(settlement_text(action), REMEMBER, action.until_us, action.token)
+            return Operation((settlement_text(action),), REMEMBER, action.until_us, action.token)
         case Repayment():
-            return Operation(action.operation, ANSWER_AGAIN)
-        case Undo():
-            return Operation(action.operation, FORGET)
+            return Operation((action.operation,), ANSWER_AGAIN)
         case _:
             return None
 
@@ -104,3 +92,10 @@ def operation_of(action: Action) -> Operation | None:
 def is_operation(action: Action) -> bool:
     """Whether an action is carried out once, however often it is sent."""
     return action.operation is not None if isinstance(action, Take) else not isinstance(action, (Charge, Peek, Reset))
+
+
+def operation_keys(action: Action) -> int:
+    """How many keys an action has besides those of its charges."""
+    if not is_operation(action):
+        return 0
+    return 2 if isinstance(action, Settlement) and action.undone is not None else 1

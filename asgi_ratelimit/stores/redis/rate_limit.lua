@@ -889,25 +889,29 @@ end
 -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
 -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (-1: a debit), and for each
 -- charge  I length and the value that it had before. It is written where the action is done, and for tickets and debits
--- always. A redemption (a take that writes nothing) and a settlement are refused after another token's (mode 0). Mode 2 gives back
--- a take that was done before, and forgets it. None of them is done from until_us on, unless that is 0.
+-- always. A redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
+-- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
+-- unless that is 0.
 local function once(at)
   local mode, ttl_us, length, until_us, token, start = struct.unpack('<HdHdd', actions, at + 1)
   local action, _, max_wait_us, charges = struct.unpack('<BHdH', actions, start)
   local is_take = action ~= 3
   local is_redemption = is_take and max_wait_us < 0
-  charges_done = charges_done + 1
-  local number, key = charges_done, KEYS[charges_done]
+  local key, forgotten = KEYS[charges_done + 1], mode == 2 and KEYS[charges_done + 2]
+  for _ = 1, forgotten and 2 or 1 do
+    charges_done = charges_done + 1
+    reply[charges_done + 4] = false
+  end
+  local number = charges_done
   local record, counts_until, owner = redis.pcall('GET', key), 0, nil
   if type(record) == 'string' and #record >= 16 then counts_until, owner = struct.unpack('<dd', record) end
   local is_new = now >= counts_until
   local is_first = is_new and (until_us == 0 or now < until_us)
-  reply[number + 4] = false
   steps = steps + CHARGE_STEPS
   if is_redemption then
     in_general(action, start)
     verdicts[#verdicts] = (is_first or (not is_new and owner == token)) and '1' or '0'
-  elseif is_first == (mode ~= 2) then
+  elseif is_first then
     local is_plain = is_take and action % MAY_SETTLE == 1
     if not is_plain or take_plain(1, max_wait_us, charges, start + 13) > 0 then in_general(action, start) end
   else
@@ -918,9 +922,8 @@ local function once(at)
     return start + length
   end
   local is_done = verdicts[#verdicts] == '1'
-  if mode == 2 then
-    redis.call('DEL', key)
-  elseif is_first and (is_done or (not is_take and (until_us > 0 or mode == 1))) then
+  if forgotten and is_first then redis.call('DEL', forgotten) end
+  if is_first and (is_done or (not is_take and (until_us > 0 or mode > 0))) then
     counts_until = max(now + ttl_us, until_us)
     local values = { struct.pack('<dd', counts_until, token) }
     if mode == 1 then values[2] = struct.pack('<dd', now, is_take and births + number + 1 or -1) end

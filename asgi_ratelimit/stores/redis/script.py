@@ -19,7 +19,7 @@ from ...decision import Charge, Decision, Redemption, SettledCharge, Settlement,
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from ..operations import as_allowed, decided_again, redeemed
-from .actions import Action, Answer, Peek, Repayment, Reset, Undo, charges_of, is_operation, operation_of
+from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys, operation_of
 
 Reply: TypeAlias = Sequence[bytes | None]
 StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
@@ -74,7 +74,7 @@ def encode(
         else:
             operation = operation_of(action)
             if operation is not None:
-                keys.append(start + operation.text.encode())
+                keys += [start + text.encode() for text in operation.texts]
             keys += [start + charge.bucket.encode() for charge in charges_of(action)]
             runs.append([action, 1, operation])
             quota = None
@@ -112,7 +112,7 @@ def _packed_charges(
     return _ACTION.pack(kind, count, max_wait_us, len(packed)) + b"".join(packed)
 
 
-def _packed_settlement(settlement: Settlement | Repayment | Undo, count: int, numbers: dict[Quota, int]) -> bytes:
+def _packed_settlement(settlement: Settlement | Repayment, count: int, numbers: dict[Quota, int]) -> bytes:
     packed = [_ACTION.pack(SETTLE, count, 0.0, len(settlement.settled_charges))]
     for each in settlement.settled_charges:
         number = _number(each.charge.quota, numbers)
@@ -137,7 +137,6 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
     Redemption: _packed_peek,
     Settlement: _packed_settlement,
     Repayment: _packed_settlement,
-    Undo: _packed_settlement,
     Reset: _packed_reset,
 }
 
@@ -159,10 +158,9 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
                 births += 1
                 answers.append(_outcome(action, verdict, next(remaining), now, births, after))
             else:
-                record = None
-                if is_operation(action):
-                    record = next(remaining)
-                    births += 1
+                records = [next(remaining) for _ in range(operation_keys(action))]
+                record = records[0] if records else None
+                births += len(records)
                 answers.append(_answer(action, verdict, record, remaining, now, births + 1, after))
                 births += len(charges_of(action))
     except (StopIteration, struct.error):
@@ -212,7 +210,7 @@ def _answer(
             return foresee(action.take, states, now)
         case Redemption():
             return redeemed(foresee(action.take, states, now), verdict == _YES)
-        case Settlement() | Undo():
+        case Settlement():
             return verdict == _YES
         case Repayment():
             return _booked(action, states, now, birth) if verdict == _YES else []

@@ -38,6 +38,7 @@ class RedisStore:
     """
 
     in_process = False
+    remembers_operations = True
 
     def __init__(
         self,

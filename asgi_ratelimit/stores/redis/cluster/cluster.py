@@ -8,11 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from ....algorithms import settlement_of
 from ....decision import Charge, Decision, Redemption, Settlement, Take
 from ....errors import ConfigurationError, StoreError, StoreUnavailable
-from ..actions import Action, Answer, Peek, Undo
-from ...operations import take_text
+from ..actions import Action, Answer, Peek
+from ...operations import given_back
 from ..connection.addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from .cluster_node import ClusterNode
@@ -104,8 +103,8 @@ class ClusterNodes:
         return cast("list[Decision]", answers)
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        undone = [undo for decision in decisions if (undo := _undo(decision)) is not None]
-        parts = [part for undo in undone for part in split(undo)]
+        settlements = [given_back(each) for each in decisions if each.allowed]
+        parts = [part for settlement in settlements if settlement for part in split(settlement)]
         await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # a node that is out keeps the charge
 
     async def _answer(self, part: Part) -> Answer:
@@ -142,14 +141,6 @@ class ClusterNodes:
             node = self._nodes.pop(address)
             self._context.local.store_is_back(node.name)
             await node.aclose()
-
-
-def _undo(decision: Decision) -> Settlement | Undo | None:
-    """What gives back a part that was granted; a part with an operation can then be taken anew."""
-    settlement = settlement_of(decision, [0.0] * len(decision.states)) if decision.allowed else None
-    if settlement is None or decision.take is None or decision.take.operation is None:
-        return settlement
-    return Undo(take_text(decision.take), settlement.settled_charges)
 
 
 async def _completed(work: Coroutine[Any, Any, Decision]) -> Decision:

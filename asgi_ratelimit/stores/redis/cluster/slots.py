@@ -45,7 +45,9 @@ def split(action: Action) -> list[Part]:
 def _restricted(action: Action, places: Sequence[int]) -> Action:
     """The same action for the charges at ``places`` only."""
     if isinstance(action, Settlement):
-        return replace(action, settled_charges=tuple([action.settled_charges[place] for place in places]))
+        settled = tuple([action.settled_charges[place] for place in places])
+        undone = None if action.undone is None else _with_charges(action.undone, places)
+        return replace(action, settled_charges=settled, undone=undone)
     if isinstance(action, Redemption):
         return replace(action, take=_with_charges(action.take, places))
     if isinstance(action, Peek):
@@ -54,7 +56,7 @@ def _restricted(action: Action, places: Sequence[int]) -> Action:
         return Reset([action.charges[place] for place in places])
     if isinstance(action, Take):
         return _with_charges(action, places)
-    return action  # a charge, a repayment or an undoing: these are in one slot
+    return action  # a charge or a repayment: these are in one slot
 
 
 def _with_charges(take: Take, places: Sequence[int]) -> Take:

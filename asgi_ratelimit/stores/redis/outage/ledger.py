@@ -86,6 +86,9 @@ class OutageLedger:
         if self._settled.find(text, now):
             return []
         self._settled.add(text, True, now, math.inf)
+        if settlement.undone is not None:
+            for part in self._parts_of(settlement.undone):
+                self._takes.pop(take_text(part), None)
         here: list[SettledCharge] = []
         there: list[Settlement] = []
         for settled in settlement.settled_charges:
