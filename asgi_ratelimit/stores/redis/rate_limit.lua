@@ -888,8 +888,8 @@ end
 
 -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
 -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (-1: a debit), and for each
--- charge  I length and the value that it had before. It is written where the action is done, and for tickets and debits
--- always. A redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
+-- charge  I length and the value that it had before. It is written where the action is done, or is a settlement. A
+-- redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
 -- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
 -- unless that is 0.
 local function once(at)
@@ -923,7 +923,7 @@ local function once(at)
   end
   local is_done = verdicts[#verdicts] == '1'
   if forgotten and is_first then redis.call('DEL', forgotten) end
-  if is_first and (is_done or (not is_take and (until_us > 0 or mode > 0))) then
+  if is_first and (is_done or not is_take) then
     counts_until = max(now + ttl_us, until_us)
     local values = { struct.pack('<dd', counts_until, token) }
     if mode == 1 then values[2] = struct.pack('<dd', now, is_take and births + number + 1 or -1) end
