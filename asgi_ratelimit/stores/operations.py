@@ -76,10 +76,12 @@ def given_back(decision: Decision) -> Settlement | None:
 def decided_again(take: Take, states: States, now: float, birth: int) -> Decision:
     """The decision of a take that was allowed at the time ``now`` over these states, once more.
 
-    If the quota has changed since, it may not be the same, but it is allowed.
+    Its slot is the one that was booked, even for a caller that would not have waited so long. If the quota has changed
+    since, the decision may not be the same, but it is allowed.
     """
-    decision, _ = decide(take, states, now, birth)
-    return decision if decision.allowed else as_allowed(decision)
+    patient = take if take.best_effort else replace(take, max_wait=math.inf)
+    decision, _ = decide(patient, states, now, birth)
+    return replace(decision, take=take) if decision.allowed else as_allowed(replace(decision, take=take))
 
 
 def as_allowed(decision: Decision) -> Decision:

@@ -74,6 +74,7 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
     order.sort(key=lambda entry: entry[0])
     states = tuple([decision.states[at] for _, decision, at in order])
     binding = _binding(states, allowed)
+    before = [None if decision.before is None else decision.before[at] for _, decision, at in order]
     return Decision(
         allowed=allowed,
         granted=min(decision.granted for decision in decisions),
@@ -85,7 +86,7 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
         quota=binding.quota,
         states=states,
         take=take,
-        before=[(decision.before or ())[at] for _, decision, at in order],
+        before=None if None in before else before,
         now_us=min(decision.now_us for decision in decisions),
         times_us=tuple([decision.now_us for _, decision, at in order]),
         birth=decisions[0].birth,
