@@ -18,44 +18,43 @@ def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]
     for gap in gaps:
         start, size = gap_at(quota, gap, elapsed)
         units = max(min(size, quota.burst_level - start), 0.0) / quota.period_us // 1.0
-        if units > 0.0 and not _fits(quota, gap, elapsed, units):
+        if units > 0.0 and not _fits(quota, gap, elapsed, units * quota.period_us):
             units -= 1.0
         found.append(units if elapsed >= 0.0 else 0.0)
     return found
 
 
 def earliest_gap(
-    quota: TokenBucket, gaps: Gaps, elapsed: float, cost: float, end_wait_us: float, min_wait_us: float
+    quota: TokenBucket, gaps: Gaps, elapsed: float, scaled: float, end_wait_us: float, min_wait_us: float
 ) -> float:
-    """The least wait at which ``cost`` conforms in a gap, if that is earlier than the end of the queue.
+    """The least wait at which a ``scaled`` cost conforms in a gap, if that is earlier than the end of the queue.
 
     Gaps are in order, so the first one that fits is open first.
     """
-    earliest, scaled = max(elapsed + min_wait_us, 0.0), cost * quota.period_us
+    earliest = max(elapsed + min_wait_us, 0.0)
     for gap in gaps:
         if scaled <= gap[1]:
-            wait_us = _wait(quota, gap, earliest, cost) - elapsed
+            wait_us = _wait(quota, gap, earliest, scaled) - elapsed
             if wait_us < NEVER:
                 return min(wait_us, end_wait_us)
     return end_wait_us
 
 
-def _wait(quota: TokenBucket, gap: Gap, earliest: float, cost: float) -> float:
-    """The least time since ``last``, from ``earliest`` on, at which ``cost`` conforms inside a gap."""
-    found = max(earliest, float(math.ceil((gap[0] + cost * quota.period_us - quota.burst_level) / quota.limit)))
-    if not _fits(quota, gap, found, cost):
+def _wait(quota: TokenBucket, gap: Gap, earliest: float, scaled: float) -> float:
+    """The least time since ``last``, from ``earliest`` on, at which a ``scaled`` cost conforms inside a gap."""
+    found = max(earliest, float(math.ceil((gap[0] + scaled - quota.burst_level) / quota.limit)))
+    if not _fits(quota, gap, found, scaled):
         found += 1.0  # the division may have rounded down
-        if not _fits(quota, gap, found, cost):
+        if not _fits(quota, gap, found, scaled):
             return NEVER
-    while found > earliest and _fits(quota, gap, found - 1.0, cost):
+    while found > earliest and _fits(quota, gap, found - 1.0, scaled):
         found -= 1.0
     return found
 
 
-def _fits(quota: TokenBucket, gap: Gap, elapsed: float, cost: float) -> bool:
-    """Whether ``cost`` conforms inside a gap, ``elapsed`` microseconds after ``last``."""
+def _fits(quota: TokenBucket, gap: Gap, elapsed: float, scaled: float) -> bool:
+    """Whether a ``scaled`` cost conforms inside a gap, ``elapsed`` microseconds after ``last``."""
     start, size = gap_at(quota, gap, elapsed)
-    scaled = cost * quota.period_us
     return elapsed >= 0.0 and scaled <= size and start + scaled <= quota.burst_level
 
 
@@ -70,15 +69,17 @@ def gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
     return tuple([gap for gap in [gap_at(quota, gap, elapsed) for gap in gaps] if gap[1] > 0.0])
 
 
-def place_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> tuple[int, float] | None:
-    """Which gap ``cost`` fits into first at its slot, and where it starts there: the level below it, as of the booking.
+def place_in_gap(
+    quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float
+) -> tuple[int, float] | None:
+    """Which gap a ``scaled`` cost fits into first at its slot, and the level below it there, as of the booking.
 
     ``None`` where it fits into no gap.
     """
     last, gaps = state[1], state[3]
     slot = now + wait_us
     for number, gap in enumerate(gaps):
-        if _fits(quota, gap, slot - last, cost):
+        if _fits(quota, gap, slot - last, scaled):
             return number, gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
     return None
 

@@ -16,8 +16,18 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import TokenBucket
-from .queue_gaps import earliest_gap, gap_at, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .state import NEVER, NEVER_US, Outlook, State, Taken
+from .lows import given_back, low_since, lows_after
+from .queue_gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
+from .state import NEVER, NEVER_US, Gaps, Lows, Outlook, State, Taken
+
+
+def scaled_cost(quota: TokenBucket, cost: float) -> float:
+    """A cost scaled by the period, as a whole number, so that sums are exact: rounded up, but for a float's noise."""
+    scaled = cost * quota.period_us
+    if scaled % 1.0 == 0.0:
+        return scaled
+    nearest = float(math.floor(scaled + 0.5))
+    return nearest if abs(scaled - nearest) <= nearest * 1e-9 else float(math.ceil(scaled))
 
 
 def fresh(now: float, birth: int = 0) -> State:
@@ -46,37 +56,55 @@ def take(
     limiting; when pacing it waits for an empty bucket.
     """
     level, last, generation, gaps, lows, older = state
-    limit, scaled = quota.limit, cost * quota.period_us
-    target, wait_us, elapsed = quota.burst_level - scaled, min_wait_us, now - last
+    limit, scaled, elapsed = quota.limit, cost * quota.period_us, now - last
+    if scaled % 1.0:
+        scaled = scaled_cost(quota, cost)
+    target, wait_us = quota.burst_level - scaled, min_wait_us
+    if target < 0.0:
+        if cost > quota.burst and max_wait_us <= 0.0:
+            return None, NEVER, outlook(quota, state, now)
+        target = 0.0
     is_simple = elapsed >= 0.0 and quota.slow_rate == limit and not gaps and not min_wait_us
     left = level - elapsed * limit if is_simple else drained(quota, level, elapsed + min_wait_us)
     if left < 0.0:
         left = 0.0
-    if cost > quota.burst:
-        if max_wait_us <= 0.0:
-            return None, NEVER, outlook(quota, state, now)
-        target = 0.0
     if left > target:
         wait_us = (_simple_wait if is_simple else drain_wait)(quota, level, elapsed, target)
     if gaps:
-        wait_us = earliest_gap(quota, gaps, elapsed, cost, wait_us, min_wait_us)
+        wait_us = earliest_gap(quota, gaps, elapsed, scaled, wait_us, min_wait_us)
     if wait_us > max_wait_us or wait_us == NEVER:
         return None, wait_us, _simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
     if is_simple and wait_us == 0.0:
+        if lows or may_settle:
+            lows = lows_after(quota, state, now, now, (left, left), scaled)
         left += scaled
         return (left, now, generation, (), lows, older), 0.0, _simple_outlook(quota, left, 0.0)
-    if wait_us > 0.0:
-        left = drained(quota, level, elapsed + wait_us)
-    since = now if elapsed > 0.0 else last
-    ahead = now + wait_us - since
-    if gaps:
-        after = _booked_in_gap(quota, state, now, cost, wait_us)
-        if after is not None:
-            return after, wait_us, outlook(quota, after, now)
-        gaps = gaps_after(quota, gaps, since - last)
-    left += scaled
-    after = (left + ahead * limit if ahead > 0.0 else left, since, generation, gaps, lows, older)
+    is_recorded = may_settle or bool(lows) or (min_wait_us > 0.0 and elapsed <= 0.0 and level > 0.0)
+    after = _booked(quota, state, now, scaled, wait_us, is_recorded)
     return after, wait_us, outlook(quota, after, now)
+
+
+def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, is_recorded: bool) -> State:
+    """The state after taking a ``scaled`` cost at ``now + wait_us``, in the first gap that it fits into then."""
+    level, last, generation, gaps, lows, older = state
+    since = now if now > last else last
+    left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
+    in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
+    if in_gap is not None:
+        if is_recorded:
+            lows = lows_after(quota, state, since, since, (left_now, left_now), scaled)
+        return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
+    left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
+    if is_recorded:
+        lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
+    return (
+        left + scaled + (slot - since) * quota.limit,
+        since,
+        generation,
+        gaps_after(quota, gaps, since - last),
+        lows,
+        older,
+    )
 
 
 def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
@@ -175,55 +203,70 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
-def _booked_in_gap(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> State | None:
-    """The state after taking ``cost`` in the first gap that it fits into at its slot; ``None`` where there is none."""
-    level, last, generation, gaps, lows, older = state
-    in_gap = place_in_gap(quota, state, now, cost, wait_us)
-    if in_gap is None:
-        return None
-    since = now if now > last else last
-    gaps = gaps_without(quota, gaps, since - last, in_gap, cost * quota.period_us)
-    return (drained(quota, level, since - last), since, generation, gaps, lows, older)
-
-
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
     """Where in the queue ``take`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
-    in_gap = place_in_gap(quota, state, now, cost, wait_us) if state[3] else None
-    if in_gap is not None:
-        return in_gap[1]
-    after, _, _ = take(quota, state, now, cost, NEVER, wait_us)
-    assert after is not None
-    level: float = after[0]
-    return level - cost * quota.period_us
+    scaled = scaled_cost(quota, cost)
+    in_gap = place_in_gap(quota, state, now, scaled, wait_us) if state[3] else None
+    return in_gap[1] if in_gap is not None else _booked(quota, state, now, scaled, wait_us, False)[0] - scaled
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
-    """The state without what was charged too much.
-
-    What has run off cannot be given back: it is available again by now. The rest becomes a gap, or is cut off the end.
-    """
+    """The state without what was charged too much; when everything is given back, it is as if never used."""
     level, last, generation, gaps, lows, older = state
-    base = now if now > last else last
-    at, since, cost, units = settled.place, settled.since_us, settled.charge.cost, settled.charge.cost - settled.actual
-    level, gaps = drained(quota, level, base - last), gaps_after(quota, gaps, base - last)
-    start, size = gap_at(quota, (at + (cost - units) * quota.period_us, units * quota.period_us), base - since)
-    if size <= 0.0 or start >= level:
-        return (level, base, generation, gaps, lows, older)
-    if start + size < level:
-        return (level, base, generation, with_gap(gaps, start, size), lows, older)
+    scaled = scaled_cost(quota, settled.charge.cost)
+    units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
+    if units <= 0.0:
+        return state
+    is_ahead = settled.slot_us > max(now, last)
+    level, gaps, pairs = (_slot_given_back if is_ahead else _units_given_back)(quota, state, settled, scaled, units)
+    if not lows:
+        return (level, last, generation, gaps, (), older)
+    start, used = lows[0]
+    used -= units if settled.since_us >= start else 0.0
+    if used <= 0.0:
+        return (0.0, last, generation, (), (), older)
+    return (level, last, generation, gaps, ((start, used), *pairs), older)
+
+
+def _units_given_back(
+    quota: TokenBucket, state: State, settled: SettledCharge, scaled: float, units: float
+) -> tuple[float, Gaps, Lows]:
+    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too."""
+    level, last, _, gaps, lows, _ = state
+    end = settled.place + scaled - (last - settled.since_us) * quota.limit
+    low = low_since(quota, state, settled.slot_us, scaled, end)
+    back = min(units, low, level)
+    if back <= 0.0:
+        return level, gaps, lows[1:]
+    sunk = [(start - back, size) if start >= end else (start, size) for start, size in gaps]
+    return level - back, gaps_after(quota, tuple(sunk), 0.0), given_back(lows[1:], settled.slot_us, low, back)
+
+
+def _slot_given_back(
+    quota: TokenBucket, state: State, settled: SettledCharge, scaled: float, units: float
+) -> tuple[float, Gaps, Lows]:
+    """Level, gaps and pairs without the last ``units`` of a slot: a gap, or the end of the queue moves back."""
+    level, last, _, gaps, lows, _ = state
+    start = settled.place + (scaled - units) - (last - settled.since_us) * quota.limit
+    if start + units < level:
+        return level, with_gap(gaps, start, units), lows[1:]
     level = start
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    return (level, base, generation, gaps, lows, older)
+    pairs = tuple([pair for pair in lows[1:] if pair[0] < settled.slot_us])
+    if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
+        pairs = (*pairs, (last, 0.0))
+    return level, gaps, pairs
 
 
 def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
     """The state with ``units`` more at the end of the queue, whether they conform or not."""
-    level, last, generation, gaps, lows, older = state
-    base = max(now, last)
-    level = drained(quota, level, base - last) + units * quota.period_us
-    return (level, base, generation, gaps_after(quota, gaps, base - last), lows, older)
+    level, last, generation, gaps, _, older = state
+    since, scaled = max(now, last), scaled_cost(quota, units)
+    left = drained(quota, level, since - last)
+    lows = lows_after(quota, state, since, since, (left, left), scaled)
+    return (left + scaled, since, generation, gaps_after(quota, gaps, since - last), lows, older)
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:

@@ -75,7 +75,7 @@ def test_all_charges_book_at_the_longest_wait() -> None:
     take = Take((Charge(EVEN, "key", 1), Charge(FULL, "key", 2)), 1.0)
     decision, written = decide(take, [state(UNIT), state(0)], NOW)
     assert (decision.allowed, decision.delay, decision.ready_at) == (True, 0.1, (NOW + 100_000) / 1e6)
-    assert written == [state(2 * UNIT), state(3 * UNIT)]
+    assert [after and after[:2] for after in written] == [(2 * UNIT, NOW), (3 * UNIT, NOW)]
 
 
 def test_one_refusal_refuses_all_charges() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
@@ -18,7 +18,7 @@ from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_server import RedisServer
-from tests.support.strategies import WAITS, costs, quotas
+from tests.support.strategies import WAITS, costs, quotas, token_buckets
 
 
 @dataclass(frozen=True)
@@ -30,24 +30,25 @@ class Op:
     takes: Sequence[tuple[Sequence[tuple[int, str, float]], float]]
     settled: int
     share: float
+    may_settle: bool
 
 
 History: TypeAlias = tuple[Sequence[Quota], Sequence[Op]]
 VERBS = st.sampled_from(["take", "take", "take", "best effort", "peek", "settle", "settle", "reset"])
-SHARES = st.sampled_from([0.0, 0.5, 1.0, 2.5])
+SHARES = st.sampled_from([0.0, 0.0, 0.1, 0.5, 1.0, 2.5])
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> History:
+def histories(draw: st.DrawFn, kinds: Callable[[str], st.SearchStrategy[Quota]] = quotas) -> History:
     """Quotas of all kinds, some of which share a name, and operations on a store that has them."""
-    pool = [draw(quotas(name)) for name in "aab"]
+    pool = [draw(kinds(name)) for name in "aab"]
     charge = st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from(["x", "y"]), costs(5.0))
     charges = st.lists(charge, min_size=1, max_size=3, unique_by=lambda each: (pool[each[0]].name, each[1]))
     takes = st.lists(st.tuples(charges, WAITS), min_size=1, max_size=3)
     period = round(pool[0].period_us)
     step = st.integers(0, period) | st.just(0) | st.integers(-2 * period, 0) | st.sampled_from([period, -(10**11)])
-    ops = st.builds(Op, VERBS, step, takes, st.integers(0, 20), SHARES)
-    return pool, draw(st.lists(ops, min_size=1, max_size=15))
+    ops = st.builds(Op, VERBS, step, takes, st.integers(0, 20), SHARES, st.sampled_from([True, True, False]))
+    return pool, draw(st.lists(ops, min_size=1, max_size=25))
 
 
 class BothStores:
@@ -70,7 +71,7 @@ class BothStores:
             if op.verb == "settle":
                 await settle(granted[op.settled % len(granted)] if granted else (), op.share)
                 continue
-            takes = [take_of(pool, name, op.verb, charges, wait) for charges, wait in op.takes]
+            takes = [take_of(pool, name, op, charges, wait) for charges, wait in op.takes]
             ours, theirs = await answer(local, op.verb, takes), await answer(self.remote, op.verb, takes)
             assert ours == theirs
             if op.verb != "peek":
@@ -89,13 +90,12 @@ def pairs(local: Store, remote: Store, ours: list[Decision], theirs: list[Decisi
     return [((local, one), (remote, other)) for one, other in zip(ours, theirs) if one.allowed]
 
 
-def take_of(
-    pool: Sequence[Quota], name: str, verb: str, charges: Sequence[tuple[int, str, float]], wait: float
-) -> Take:
-    if verb == "best effort":
+def take_of(pool: Sequence[Quota], name: str, op: Op, charges: Sequence[tuple[int, str, float]], wait: float) -> Take:
+    if op.verb == "best effort":
         cost = charges[0][2]
-        return Take(tuple(Charge(pool[n], key, cost, name) for n, key, _ in charges), 0.0, best_effort=True)
-    return Take(tuple(Charge(pool[n], key, cost, name) for n, key, cost in charges), wait)
+        booked = tuple(Charge(pool[n], key, cost, name) for n, key, _ in charges)
+        return Take(booked, 0.0, best_effort=True, may_settle=op.may_settle)
+    return Take(tuple(Charge(pool[n], key, cost, name) for n, key, cost in charges), wait, may_settle=op.may_settle)
 
 
 async def answer(store: Store, verb: str, takes: list[Take]) -> list[Decision]:
@@ -128,6 +128,13 @@ def both_stores(redis_server: RedisServer) -> Iterator[BothStores]:
 @settings(max_examples=200)
 def test_all_stores_give_equal_decisions(both_stores: BothStores, history: History) -> None:
     """All kinds of quotas, both modes, settlements, resets, changed numbers, and a clock that also goes back."""
+    both_stores.run(history)
+
+
+@given(history=histories(token_buckets))
+@settings(max_examples=300)
+def test_all_stores_give_back_alike(both_stores: BothStores, history: History) -> None:
+    """Token buckets alone: what is given back, what is recorded for that, and their versions."""
     both_stores.run(history)
 
 

@@ -50,6 +50,11 @@ class Entry:
     units: Fraction
 
 
+def without_generation(state: State | None) -> tuple[object, ...] | None:
+    """A state but for its generation, which every store gives out on its own."""
+    return None if state is None else (*state[:2], *state[3:])
+
+
 class Ledger:
     """What one bucket admitted; no longer ``bound`` by its quota after what no quota bounds."""
 

@@ -67,6 +67,15 @@ local function numbers_of(quota)
   return struct.unpack('<c13dddddd', ARGV[1], quota * 61 - 60)
 end
 
+-- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
+local function scaled_cost(period_us, cost)
+  local scaled = cost * period_us
+  if scaled % 1 == 0 then return scaled end
+  local nearest = floor(scaled + 0.5)
+  if math.abs(scaled - nearest) <= nearest * 1e-9 then return nearest end
+  return ceil(scaled)
+end
+
 -- The time to live as SET wants it: a text, because Redis takes longer over a number.
 local function ttl_text(ttl)
   return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
@@ -104,10 +113,11 @@ local function define_draining()
   end
 end
 
--- The fast way: equal takes of token buckets whose values have level and time only, of the charges that are packed from `at` on. It
--- ends before a take that needs the general way, or at MAX_STEPS, and returns how many takes are left. What a take
--- finds in a bucket is in local variables, and is put into the charge's table only where there are several charges.
-local function take_plain(count, max_wait_us, charges, at)
+-- The fast way: equal takes of token buckets whose values are plain, of the charges that are packed from `at` on. It
+-- ends before a take that needs the general way, as where a take that may be settled has anything to record, or at
+-- MAX_STEPS, and returns how many takes are left. What a take finds in a bucket is in local variables, and is put into
+-- the charge's table only where there are several charges.
+local function take_plain(count, max_wait_us, charges, at, may_settle)
   local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
@@ -115,7 +125,7 @@ local function take_plain(count, max_wait_us, charges, at)
     number, cost, at = unpack('<Hd', actions, at)
     stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
     if string.byte(stamp) ~= BUCKET then return count end
-    local scaled = cost * period_us
+    local scaled = scaled_cost(period_us, cost)
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
       scaled = scaled, target = max(burst_level - scaled, 0), level = 0, left = 0, last = 0, high = 0, low = 0,
@@ -129,7 +139,7 @@ local function take_plain(count, max_wait_us, charges, at)
   local level, left, last, high, low, ttl, text
   if not is_simple and not drained then define_draining() end
   while count > 0 and steps < MAX_STEPS do
-    local wait_us = is_never and huge or 0
+    local wait_us, is_recorded, is_recorded_ahead = is_never and huge or 0, false, may_settle
     for i = 1, charges do
       local number = charges_done + i
       local key = keys[number]
@@ -157,6 +167,8 @@ local function take_plain(count, max_wait_us, charges, at)
         if left > target then
           wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, now - last, target)) or huge
         end
+        if may_settle and now > last and left > 0 then is_recorded = true end
+        if is_several and now <= last and level > 0 then is_recorded_ahead = true end
       else
         high, low = floor((births + number) / HIGH), (births + number) % HIGH
       end
@@ -165,6 +177,7 @@ local function take_plain(count, max_wait_us, charges, at)
       end
     end
     local allowed = wait_us <= max_wait_us and wait_us < huge
+    if allowed and (is_recorded or (is_recorded_ahead and wait_us > 0)) then return count end
     for i = 1, allowed and charges or 0 do
       if is_several then
         charge = all[i]
@@ -193,6 +206,7 @@ end
 
 local function general_way()
   local MAX_GAPS = 1000
+  local MAX_LOWS = 8
   local MAX_ROUNDS = 4
   local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
 
@@ -297,37 +311,36 @@ local function general_way()
       return after
     end
 
-    local function fits(quota, start, size, elapsed, cost)
-      local scaled = cost * quota.period_us
+    local function fits(quota, start, size, elapsed, scaled)
       start, size = gap_at(quota, start, size, elapsed)
       return elapsed >= 0 and scaled <= size and start + scaled <= quota.burst_level
     end
 
-    local function gap_wait(quota, start, size, earliest, cost)
-      local found = max(earliest, ceil((start + cost * quota.period_us - quota.burst_level) / quota.limit))
-      if not fits(quota, start, size, found, cost) then
+    local function gap_wait(quota, start, size, earliest, scaled)
+      local found = max(earliest, ceil((start + scaled - quota.burst_level) / quota.limit))
+      if not fits(quota, start, size, found, scaled) then
         found = found + 1
-        if not fits(quota, start, size, found, cost) then return huge end
+        if not fits(quota, start, size, found, scaled) then return huge end
       end
-      while found > earliest and fits(quota, start, size, found - 1, cost) do found = found - 1 end
+      while found > earliest and fits(quota, start, size, found - 1, scaled) do found = found - 1 end
       return found
     end
 
-    local function earliest_gap(quota, gaps, elapsed, cost, end_wait_us, min_wait_us)
-      local earliest, scaled = max(elapsed + min_wait_us, 0), cost * quota.period_us
+    local function earliest_gap(quota, gaps, elapsed, scaled, end_wait_us, min_wait_us)
+      local earliest = max(elapsed + min_wait_us, 0)
       for i = 1, #gaps, 2 do
         if scaled <= gaps[i + 1] then
-          local wait_us = gap_wait(quota, gaps[i], gaps[i + 1], earliest, cost) - elapsed
+          local wait_us = gap_wait(quota, gaps[i], gaps[i + 1], earliest, scaled) - elapsed
           if wait_us < huge then return min(wait_us, end_wait_us) end
         end
       end
       return end_wait_us
     end
 
-    local function place_in_gap(quota, state, now, cost, wait_us)
+    local function place_in_gap(quota, state, now, scaled, wait_us)
       local slot, gaps = now + wait_us, state.gaps
       for i = 1, #gaps, 2 do
-        if fits(quota, gaps[i], gaps[i + 1], slot - state.last, cost) then
+        if fits(quota, gaps[i], gaps[i + 1], slot - state.last, scaled) then
           return i, gap_at(quota, gaps[i], gaps[i + 1], slot - state.last) + (slot - max(now, state.last)) * quota.limit
         end
       end
@@ -379,54 +392,173 @@ local function general_way()
       return changed(state, { last = now, generation = birth, lows = {}, rebased = true })
     end
 
+    -- lows: the pairs of a state are state.lows without its first two numbers
+
+    local function with_newest(state)
+      local pairs_now = { unpack(state.lows, 3) }
+      if #pairs_now == 0 or pairs_now[#pairs_now - 1] < state.last then
+        pairs_now[#pairs_now + 1], pairs_now[#pairs_now + 2] = state.last, state.level
+      end
+      return pairs_now
+    end
+
+    local function lowered(lows, most)
+      local kept, highest = {}, 0
+      for i = 1, #lows, 2 do
+        local low = min(lows[i + 1], most)
+        if low > highest then
+          kept[#kept + 1], kept[#kept + 2] = lows[i], low
+          highest = low
+        end
+      end
+      return kept
+    end
+
+    local function room(quota, level, left)
+      if quota.slow_rate == quota.limit or level <= quota.burst_floor then return left end
+      return left - quota.burst_floor
+    end
+
+    local function thinned(quota, lows, now)
+      while #lows > 2 * MAX_LOWS do
+        local least, least_loss, before = 1, huge, 0
+        for i = 1, #lows, 2 do
+          local after = lows[i + 2] or now
+          local loss = min(lows[i + 1] - before, (after - lows[i]) * quota.limit)
+          if after >= lows[i] and loss < least_loss then least, least_loss = i, loss end
+          before = lows[i + 1]
+        end
+        table.remove(lows, least)
+        table.remove(lows, least)
+      end
+      return lows
+    end
+
+    local function lows_after(quota, state, since, slot, left_now, left, scaled)
+      local lows = state.lows
+      if since <= state.last and slot <= since then
+        if #lows == 0 then return lows end
+        return { lows[1], lows[2] + scaled, unpack(lows, 3) }
+      end
+      if left_now <= 0 then return slot > since and { since, scaled, slot, scaled } or {} end
+      local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
+      if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
+      after = lowered(after, room(quota, state.level, left))
+      if slot > since and (#after == 0 or after[#after - 1] < slot) then
+        after[#after + 1], after[#after + 2] = slot, left + scaled
+      end
+      return { start, units + scaled, unpack(thinned(quota, after, since)) }
+    end
+
+    local function low_since(quota, state, slot, scaled, top)
+      local level, last, lows, low = state.level, state.last, state.lows, 0
+      if #lows == 0 then
+        return (level == top or (slot == last and level <= quota.burst_level)) and level or 0
+      end
+      if slot < lows[1] then return 0 end
+      local nodes = with_newest(state)
+      for i = 1, #nodes, 2 do
+        if nodes[i] == slot then return nodes[i + 1] end
+        if nodes[i] > slot then
+          if quota.slow_rate ~= quota.limit then return low end
+          return max(low, min(nodes[i + 1], low + scaled - (nodes[i] - slot) * quota.limit))
+        end
+        low = nodes[i + 1]
+      end
+      return #lows > 2 and lows[#lows - 1] >= last and low or 0
+    end
+
+    local function given_back(lows, slot, low, back)
+      local most, count = huge, #lows
+      for i = count - 1, 1, -2 do
+        most = min(most, lows[i] >= slot and lows[i + 1] - back or low - back, lows[i + 1])
+        lows[i + 1] = most
+      end
+      if count == 0 then return lows end
+      local time, newest = lows[count - 1], max(lows[count], 0)
+      lows[count], lows[count - 1] = nil, nil
+      local after = lowered(lows, huge)
+      after[#after + 1], after[#after + 2] = time, newest
+      return after
+    end
+
     function algorithm.wait(quota, state, now, cost, min_wait_us)
-      local target, elapsed = max(quota.burst_level - cost * quota.period_us, 0), now - state.last
-      local wait_us = min_wait_us
+      local scaled, elapsed, wait_us = scaled_cost(quota.period_us, cost), now - state.last, min_wait_us
+      local target = max(quota.burst_level - scaled, 0)
       if drained(quota, state.level, elapsed + min_wait_us) > target then
         wait_us = drain_wait(quota, state.level, elapsed, target)
       end
-      return earliest_gap(quota, state.gaps, elapsed, cost, wait_us, min_wait_us)
+      return earliest_gap(quota, state.gaps, elapsed, scaled, wait_us, min_wait_us)
     end
 
-    function algorithm.book(quota, state, now, cost, wait_us)
-      local since, slot, scaled = max(now, state.last), now + wait_us, cost * quota.period_us
-      local taken, start = place_in_gap(quota, state, now, cost, wait_us)
+    function algorithm.book(quota, state, now, cost, wait_us, may_settle, is_several)
+      local since, last, scaled = max(now, state.last), state.last, scaled_cost(quota.period_us, cost)
+      local level, slot = drained(quota, state.level, since - last), max(now + wait_us, since)
+      local is_recorded = may_settle or #state.lows > 0
+      if is_several and wait_us > 0 and now <= last and state.level > 0 then is_recorded = true end
+      local taken, start = place_in_gap(quota, state, now, scaled, wait_us)
       if taken then
-        local level = drained(quota, state.level, since - state.last)
-        local gaps = gaps_without(quota, state.gaps, since - state.last, taken, start, scaled)
-        return changed(state, { level = level, last = since, gaps = gaps })
+        local lows = is_recorded and lows_after(quota, state, since, since, level, level, scaled) or state.lows
+        local gaps = gaps_without(quota, state.gaps, since - last, taken, start, scaled)
+        return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
       end
-      local level = drained(quota, state.level, slot - state.last) + scaled
-      if slot > since then level = level + (slot - since) * quota.limit end
-      local gaps = gaps_after(quota, state.gaps, since - state.last)
-      return changed(state, { level = level, last = since, gaps = gaps })
+      local left = wait_us > 0 and drained(quota, state.level, slot - last) or level
+      local lows = is_recorded and lows_after(quota, state, since, slot, level, left, scaled) or state.lows
+      level = left + scaled + (slot - since) * quota.limit
+      local gaps = gaps_after(quota, state.gaps, since - last)
+      return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
+    end
+
+    local function units_given_back(quota, state, settled, scaled, units)
+      local gaps, lows, sunk = state.gaps, { unpack(state.lows, 3) }, {}
+      local top = settled.place + scaled - (state.last - settled.since) * quota.limit
+      local low = low_since(quota, state, settled.slot, scaled, top)
+      local back = min(units, low, state.level)
+      if back <= 0 then return state.level, gaps, lows end
+      for i = 1, #gaps, 2 do sunk[i], sunk[i + 1] = gaps[i] >= top and gaps[i] - back or gaps[i], gaps[i + 1] end
+      return state.level - back, gaps_after(quota, sunk, 0), given_back(lows, settled.slot, low, back)
+    end
+
+    local function slot_given_back(quota, state, settled, scaled, units)
+      local gaps, lows, level = state.gaps, { unpack(state.lows, 3) }, state.level
+      local start = settled.place + (scaled - units) - (state.last - settled.since) * quota.limit
+      if start + units < level then return level, with_gap(gaps, start, units), lows end
+      level = start
+      while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
+        level = min(level, gaps[#gaps - 1])
+        gaps[#gaps] = nil
+        gaps[#gaps] = nil
+      end
+      while #lows > 0 and lows[#lows - 1] >= settled.slot do
+        lows[#lows] = nil
+        lows[#lows] = nil
+      end
+      if #state.lows > 0 and (#lows == 0 or lows[#lows - 1] < state.last) then
+        lows[#lows + 1], lows[#lows + 2] = state.last, 0
+      end
+      return level, gaps, lows
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local base = max(now, state.last)
-      local level = drained(quota, state.level, base - state.last)
-      local gaps = gaps_after(quota, state.gaps, base - state.last)
-      local bottom = settled.place + (settled.cost - settled.units) * quota.period_us
-      local start, size = gap_at(quota, bottom, settled.units * quota.period_us, base - settled.since)
-      if size > 0 and start < level then
-        if start + size < level then
-          gaps = with_gap(gaps, start, size)
-        else
-          level = start
-          while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
-            level = min(level, gaps[#gaps - 1])
-            gaps[#gaps] = nil
-            gaps[#gaps] = nil
-          end
-        end
-      end
-      return changed(state, { level = level, last = base, gaps = gaps })
+      local scaled = scaled_cost(quota.period_us, settled.cost)
+      local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
+      if units <= 0 then return state end
+      local is_ahead = settled.slot > max(now, state.last)
+      local give = is_ahead and slot_given_back or units_given_back
+      local level, gaps, lows = give(quota, state, settled, scaled, units)
+      if #state.lows == 0 then return changed(state, { level = level, gaps = gaps }) end
+      local start, used = state.lows[1], state.lows[2]
+      if settled.since >= start then used = used - units end
+      if used <= 0 then return changed(state, { level = 0, gaps = {}, lows = {} }) end
+      return changed(state, { level = level, gaps = gaps, lows = { start, used, unpack(lows) } })
     end
 
     function algorithm.debit(quota, state, now, units)
-      local base = max(now, state.last)
-      local level = drained(quota, state.level, base - state.last) + units * quota.period_us
-      return changed(state, { level = level, last = base, gaps = gaps_after(quota, state.gaps, base - state.last) })
+      local since, scaled = max(now, state.last), scaled_cost(quota.period_us, units)
+      local left = drained(quota, state.level, since - state.last)
+      local lows = lows_after(quota, state, since, since, left, left, scaled)
+      local gaps = gaps_after(quota, state.gaps, since - state.last)
+      return changed(state, { level = left + scaled, last = since, gaps = gaps, lows = lows })
     end
 
     function algorithm.reset_us(quota, state, now)
@@ -445,7 +577,8 @@ local function general_way()
       for i = 1, elapsed >= 0 and #gaps or 0, 2 do
         local start, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
         local units = floor(max(min(size, quota.burst_level - start), 0) / quota.period_us)
-        if units > 0 and not fits(quota, gaps[i], gaps[i + 1], elapsed, units) then units = units - 1 end
+        local scaled = units * quota.period_us
+        if units > 0 and not fits(quota, gaps[i], gaps[i + 1], elapsed, scaled) then units = units - 1 end
         most = max(most, units)
       end
       return most
@@ -818,7 +951,8 @@ local function general_way()
     local allowed = wait_us <= max_wait_us and wait_us < huge
     for _, charge in ipairs(charges) do
       if allowed then
-        save(charge, charge.quota.algorithm.book(charge.quota, charge.state, now, charge.cost, wait_us, may_settle))
+        local quota, state = charge.quota, charge.state
+        save(charge, quota.algorithm.book(quota, state, now, charge.cost, wait_us, may_settle, count > 1))
       elseif charge.state.rebased and max_wait_us >= 0 then
         save(charge, charge.state)
       end
@@ -944,7 +1078,7 @@ while at <= #actions and steps < MAX_STEPS do
   if action == 5 then after, count = once(at), 0 end
   if is_take then after = after + 10 * charges end -- the others say themselves
   while count > 0 and steps < MAX_STEPS do
-    if is_take then count = take_plain(count, max_wait_us, charges, at + 13) end
+    if is_take then count = take_plain(count, max_wait_us, charges, at + 13, action > MAY_SETTLE) end
     if count > 0 and steps < MAX_STEPS then
       after = in_general(action, at)
       count = count - 1

@@ -1,0 +1,111 @@
+"""The lows of a token bucket: how much of a charge whose time has come can be given back.
+
+Without the last r units of a charge, the level now is lower by ``min(r, lowest level since the charge)``: where the
+bucket ran empty in between, it is full again, and nothing is to be given back. The lows of a state are
+
+* ``(time, units)``: since when the bucket has not been empty, and the scaled units that were charged since then and not
+  given back. Where there are none, the bucket is as if it had never been used;
+* up to ``MAX_LOWS`` pairs ``(time, low)``: how much can be given back of a charge at this time, both increasing. That
+  is the lowest level since then, just before a later charge. Of a charge between two pairs at least as much can be
+  given back as of the one before it, and of the newest charge up to the level.
+
+They are recorded where a take may be settled, by a settlement, and from then on until the bucket is empty. What is not
+recorded is not given back. With a factor below 1 the level must stay on its side of the burst floor, so that it drains
+as it did: above it, a low is counted from the floor.
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from ..quotas import TokenBucket
+from .state import MAX_LOWS, NEVER, Lows, State
+
+
+def lows_after(
+    quota: TokenBucket, state: State, since: float, slot: float, lefts: tuple[float, float], scaled: float
+) -> Lows:
+    """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then."""
+    level, last, _, _, lows, _ = state
+    left_now, left = lefts
+    if since <= last and slot <= since:  # with the charges of the same microsecond
+        return ((lows[0][0], lows[0][1] + scaled), *lows[1:]) if lows else ()
+    if left_now <= 0.0:
+        return ((since, scaled), (slot, scaled)) if slot > since else ()
+    start, units = lows[0] if lows else (last, level)
+    pairs = _with_newest(state)
+    if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
+        start, pairs = since, ()
+    pairs = lowered(pairs, _room(quota, level, left))
+    if slot > since and (not pairs or pairs[-1][0] < slot):
+        pairs = (*pairs, (slot, left + scaled))
+    return ((start, units + scaled), *_thinned(quota, pairs, since))
+
+
+def _room(quota: TokenBucket, level: float, left: float) -> float:
+    """By how much a level that has drained to ``left`` could have been lower, and have drained alike."""
+    if quota.slow_rate == quota.limit or level <= quota.burst_floor:
+        return left
+    return left - quota.burst_floor
+
+
+def _with_newest(state: State) -> Lows:
+    """The pairs, and one for the newest charge, unless there is one."""
+    pairs = state[4][1:]
+    return pairs if pairs and pairs[-1][0] >= state[1] else (*pairs, (state[1], state[0]))
+
+
+def lowered(pairs: Lows, most: float) -> Lows:
+    """The pairs, none of them above ``most``; those that say nothing are dropped."""
+    kept: list[tuple[float, float]] = []
+    highest = 0.0
+    for time, low in pairs:
+        low = min(low, most)  # noqa: PLW2901
+        if low > highest:
+            kept.append((time, low))
+            highest = low
+    return tuple(kept)
+
+
+def _thinned(quota: TokenBucket, pairs: Lows, now: float) -> Lows:
+    """At most ``MAX_LOWS`` pairs: those go that lose the least, but never the newest if its time is still to come."""
+    while len(pairs) > MAX_LOWS:
+        least, least_loss, before = 0, NEVER, 0.0
+        for number, (time, low) in enumerate(pairs):
+            after = pairs[number + 1][0] if number + 1 < len(pairs) else now
+            loss = min(low - before, (after - time) * quota.limit)
+            if after >= time and loss < least_loss:
+                least, least_loss = number, loss
+            before = low
+        pairs = (*pairs[:least], *pairs[least + 1 :])
+    return pairs
+
+
+def low_since(quota: TokenBucket, state: State, slot: float, scaled: float, end: float) -> float:
+    """How much can be given back of a charge of ``scaled`` at ``slot``, which came to lie below the level ``end``."""
+    level, last, _, _, lows, _ = state
+    if not lows:  # nobody may have recorded what has been booked ahead since
+        is_newest = level == end or (slot == last and level <= quota.burst_level)
+        return level if is_newest else 0.0
+    if slot < lows[0][0]:
+        return 0.0
+    low = 0.0
+    for time, next_low in _with_newest(state):
+        if time == slot:
+            return next_low
+        if time > slot:
+            if quota.slow_rate != quota.limit:
+                return low
+            return max(low, min(next_low, low + scaled - (time - slot) * quota.limit))
+        low = next_low
+    return low if len(lows) > 1 and lows[-1][0] >= last else 0.0
+
+
+def given_back(pairs: Lows, slot: float, low: float, back: float) -> Lows:
+    """The pairs after ``back`` has been given back of a charge at ``slot``, of which ``low`` could have been."""
+    after: list[tuple[float, float]] = []
+    most = NEVER
+    for time, had in reversed(pairs):
+        most = min(most, had - back if time >= slot else low - back, had)
+        after.append((time, most))
+    newest = [(time, max(most, 0.0)) for time, most in after[:1]]
+    return (*lowered(tuple(after[:0:-1]), NEVER), *newest)
