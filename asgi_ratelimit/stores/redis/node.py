@@ -237,15 +237,15 @@ class RedisNode:
         return answers
 
     async def _repay(self) -> None:
+        """Until nothing is left: what was settled meanwhile may have joined. What fails stays in the ledger."""
         ledger = self._context.local.ledger
-        entries = ledger.collect(self._is_here)
-        while some := list(islice(entries, REPAID_TOGETHER)):
+        while some := list(islice(ledger.collect(self._is_here), REPAID_TOGETHER)):
             answers = await asyncio.gather(*self._group.submit_all(some), return_exceptions=True)
             for entry, answer in zip(some, answers):
                 if not isinstance(answer, BaseException):
                     ledger.remove(entry, answer if isinstance(answer, list) else ())
             if any(isinstance(answer, BaseException) for answer in answers):
-                return  # these and the rest stay in the ledger
+                return
 
 
 def _resends(action: Action, error: Exception) -> bool:

@@ -1055,9 +1055,9 @@ local function once(at)
     verdicts[#verdicts + 1] = mode == 1 and '2' or '0'
     return start + length
   end
-  local is_done = verdicts[#verdicts] == '1'
+  if not is_take then verdicts[#verdicts] = '1' end -- for the first time, whether it changed anything or not
   if forgotten and is_first then redis.call('DEL', forgotten) end
-  if is_first and (is_done or not is_take) then
+  if is_first and verdicts[#verdicts] == '1' then
     counts_until = max(now + ttl_us, until_us)
     local values = { struct.pack('<dd', counts_until, token) }
     if mode == 1 then values[2] = struct.pack('<dd', now, is_take and births + number + 1 or -1) end

@@ -6,6 +6,7 @@ import asyncio
 import math
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -128,7 +129,7 @@ class RedisStore:
             return
         ledger = self._local.ledger
         if settlement.until_us:  # a ticket: it is dead from now on, unless it has been redeemed
-            is_open, is_first = ledger.is_open(settlement), await self._settle_there(settlement)
+            is_open, is_first = ledger.is_open(settlement), await self._settle_there(_without_units(settlement))
             if not (is_open if is_first is None else is_first):
                 return
         for there in await ledger.settle(settlement):
@@ -173,6 +174,12 @@ class RedisStore:
         if isinstance(self._addresses, SingleAddress):
             return RedisNode(self._context, self._addresses.pool())
         return ClusterNodes(self._context, self._addresses)
+
+
+def _without_units(settlement: Settlement) -> Settlement:
+    """A settlement of the same id that changes no bucket."""
+    settled = tuple([replace(each, actual=each.charge.cost) for each in settlement.settled_charges])
+    return replace(settlement, settled_charges=settled, degraded=False)
 
 
 def _whole(action: Any) -> Sequence[Any]:

@@ -35,7 +35,7 @@ class Outage:
 
     def take(self, quota: Quota, cost: float = 1, key: str = "key", max_wait: float = 0.0) -> Decision:
         """A decision in place of the store's."""
-        return self.local.decide(Take((Charge(quota, key, cost),), max_wait))
+        return self.local.decide(Take((Charge(quota, key, cost),), max_wait, may_settle=True))
 
     def refund(self, decision: Decision) -> None:
         settlement = settlement_of(decision, [0.0])
