@@ -78,7 +78,7 @@ def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> l
 
 def checked_operation(operation: str | None) -> str | None:
     """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
-    if operation is None or (isinstance(operation, str) and operation and len(as_bytes(operation)) <= LONGEST_OPERATION):
+    if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
         return operation
     raise ValueError(
         f"operation must be a text of at most {LONGEST_OPERATION} bytes and not empty, not {operation!r:.100}: "

@@ -53,8 +53,8 @@ class MemoryStore:
 
     At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
     information, or, where there is none among a few, the one that will be full soonest.
-    The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until they
-    are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` that is none.
+    The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
+    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` that is none.
     """
 
     in_process = True
@@ -230,7 +230,7 @@ class MemoryStore:
         """Whether nobody has settled or redeemed the same before; from now on, somebody has."""
         text, until_us = settlement_text(settled), settled.until_us
         settled_before = self._tickets if until_us else self._settlements
-        if until_us and now >= until_us or settled_before.find(text, now) is not None:
+        if (until_us and now >= until_us) or settled_before.find(text, now) is not None:
             return False
         settled_before.add(text, now, now, max(until_us, now + self._operation_ttl_us))
         return True

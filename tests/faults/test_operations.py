@@ -19,7 +19,7 @@ from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster, asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import QUOTA, Trial, settled, trial
+from tests.support.trial import QUOTA, Trial, settled, trial, until_left
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +94,7 @@ async def test_an_answer_that_is_lost_twice(proxy: Proxy, redis_server: RedisSer
         assert lost.degraded
         proxy.mangle = bytes
         await tried.until_back()
-        await repaid(tried, QUOTA.burst - 11)
+        await until_left(tried.limiter, QUOTA.burst - 11)
         await takes(tried, range(40))
         assert tried.admitted() == QUOTA.burst + 11  # these were sent twice, and charged once
         assert len({each.take.operation for each in tried.decisions if each and each.take.operation}) == QUOTA.burst
@@ -108,7 +108,7 @@ async def test_an_answer_that_does_not_come(proxy: Proxy, redis_server: RedisSer
         assert all(decision.degraded for decision in await takes(tried, range(8, 15)))
         proxy.mangle = bytes
         await tried.until_back()
-        await repaid(tried, QUOTA.burst - 15)
+        await until_left(tried.limiter, QUOTA.burst - 15)
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_a_redis_that_refuses(server: RedisServer, fault: Callable[[RedisS
         assert all(decision.degraded for decision in await takes(tried, range(10, 16)))
         repair()
         await tried.until_back()
-        await repaid(tried, QUOTA.burst - 16)
+        await until_left(tried.limiter, QUOTA.burst - 16)
         await takes(tried, range(10, 60))
         assert len({each.take.operation for each in tried.decisions if each and each.take.operation}) == QUOTA.burst
         assert (await tried.limiter.peek("key")).remaining == 0
@@ -140,13 +140,6 @@ async def takes(tried: Trial, numbers: range | list[int]) -> list[Decision]:
         decisions = await asyncio.gather(*[tried.limiter.rate_limit("key", operation=f"{n}") for n in numbers])
     tried.decisions += decisions
     return decisions
-
-
-async def repaid(tried: Trial, remaining: int) -> None:
-    """Return when Redis has been charged with what was taken without it, so that so many units are left."""
-    async with asyncio.timeout(30):
-        while (await tried.limiter.peek("key")).remaining != remaining:
-            await asyncio.sleep(0.01)
 
 
 async def test_a_hundred_stores_in_four_processes(proxy: Proxy, redis_server: RedisServer) -> None:

@@ -238,7 +238,7 @@ async def test_what_no_ticket_says(text: Any) -> None:
 async def test_a_key_that_is_too_long_for_a_ticket(store: Store) -> None:
     """It is refused, and nothing stays booked."""
     limiter = Limiter(GUILD, store=store)
-    with pytest.raises(ValueError, match="a ticket has at most 8192 characters, not [0-9]+: use shorter keys"):
+    with pytest.raises(ValueError, match=r"a ticket has at most 8192 characters, not [0-9]+: use shorter keys"):
         await limiter.reserve("g" * 8000)
     assert (await limiter.peek("g" * 8000)).remaining == 10
 

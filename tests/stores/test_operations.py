@@ -158,7 +158,9 @@ async def test_a_changed_quota_keeps_its_operations(store: Store) -> None:
     assert (await new.rate_limit("key", 5, operation="id")).allowed
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.5]), st.booleans()), max_size=30), quotas("q"))
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.5]), st.booleans()), max_size=30), quotas("q")
+)
 def test_operations_are_charged_as_if_sent_once(calls: list[tuple[str, float, bool]], quota: Quota) -> None:
     """Whatever is sent again in between: the bucket is as if the repeated ones had never come."""
     clock = SteppedClock()
@@ -199,7 +201,9 @@ async def test_a_wrong_operation(store: Store, operation: Any) -> None:
     """Every verb refuses it with a right example, and charges nothing."""
     limiter = Limiter(BUCKET, store=store)
     for verb in (limiter.rate_limit, limiter.pace, limiter.reserve, limiter.acquire):
-        with pytest.raises(ValueError, match="operation must be a text of at most 1024 bytes .*: operation=message.id"):
+        with pytest.raises(
+            ValueError, match=r"operation must be a text of at most 1024 bytes .*: operation=message\.id"
+        ):
             await verb("key", operation=operation)
     with pytest.raises(ValueError, match="operation must be"):
         limiter.spend("key", 1, operation=operation)

@@ -276,7 +276,7 @@ async def test_a_key_that_was_deleted_in_redis(redis_url: str, clock: SteppedClo
 
 def buckets(client: redis.Redis) -> list[bytes]:
     """The keys of buckets; those of settlements have a longer text."""
-    return [key for key in client.keys() if key.endswith(b"}")]
+    return [key for key in client.scan_iter() if key.endswith(b"}")]
 
 
 BRIEF = [TokenBucket(1000, burst=10), FixedWindow(10, 0.01), RollingWindow(10, 0.01, buckets=10)]

@@ -35,7 +35,8 @@ class RedisStore:
     ``timeout`` is the deadline of a take in seconds; waiting for other takes and for a connection counts. When Redis
     does not answer in time, ``on_error`` decides: ``"local"`` (a limiter in this process, with the limits divided by
     ``replicas``), ``"allow"`` or ``"deny"``; such decisions are ``degraded``. Operations are remembered for
-    ``operation_ttl`` seconds. A ``clock`` replaces the server's, and keys then live for at least an hour. Raises ``ConfigurationError`` for invalid arguments.
+    ``operation_ttl`` seconds. A ``clock`` replaces the server's, and keys then live for at least an hour. Raises
+    ``ConfigurationError`` for invalid arguments.
     """
 
     in_process = False
@@ -136,7 +137,7 @@ class RedisStore:
             await self._settle_there(there)
 
     async def _settle_there(self, settlement: Settlement) -> bool | None:
-        """Settle in Redis: whether this is the first time, ``None`` if Redis does not answer: then the ledger has it."""
+        """Settle in Redis: whether for the first time; ``None`` if Redis does not answer: then the ledger has it."""
         self._denials.forget(settlement.charges)
         try:
             return bool(await self._node().submit(settlement))

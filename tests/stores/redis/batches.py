@@ -48,7 +48,7 @@ class Server:
         raise error
 
     def _resends(self, item: int, error: Exception) -> bool:
-        return item in self.resent
+        return item in self.resent and isinstance(error, OSError)
 
     def _answer_early(self, items: Sequence[int]) -> list[str | None] | None:
         return [self.early.get(item) for item in items] if self.early else None

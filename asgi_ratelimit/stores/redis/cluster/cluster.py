@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from ....decision import Charge, Decision, Redemption, Settlement, Take
 from ....errors import ConfigurationError, StoreError, StoreUnavailable
-from ..actions import Action, Answer, Peek
 from ...operations import given_back
+from ..actions import Action, Answer, Peek
 from ..connection.addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from .cluster_node import ClusterNode

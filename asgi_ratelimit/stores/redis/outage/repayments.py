@@ -1,4 +1,4 @@
-"""Repayments: what the store is charged with after an outage, and where its charges are once it has carried them out."""
+"""Repayments: what the store is charged with after an outage, and where those charges are from then on."""
 
 from __future__ import annotations
 
