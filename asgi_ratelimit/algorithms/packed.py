@@ -12,8 +12,9 @@ Then follow d last, the generation (H its high 16 bits, I its low 32), and the c
 * of a fixed window: d window, d count;
 * of a rolling window: H parts, and for each part d index, d count.
 
-Where there are any, H gaps and B lows follow, d, d for each gap and each low, and the value of an older version of the
-quota to the end. A value with another stamp counts as never used, and so does one with a number that is not finite.
+Where there are any, H gaps and B lows follow, d, d for each gap, d, d, d for the first low, d, d for each other, and
+the value of another version of the quota to the end. A token bucket's value with another stamp is of another version
+(see ``versions.py``). Any other one counts as never used, and so does one with a number that is not finite.
 ``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -26,13 +27,15 @@ from itertools import chain
 from typing import Any
 
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import Gap, Gaps, State
+from .state import Gap, Gaps, Lows, State
+from .versions import is_version, of_version
 
 _HEAD = struct.Struct("<dHI")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
 _PARTS = struct.Struct("<H")
 _COUNTS = struct.Struct("<HB")
+_FIRST_LOW = struct.Struct("<ddd")
 
 PLAIN = "13sdHId"
 """The fields of the value of a token bucket that has neither gaps nor lows nor an older version, after the byte order:
@@ -56,7 +59,8 @@ def pack(quota: Quota, state: State) -> bytes:
         body = _PAIR.pack(*core)
     if not (gaps or lows or older):
         return head + body
-    return head + body + _COUNTS.pack(len(gaps), len(lows)) + _packed_pairs(gaps) + _packed_pairs(lows) + older
+    packed_lows = struct.pack(f"<{2 * len(lows) + 1}d", *chain(*lows)) if lows else b""
+    return head + body + _COUNTS.pack(len(gaps), len(lows)) + _packed_pairs(gaps) + packed_lows + older
 
 
 def _packed_pairs(pairs: Iterable[Gap]) -> bytes:
@@ -71,13 +75,25 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
         stamp, last, high, low, level = _unpack_plain(value)
         if stamp == quota.stamp and level - level == last - last == 0.0:
             return (level, last, high << 32 | low, (), (), b"")
-        return None
-    if not value.startswith(quota.stamp):
-        return None
     try:
-        return _unpacked(quota, value)
+        if value.startswith(quota.stamp):
+            return _unpacked(quota, value)
+        return _unpacked_version(quota, value) if isinstance(quota, TokenBucket) else None
     except struct.error:  # cut short
         return None
+
+
+def _unpacked_version(quota: TokenBucket, value: bytes) -> State | None:
+    """The state of this version of a quota in the value of another: its own, which that has carried, or a new one."""
+    stored = _unpacked(quota, value) if is_version(value) else None
+    if stored is None:
+        return None
+    carried = stored[-1]
+    other = value[: len(value) - len(carried)]
+    if carried.startswith(quota.stamp):
+        own = _unpacked(quota, carried)
+        return own and (*own[:-1], other)
+    return of_version(quota, stored, value[: len(quota.stamp)], other)
 
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
@@ -95,7 +111,7 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
         core, at = _pairs(value, at + _PARTS.size, _PARTS.unpack_from(value, at)[0])
         numbers = [(last, last), *core]
     gaps, lows, older = _tail(value, at)
-    if not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
+    if (older and not is_version(older)) or not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
         return None
     return (core, last, high << 32 | low, gaps, lows, older)
 
@@ -106,10 +122,13 @@ def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
     return tuple(zip(numbers[::2], numbers[1::2])), at + count * _PAIR.size
 
 
-def _tail(value: bytes, at: int) -> tuple[Gaps, Gaps, bytes]:
+def _tail(value: bytes, at: int) -> tuple[Gaps, Lows, bytes]:
     if at == len(value):
         return (), (), b""
     gap_count, low_count = _COUNTS.unpack_from(value, at)
     gaps, at = _pairs(value, at + _COUNTS.size, gap_count)
-    lows, at = _pairs(value, at, low_count)
-    return gaps, lows, value[at:]
+    if not low_count:
+        return gaps, (), value[at:]
+    first = _FIRST_LOW.unpack_from(value, at)
+    lows, at = _pairs(value, at + _FIRST_LOW.size, low_count - 1)
+    return gaps, (first, *lows), value[at:]

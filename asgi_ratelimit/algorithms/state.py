@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 Gap: TypeAlias = tuple[float, float]
 Gaps: TypeAlias = tuple[Gap, ...]
-Lows: TypeAlias = tuple[tuple[float, float], ...]
+Pairs: TypeAlias = tuple[tuple[float, float], ...]
+Lows: TypeAlias = tuple[Any, ...]
 State: TypeAlias = tuple[Any, float, int, Gaps, Lows, bytes]
 
 Outlook: TypeAlias = tuple[float, float, float]

@@ -16,9 +16,10 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import TokenBucket
-from .lows import given_back, low_since, lows_after
+from .lows import given_back, low_since, lows_after, sunk
 from .queue_gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .state import NEVER, NEVER_US, Gaps, Lows, Outlook, State, Taken
+from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
+from .versions import older_reset_us
 
 
 def scaled_cost(quota: TokenBucket, cost: float) -> float:
@@ -56,6 +57,9 @@ def take(
     limiting; when pacing it waits for an empty bucket.
     """
     level, last, generation, gaps, lows, older = state
+    if older and older_reset_us(quota, older, now) <= 0.0:
+        older = b""
+        state = (level, last, generation, gaps, lows, older)
     limit, scaled, elapsed = quota.limit, cost * quota.period_us, now - last
     if scaled % 1.0:
         scaled = scaled_cost(quota, cost)
@@ -204,10 +208,15 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
-    """Where in the queue ``take`` puts this cost: the level below it, as of now (or ``last``, if that lies ahead)."""
-    scaled = scaled_cost(quota, cost)
-    in_gap = place_in_gap(quota, state, now, scaled, wait_us) if state[3] else None
-    return in_gap[1] if in_gap is not None else _booked(quota, state, now, scaled, wait_us, False)[0] - scaled
+    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead).
+
+    Plus what the level has sunk until then, which is no longer so when it has sunk further.
+    """
+    level, last, _, gaps, _, _ = state
+    in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
+    left = drained(quota, level, now - last)
+    below = left if in_gap is None else in_gap[1]
+    return below + sunk(state) if left > 0.0 else below
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
@@ -217,44 +226,58 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
     if units <= 0.0:
         return state
-    is_ahead = settled.slot_us > max(now, last)
-    level, gaps, pairs = (_slot_given_back if is_ahead else _units_given_back)(quota, state, settled, scaled, units)
+    base, slot = max(now, last), settled.slot_us
+    ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
+    end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
+    if slot > base:
+        bottom = drained(quota, below, passed) if units == scaled else end - units
+        after, gaps, pairs = _slot_given_back(quota, state, base, (bottom, end - units, end), slot)
+        back = 0.0
+    else:
+        after, gaps, pairs = _units_given_back(quota, state, slot, (end - scaled, end), units)
+        back = level - after
     if not lows:
-        return (level, last, generation, gaps, (), older)
-    start, used = lows[0]
+        return (after, last, generation, gaps, (), older)
+    start, used, _ = lows[0]
     used -= units if settled.since_us >= start else 0.0
     if used <= 0.0:
         return (0.0, last, generation, (), (), older)
-    return (level, last, generation, gaps, ((start, used), *pairs), older)
+    return (after, last, generation, gaps, ((start, used, sunk(state) + back), *pairs), older)
 
 
 def _units_given_back(
-    quota: TokenBucket, state: State, settled: SettledCharge, scaled: float, units: float
-) -> tuple[float, Gaps, Lows]:
+    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float], units: float
+) -> tuple[float, Gaps, Pairs]:
     """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too."""
-    level, last, _, gaps, lows, _ = state
-    end = settled.place + scaled - (last - settled.since_us) * quota.limit
-    low = low_since(quota, state, settled.slot_us, scaled, end)
+    level, _, _, gaps, lows, _ = state
+    start, end = piece
+    low = low_since(quota, state, slot, end - start, end)
     back = min(units, low, level)
     if back <= 0.0:
         return level, gaps, lows[1:]
-    sunk = [(start - back, size) if start >= end else (start, size) for start, size in gaps]
-    return level - back, gaps_after(quota, tuple(sunk), 0.0), given_back(lows[1:], settled.slot_us, low, back)
+    lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
+    return level - back, gaps_after(quota, lower, 0.0), given_back(lows[1:], slot, low, back)
 
 
 def _slot_given_back(
-    quota: TokenBucket, state: State, settled: SettledCharge, scaled: float, units: float
-) -> tuple[float, Gaps, Lows]:
-    """Level, gaps and pairs without the last ``units`` of a slot: a gap, or the end of the queue moves back."""
+    quota: TokenBucket, state: State, base: float, piece: tuple[float, float, float], slot: float
+) -> tuple[float, Gaps, Pairs]:
+    """Level, gaps and pairs without a piece of the queue: it is a gap, or the end of the queue moves back.
+
+    A piece is the level that the queue moves back to, its start and its end.
+    """
     level, last, _, gaps, lows, _ = state
-    start = settled.place + (scaled - units) - (last - settled.since_us) * quota.limit
-    if start + units < level:
-        return level, with_gap(gaps, start, units), lows[1:]
-    level = start
+    bottom, start, end = piece
+    start = max(start, (base - last) * quota.limit)  # what has run off is gone
+    if end <= start:
+        return level, gaps, lows[1:]
+    if end < level:
+        return level, with_gap(gaps, start, end - start), lows[1:]
+    level = bottom
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    pairs = tuple([pair for pair in lows[1:] if pair[0] < settled.slot_us])
+    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot])
     if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
         pairs = (*pairs, (last, 0.0))
     return level, gaps, pairs
@@ -270,9 +293,10 @@ def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    level, last, _, _, _, _ = state
-    return (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
+    """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
+    level, last, _, _, _, older = state
+    own_us = (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
+    return max(own_us, older_reset_us(quota, older, now)) if older else own_us
 
 
 def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:

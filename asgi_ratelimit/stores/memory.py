@@ -124,7 +124,7 @@ class MemoryStore:
                     _, stamp, last, high, low, level = _unpack_plain(value)
                     if stamp == quota.stamp:
                         state = (level, last, high << 32 | low, (), (), b"")
-                else:
+                if state is None:
                     state = unpack(quota, value[_FULL_AT.size :])
             algorithm, stored = ALGORITHMS[type(quota)], state
             if state is None:
@@ -143,7 +143,8 @@ class MemoryStore:
                 high, low = generation >> 32, generation & 0xFFFFFFFF
                 value = _pack_plain(now + outlook[2], quota.stamp, last, high, low, core)
             else:
-                value = _FULL_AT.pack(now + outlook[2]) + pack(quota, after)
+                full_in_us = reset_us(quota, after, now) if older else outlook[2]
+                value = _FULL_AT.pack(now + full_in_us) + pack(quota, after)
             if is_new:
                 self._insert(bucket, value, now)
             else:
@@ -252,6 +253,8 @@ class MemoryStore:
         return unpack(charge.quota, value[_FULL_AT.size :]) if value else None
 
     def _store(self, charge: Charge, state: State, now: float, full_in_us: float) -> None:
+        if state[5]:
+            full_in_us = reset_us(charge.quota, state, now)
         value = _FULL_AT.pack(now + full_in_us) + pack(charge.quota, state)
         values = self._shards[hash(charge.bucket) & self._mask]
         if charge.bucket in values:

@@ -131,7 +131,8 @@ def test_booking_a_cost(
 ) -> None:
     """The bucket is held so full that it drains to the right level at the moment of the slot."""
     after = book(quota, state(*used), NOW, cost, wait_us)
-    assert after and after[:2] == booked
+    assert after is not None
+    assert after[:2] == booked
 
 
 @pytest.mark.parametrize(

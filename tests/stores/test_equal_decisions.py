@@ -17,6 +17,7 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
 from tests.support.strategies import WAITS, costs, quotas, token_buckets
 
@@ -74,6 +75,7 @@ class BothStores:
             takes = [take_of(pool, name, op, charges, wait) for charges, wait in op.takes]
             ours, theirs = await answer(local, op.verb, takes), await answer(self.remote, op.verb, takes)
             assert ours == theirs
+            assert list(map(states_before, ours)) == list(map(states_before, theirs))
             if op.verb != "peek":
                 granted += pairs(local, self.remote, ours, theirs)
 

@@ -210,11 +210,11 @@ async def test_a_changed_limit_keeps_what_was_used(store: Store) -> None:
     assert not (await take(store, Charge(TokenBucket(5, 60), "key", 1))).allowed
 
 
-async def test_a_changed_period_starts_clean(store: Store) -> None:
-    """A level that was scaled by another period means nothing."""
-    await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 10))
-    assert (await take(store, Charge(TokenBucket(10, 30, name="reads"), "key", 1))).remaining == 9
-    assert (await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 1))).remaining == 9
+async def test_a_changed_period_keeps_what_was_used(store: Store) -> None:
+    """The same units are used under another period, and those of the new version do not count in the old one."""
+    await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 6))
+    assert (await take(store, Charge(TokenBucket(10, 30, name="reads"), "key", 1))).remaining == 3
+    assert (await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 1))).remaining == 3
 
 
 async def test_a_rate_that_no_double_holds(store: Store, clock: SteppedClock) -> None:

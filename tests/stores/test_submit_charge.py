@@ -17,6 +17,7 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, settle
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
 from tests.support.strategies import costs, quotas, steps_us
 
@@ -54,7 +55,7 @@ class Pairs:
             self.clock.advance(step_us / 1e6)
             charge = Charge(like.quota, like.key, cost, like.name)
             one, (other,) = await submitted(by_charge, charge), await by_take.take([Take((charge,))])
-            assert (one, one.before, one.now_us) == (other, other.before, other.now_us)
+            assert (one, states_before(one), one.now_us) == (other, states_before(other), other.now_us)
             if used is not None:
                 for store, decision in ((by_charge, one), (by_take, other)):
                     await settle(store, decision, [cost * used])

@@ -51,8 +51,16 @@ class Entry:
 
 
 def without_generation(state: State | None) -> tuple[object, ...] | None:
-    """A state but for its generation, which every store gives out on its own."""
-    return None if state is None else (*state[:2], *state[3:])
+    """A state but for its generations, which every store gives out on its own."""
+    if state is None:
+        return None
+    core, last, _, gaps, lows, older = state
+    return core, last, gaps, lows, older[:21], older[27:]
+
+
+def states_before(decision: Decision) -> list[object]:
+    """The states that a decision has changed, but for their generations."""
+    return list(map(without_generation, decision.before or ())) if decision.allowed else []
 
 
 class Ledger:

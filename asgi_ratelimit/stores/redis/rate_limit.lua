@@ -207,6 +207,7 @@ end
 local function general_way()
   local MAX_GAPS = 1000
   local MAX_LOWS = 8
+  local ANEW = 2 ^ 47
   local MAX_ROUNDS = 4
   local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
 
@@ -254,12 +255,10 @@ local function general_way()
     return true
   end
 
-  -- So many pairs from a place in a value on, and the place behind them.
-  local function pairs_at(value, at, count)
-    if count == 0 then return {}, at end
-    if #value < at + 16 * count - 1 then error('cut short') end
+  -- So many numbers from a place in a value on, and the place behind them.
+  local function numbers_at(value, at, count)
     local numbers = {}
-    for i = 1, 2 * count do numbers[i], at = struct.unpack('<d', value, at) end
+    for i = 1, count do numbers[i], at = struct.unpack('<d', value, at) end
     return numbers, at
   end
 
@@ -392,10 +391,10 @@ local function general_way()
       return changed(state, { last = now, generation = birth, lows = {}, rebased = true })
     end
 
-    -- lows: the pairs of a state are state.lows without its first two numbers
+    -- lows: state.lows { time, units, sunk, time, low, time, low, ... }; its pairs are those from the fourth number on
 
     local function with_newest(state)
-      local pairs_now = { unpack(state.lows, 3) }
+      local pairs_now = { unpack(state.lows, 4) }
       if #pairs_now == 0 or pairs_now[#pairs_now - 1] < state.last then
         pairs_now[#pairs_now + 1], pairs_now[#pairs_now + 2] = state.last, state.level
       end
@@ -419,12 +418,12 @@ local function general_way()
       return left - quota.burst_floor
     end
 
-    local function thinned(quota, lows, now)
+    local function thinned(lows, now)
       while #lows > 2 * MAX_LOWS do
         local least, least_loss, before = 1, huge, 0
         for i = 1, #lows, 2 do
           local after = lows[i + 2] or now
-          local loss = min(lows[i + 1] - before, (after - lows[i]) * quota.limit)
+          local loss = (lows[i + 1] - before) * (after - lows[i])
           if after >= lows[i] and loss < least_loss then least, least_loss = i, loss end
           before = lows[i + 1]
         end
@@ -440,14 +439,14 @@ local function general_way()
         if #lows == 0 then return lows end
         return { lows[1], lows[2] + scaled, unpack(lows, 3) }
       end
-      if left_now <= 0 then return slot > since and { since, scaled, slot, scaled } or {} end
+      if left_now <= 0 then return slot > since and { since, scaled, 0, slot, scaled } or {} end
       local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
       after = lowered(after, room(quota, state.level, left))
       if slot > since and (#after == 0 or after[#after - 1] < slot) then
         after[#after + 1], after[#after + 2] = slot, left + scaled
       end
-      return { start, units + scaled, unpack(thinned(quota, after, since)) }
+      return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
     local function low_since(quota, state, slot, scaled, top)
@@ -465,7 +464,7 @@ local function general_way()
         end
         low = nodes[i + 1]
       end
-      return #lows > 2 and lows[#lows - 1] >= last and low or 0
+      return #lows > 3 and lows[#lows - 1] >= last and low or 0
     end
 
     local function given_back(lows, slot, low, back)
@@ -482,6 +481,23 @@ local function general_way()
       return after
     end
 
+    -- versions
+
+    function algorithm.of_version(quota, stored, stamp, older)
+      local level, generation = stored.level, stored.generation
+      if string.sub(stamp, 2, 5) ~= string.sub(quota.stamp, 2, 5) then
+        level = ceil(level / struct.unpack('<f', stamp, 2) * quota.period_us)
+      end
+      generation = generation < ANEW and generation + ANEW or generation - ANEW
+      local state = { level = min(level, quota.burst_level), last = stored.last, generation = generation }
+      return changed(state, { gaps = {}, lows = {}, older = older })
+    end
+
+    local function older_reset_us(quota, older, now)
+      local limit, last, _, _, level = struct.unpack('<fxxxxdHId', older, 6)
+      return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
+    end
+
     function algorithm.wait(quota, state, now, cost, min_wait_us)
       local scaled, elapsed, wait_us = scaled_cost(quota.period_us, cost), now - state.last, min_wait_us
       local target = max(quota.burst_level - scaled, 0)
@@ -493,6 +509,7 @@ local function general_way()
 
     function algorithm.book(quota, state, now, cost, wait_us, may_settle, is_several)
       local since, last, scaled = max(now, state.last), state.last, scaled_cost(quota.period_us, cost)
+      if state.older ~= '' and older_reset_us(quota, state.older, now) <= 0 then state.older = '' end
       local level, slot = drained(quota, state.level, since - last), max(now + wait_us, since)
       local is_recorded = may_settle or #state.lows > 0
       if is_several and wait_us > 0 and now <= last and state.level > 0 then is_recorded = true end
@@ -509,48 +526,54 @@ local function general_way()
       return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
     end
 
-    local function units_given_back(quota, state, settled, scaled, units)
-      local gaps, lows, sunk = state.gaps, { unpack(state.lows, 3) }, {}
-      local top = settled.place + scaled - (state.last - settled.since) * quota.limit
-      local low = low_since(quota, state, settled.slot, scaled, top)
+    local function units_given_back(quota, state, slot, start, stop, units)
+      local gaps, lows, lower = state.gaps, { unpack(state.lows, 4) }, {}
+      local low = low_since(quota, state, slot, stop - start, stop)
       local back = min(units, low, state.level)
       if back <= 0 then return state.level, gaps, lows end
-      for i = 1, #gaps, 2 do sunk[i], sunk[i + 1] = gaps[i] >= top and gaps[i] - back or gaps[i], gaps[i + 1] end
-      return state.level - back, gaps_after(quota, sunk, 0), given_back(lows, settled.slot, low, back)
+      for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
+      return state.level - back, gaps_after(quota, lower, 0), given_back(lows, slot, low, back)
     end
 
-    local function slot_given_back(quota, state, settled, scaled, units)
-      local gaps, lows, level = state.gaps, { unpack(state.lows, 3) }, state.level
-      local start = settled.place + (scaled - units) - (state.last - settled.since) * quota.limit
-      if start + units < level then return level, with_gap(gaps, start, units), lows end
-      level = start
+    local function slot_given_back(quota, state, base, bottom, start, stop, slot)
+      local gaps, lows, level, last = state.gaps, { unpack(state.lows, 4) }, state.level, state.last
+      start = max(start, (base - last) * quota.limit)
+      if stop <= start then return level, gaps, lows end
+      if stop < level then return level, with_gap(gaps, start, stop - start), lows end
+      level = bottom
       while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
         level = min(level, gaps[#gaps - 1])
         gaps[#gaps] = nil
         gaps[#gaps] = nil
       end
-      while #lows > 0 and lows[#lows - 1] >= settled.slot do
+      while #lows > 0 and lows[#lows - 1] >= slot do
         lows[#lows] = nil
         lows[#lows] = nil
       end
-      if #state.lows > 0 and (#lows == 0 or lows[#lows - 1] < state.last) then
-        lows[#lows + 1], lows[#lows + 2] = state.last, 0
-      end
+      if #state.lows > 0 and (#lows == 0 or lows[#lows - 1] < last) then lows[#lows + 1], lows[#lows + 2] = last, 0 end
       return level, gaps, lows
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local scaled = scaled_cost(quota.period_us, settled.cost)
+      local scaled, base, back = scaled_cost(quota.period_us, settled.cost), max(now, state.last), 0
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
-      local is_ahead = settled.slot > max(now, state.last)
-      local give = is_ahead and slot_given_back or units_given_back
-      local level, gaps, lows = give(quota, state, settled, scaled, units)
+      local sunk, level, gaps, lows = state.lows[3] or 0, nil, nil, nil
+      local ahead, passed = settled.slot - settled.since, state.last - settled.since
+      local below = settled.place - sunk
+      local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
+      if settled.slot > base then
+        local bottom = units == scaled and drained(quota, below, passed) or stop - units
+        level, gaps, lows = slot_given_back(quota, state, base, bottom, stop - units, stop, settled.slot)
+      else
+        level, gaps, lows = units_given_back(quota, state, settled.slot, stop - scaled, stop, units)
+        back = state.level - level
+      end
       if #state.lows == 0 then return changed(state, { level = level, gaps = gaps }) end
       local start, used = state.lows[1], state.lows[2]
       if settled.since >= start then used = used - units end
       if used <= 0 then return changed(state, { level = 0, gaps = {}, lows = {} }) end
-      return changed(state, { level = level, gaps = gaps, lows = { start, used, unpack(lows) } })
+      return changed(state, { level = level, gaps = gaps, lows = { start, used, sunk + back, unpack(lows) } })
     end
 
     function algorithm.debit(quota, state, now, units)
@@ -562,7 +585,8 @@ local function general_way()
     end
 
     function algorithm.reset_us(quota, state, now)
-      return max(state.last - now, 0) + drain_time(quota, drained(quota, state.level, now - state.last), 0)
+      local own_us = max(state.last - now, 0) + drain_time(quota, drained(quota, state.level, now - state.last), 0)
+      return state.older == '' and own_us or max(own_us, older_reset_us(quota, state.older, now))
     end
 
     local function units_at(quota, level)
@@ -815,7 +839,7 @@ local function general_way()
     function algorithm.unpack(state, value, at)
       local count
       count, at = struct.unpack('<H', value, at)
-      state.parts, at = pairs_at(value, at, count)
+      state.parts, at = numbers_at(value, at, 2 * count)
       return state.parts, at
     end
 
@@ -833,28 +857,50 @@ local function general_way()
     return algorithms[quota.kind]
   end
 
+  local function packed_numbers(numbers)
+    local parts = {}
+    for i = 1, #numbers do parts[i] = struct.pack('<d', numbers[i]) end
+    return table.concat(parts)
+  end
+
+  local function is_version(value)
+    if #value < 35 then return false end
+    local format, period_us, limit, burst, last, _, _, level = struct.unpack('<BfffdHId', value)
+    return format == BUCKET and is_finite({ period_us, limit, burst, last, level }) and period_us > 0 and limit > 0
+  end
+
   local function unpacked(quota, value)
-    local size = #quota.stamp
-    if not value or string.sub(value, 1, size) ~= quota.stamp then return nil end
-    local state, last, high, low, at = {}, struct.unpack('<dHI', value, size + 1)
+    local state, last, high, low, at = {}, struct.unpack('<dHI', value, #quota.stamp + 1)
     state.last, state.generation, state.gaps, state.lows, state.older = last, high * HIGH + low, {}, {}, ''
     local core
     core, at = quota.algorithm.unpack(state, value, at)
     if at <= #value then
       local gaps, lows
       gaps, lows, at = struct.unpack('<HB', value, at)
-      state.gaps, at = pairs_at(value, at, gaps)
-      state.lows, at = pairs_at(value, at, lows)
+      state.gaps, at = numbers_at(value, at, 2 * gaps)
+      state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
     local whole = is_finite({ last }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
-    return whole and state or nil
+    return whole and (state.older == '' or is_version(state.older)) and state or nil
   end
 
-  local function packed_pairs(numbers)
-    local parts = {}
-    for i = 1, #numbers, 2 do parts[#parts + 1] = struct.pack('<dd', numbers[i], numbers[i + 1]) end
-    return table.concat(parts)
+  local function unpacked_version(quota, value)
+    local stored = is_version(value) and unpacked(quota, value)
+    if not stored then return nil end
+    local carried, size = stored.older, #quota.stamp
+    local other = string.sub(value, 1, #value - #carried)
+    if string.sub(carried, 1, size) == quota.stamp then
+      local own = unpacked(quota, carried)
+      return own and changed(own, { older = other })
+    end
+    return quota.algorithm.of_version(quota, stored, string.sub(value, 1, size), other)
+  end
+
+  local function state_in(quota, value)
+    if not value then return nil end
+    if string.sub(value, 1, #quota.stamp) == quota.stamp then return unpacked(quota, value) end
+    return quota.kind == BUCKET and unpacked_version(quota, value) or nil
   end
 
   local function packed(quota, state)
@@ -862,8 +908,8 @@ local function general_way()
     local head = quota.stamp .. struct.pack('<dHI', state.last, floor(generation / HIGH), generation % HIGH)
     local value = head .. quota.algorithm.pack(state)
     if #gaps == 0 and #lows == 0 and state.older == '' then return value end
-    local counts = struct.pack('<HB', #gaps / 2, #lows / 2)
-    return value .. counts .. packed_pairs(gaps) .. packed_pairs(lows) .. state.older
+    local counts = struct.pack('<HB', #gaps / 2, #lows > 0 and (#lows - 1) / 2 or 0)
+    return value .. counts .. packed_numbers(gaps) .. packed_numbers(lows) .. state.older
   end
 
   -- kinds -------------------------------------------------------------------------------------------------------------
@@ -886,7 +932,7 @@ local function general_way()
     local value = read(charge.key)
     reply[charges_done + 4] = value
     steps = steps + CHARGE_STEPS + (value and #value / 16 or 0)
-    local whole, state = pcall(unpacked, charge.quota, value)
+    local whole, state = pcall(state_in, charge.quota, value)
     if whole then charge.state = state end
     return charge, at
   end
