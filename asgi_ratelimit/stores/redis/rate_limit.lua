@@ -1093,7 +1093,8 @@ local function once(at)
     verdicts[#verdicts] = (is_first or (not is_new and owner == token)) and '1' or '0'
   elseif is_first then
     local is_plain = is_take and action % MAY_SETTLE == 1
-    if not is_plain or take_plain(1, max_wait_us, charges, start + 13) > 0 then in_general(action, start) end
+    local is_left = not is_plain or take_plain(1, max_wait_us, charges, start + 13, action > MAY_SETTLE) > 0
+    if is_left then in_general(action, start) end
   else
     for i = 1, charges do reply[number + i + 4] = false end
     charges_done = charges_done + charges

@@ -19,7 +19,7 @@ from ...decision import Charge, Decision, Redemption, SettledCharge, Settlement,
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from ..operations import as_allowed, decided_again, redeemed
-from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys, operation_of
+from .actions import Action, Answer, Operation, Peek, Repayment, Reset, charges_of, operation_keys, operation_of
 
 Reply: TypeAlias = Sequence[bytes | None]
 StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
@@ -79,14 +79,18 @@ def encode(
             runs.append([action, 1, operation])
             quota = None
     numbers: dict[Quota, int] = {}
-    packed = []
-    for action, count, operation in runs:
-        body = _PACKERS[type(action)](action, count, numbers)
-        if operation is not None:
-            ends = (operation.until_us, operation.token)
-            packed.append(_OPERATION.pack(OPERATION, operation.mode, operation_ttl_us, len(body), *ends))
-        packed.append(body)
-    return keys, b"".join(map(_packed_quota, numbers)), b"".join(packed)
+    packed = b"".join([_packed_run(action, count, each, numbers, operation_ttl_us) for action, count, each in runs])
+    return keys, b"".join(map(_packed_quota, numbers)), packed
+
+
+def _packed_run(
+    action: Action, count: int, operation: Operation | None, numbers: dict[Quota, int], operation_ttl_us: float
+) -> bytes:
+    packed = _PACKERS[type(action)](action, count, numbers)
+    if operation is None:
+        return packed
+    ends = (operation.until_us, operation.token)
+    return _OPERATION.pack(OPERATION, operation.mode, operation_ttl_us, len(packed), *ends) + packed
 
 
 def _packed_charge(charge: Charge, count: int, numbers: dict[Quota, int]) -> bytes:
