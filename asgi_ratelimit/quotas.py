@@ -170,11 +170,6 @@ class RollingWindow:
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
 
-def have_same_state(one: Quota, other: Quota) -> bool:
-    """Whether one quota can continue from the state of the other."""
-    return one.stamp == other.stamp
-
-
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
 

@@ -12,7 +12,7 @@ from ....algorithms import foresee, share
 from ....clock import Clock
 from ....decision import Charge, Decision, OnError, Take, checked_on_error
 from ....errors import ConfigurationError, StoreError
-from ....quotas import Quota, TokenBucket, have_same_state
+from ....quotas import Quota, RollingWindow, TokenBucket
 from ...memory import MemoryStore
 from ...operations import OPERATION_TTL
 from ..script import StatesByBucket
@@ -109,8 +109,15 @@ class LocalDecisions:
         for charge in charges:
             older = self._older_states.pop(charge.bucket, None)
             quota, state = self.latest_states.pop(charge.bucket, older) or (charge.quota, None)
-            if state is not None and have_same_state(quota, charge.quota):
+            if state is not None and _has_equal_units(quota, charge.quota):
                 self._local.adopt(charge, share(quota, state, self._replicas))
+
+
+def _has_equal_units(quota: Quota, other: Quota) -> bool:
+    """Whether a state means as many units to one quota as to the other, which may have a share of its limit."""
+    if type(quota) is not type(other) or quota.period_us != other.period_us:
+        return False
+    return not (isinstance(quota, RollingWindow) and isinstance(other, RollingWindow) and quota.buckets != other.buckets)
 
 
 @lru_cache(maxsize=1024)
