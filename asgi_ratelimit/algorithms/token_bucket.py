@@ -83,15 +83,14 @@ def take(
             lows = lows_after(quota, state, now, now, (left, left), scaled)
         left += scaled
         return (left, now, generation, (), lows, older), 0.0, _simple_outlook(quota, left, 0.0)
-    is_recorded = may_settle or bool(lows) or (min_wait_us > 0.0 and elapsed <= 0.0 and level > 0.0)
-    after = _booked(quota, state, now, scaled, wait_us, is_recorded)
+    after = _booked(quota, state, now, scaled, wait_us, may_settle)
     return after, wait_us, outlook(quota, after, now)
 
 
-def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, is_recorded: bool) -> State:
+def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, may_settle: bool) -> State:
     """The state after taking a ``scaled`` cost at ``now + wait_us``, in the first gap that it fits into then."""
     level, last, generation, gaps, lows, older = state
-    since = now if now > last else last
+    since, is_recorded = (now if now > last else last), may_settle or bool(lows)
     left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
     in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
     if in_gap is not None:
@@ -99,16 +98,12 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
             lows = lows_after(quota, state, since, since, (left_now, left_now), scaled)
         return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
     left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
-    if is_recorded:
+    booked = left + scaled + (slot - since) * quota.limit
+    # ``low_since`` must not take what is booked ahead in the microsecond of another charge for charges of that moment.
+    is_hidden = slot > since and since <= last and level > 0.0 and booked <= quota.burst_level
+    if is_recorded or is_hidden:
         lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
-    return (
-        left + scaled + (slot - since) * quota.limit,
-        since,
-        generation,
-        gaps_after(quota, gaps, since - last),
-        lows,
-        older,
-    )
+    return (booked, since, generation, gaps_after(quota, gaps, since - last), lows, older)
 
 
 def drained(quota: TokenBucket, level: float, elapsed: float) -> float:

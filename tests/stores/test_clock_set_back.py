@@ -50,7 +50,7 @@ ROLLING = RollingWindow(3, 1, 10, name="rolling")
 @pytest.mark.parametrize(
     ("quota", "back", "retry_after", "after_a_refund"),
     [
-        (THREE, 1, 1.1, 1),
+        (THREE, 1, 1.1, 0),
         (THREE, 1.000001, 0.1, 0.1),
         (FIXED, 1, 2, 1),
         (FIXED, 1.000001, 0.000001, 0.000001),

@@ -233,17 +233,19 @@ def test_a_long_key_is_not_stored() -> None:
     "quota", [QUOTA, FixedWindow(10, 3600), RollingWindow(10, 3600)], ids=lambda quota: type(quota).__name__
 )
 def test_the_state_of_a_charge(quota: TokenBucket | FixedWindow | RollingWindow) -> None:
-    """``None`` before the first take and after a reset; that of another kind of quota counts as never used."""
+    """``None`` before the first take and after a reset, and no two lives of a bucket have the same generation."""
     store, charge = MemoryStore(clock=SteppedClock()), Charge(quota, "key")
-    other = Charge(TokenBucket(10, 60, name=quota.name), "key")
     assert store.state_of(charge) is None
     decision = store.submit(Take((charge,)))
     state = store.state_of(charge)
     assert state is not None
-    assert state[1:] == (decision.now_us, int(decision.now_us % 65536), (), (), b"")
-    assert store.state_of(other) is None
+    assert (state[1], *state[3:]) == (decision.now_us, (), (), b"")
     asyncio.run(store.reset([charge]))
     assert store.state_of(charge) is None
+    store.submit(Take((charge,)))
+    again = store.state_of(charge)
+    assert again is not None
+    assert again[2] != state[2]
 
 
 STEPS = st.lists(

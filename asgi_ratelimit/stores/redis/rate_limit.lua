@@ -128,7 +128,8 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
     local scaled = scaled_cost(period_us, cost)
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
-      scaled = scaled, target = max(burst_level - scaled, 0), level = 0, left = 0, last = 0, high = 0, low = 0,
+      scaled = scaled, target = max(burst_level - scaled, 0), burst_level = burst_level,
+      level = 0, left = 0, last = 0, high = 0, low = 0,
     }
     is_simple = is_simple and slow_rate == limit
     is_never = is_never or (cost > most and max_wait_us <= 0)
@@ -139,7 +140,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local level, left, last, high, low, ttl, text
   if not is_simple and not drained then define_draining() end
   while count > 0 and steps < MAX_STEPS do
-    local wait_us, is_recorded, is_recorded_ahead = is_never and huge or 0, false, may_settle
+    local wait_us, is_recorded = is_never and huge or 0, false
     for i = 1, charges do
       local number = charges_done + i
       local key = keys[number]
@@ -168,7 +169,6 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
           wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, now - last, target)) or huge
         end
         if may_settle and now > last and left > 0 then is_recorded = true end
-        if is_several and now <= last and level > 0 then is_recorded_ahead = true end
       else
         high, low = floor((births + number) / HIGH), (births + number) % HIGH
       end
@@ -177,7 +177,15 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       end
     end
     local allowed = wait_us <= max_wait_us and wait_us < huge
-    if allowed and (is_recorded or (is_recorded_ahead and wait_us > 0)) then return count end
+    if allowed and (is_recorded or (wait_us > 0 and may_settle)) then return count end
+    for i = 1, allowed and is_several and wait_us > 0 and charges or 0 do
+      local each = all[i]
+      local ahead = now + wait_us - each.last
+      if now <= each.last and each.level > 0 and ahead > 0 then
+        local booked = drained(each, each.level, ahead) + each.scaled + ahead * each.limit
+        if booked <= each.burst_level then return count end
+      end
+    end
     for i = 1, allowed and charges or 0 do
       if is_several then
         charge = all[i]
@@ -507,12 +515,11 @@ local function general_way()
       return earliest_gap(quota, state.gaps, elapsed, scaled, wait_us, min_wait_us)
     end
 
-    function algorithm.book(quota, state, now, cost, wait_us, may_settle, is_several)
+    function algorithm.book(quota, state, now, cost, wait_us, may_settle)
       local since, last, scaled = max(now, state.last), state.last, scaled_cost(quota.period_us, cost)
       if state.older ~= '' and older_reset_us(quota, state.older, now) <= 0 then state.older = '' end
       local level, slot = drained(quota, state.level, since - last), max(now + wait_us, since)
       local is_recorded = may_settle or #state.lows > 0
-      if is_several and wait_us > 0 and now <= last and state.level > 0 then is_recorded = true end
       local taken, start = place_in_gap(quota, state, now, scaled, wait_us)
       if taken then
         local lows = is_recorded and lows_after(quota, state, since, since, level, level, scaled) or state.lows
@@ -520,10 +527,12 @@ local function general_way()
         return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
       end
       local left = wait_us > 0 and drained(quota, state.level, slot - last) or level
-      local lows = is_recorded and lows_after(quota, state, since, slot, level, left, scaled) or state.lows
-      level = left + scaled + (slot - since) * quota.limit
+      local booked = left + scaled + (slot - since) * quota.limit
+      local is_hidden = slot > since and since <= last and state.level > 0 and booked <= quota.burst_level
+      local lows = state.lows
+      if is_recorded or is_hidden then lows = lows_after(quota, state, since, slot, level, left, scaled) end
       local gaps = gaps_after(quota, state.gaps, since - last)
-      return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
+      return changed(state, { level = booked, last = since, gaps = gaps, lows = lows })
     end
 
     local function units_given_back(quota, state, slot, start, stop, units)
@@ -998,7 +1007,7 @@ local function general_way()
     for _, charge in ipairs(charges) do
       if allowed then
         local quota, state = charge.quota, charge.state
-        save(charge, quota.algorithm.book(quota, state, now, charge.cost, wait_us, may_settle, count > 1))
+        save(charge, quota.algorithm.book(quota, state, now, charge.cost, wait_us, may_settle))
       elseif charge.state.rebased and max_wait_us >= 0 then
         save(charge, charge.state)
       end

@@ -162,13 +162,16 @@ def life_of(words: list[str]) -> int:
     return int(words[-1])
 
 
-STAMP = struct.pack("<Bf", 1, QUOTA.period_us)
+STAMP = QUOTA.stamp
 FOREIGN_VALUES = [
     b"",
     b"5",
     b"garbage that is quite a bit longer than a state",
     struct.pack("<BfdHd", 99, QUOTA.period_us, 2.0**50, 0, 2.0**40),
-    struct.pack("<BfdHd", 1, 1.0, 2.0**50, 0, 2.0**40),
+    struct.pack("<BfffdHId", 4, 0.0, 1.0, 1.0, 2.0**50, 0, 0, 2.0**40),
+    struct.pack("<BfffdHId", 4, 1.0, 1.0, 1.0, math.nan, 0, 0, 2.0**40),
+    STAMP + struct.pack("<dHId", 2.0**50, 0, 0, math.inf),
+    STAMP + struct.pack("<dHIdHBd", 2.0**50, 0, 0, 1.0, 0, 0, 5.0),
     STAMP,
     STAMP + b"short",
 ]
