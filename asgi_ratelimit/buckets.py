@@ -52,13 +52,17 @@ def short_key(key: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def bucket_prefix(name: str, quota: str) -> str:
-    """What the buckets of one limiter and quota have in common: ``name:quota:``, each part escaped."""
-    return f"{escaped(name)}:{escaped(quota)}:"
+def bucket_prefix(name: str, quota: str, kind: str = "") -> str:
+    """What the buckets of one limiter and quota have in common: ``name:quota:kind``, the first two escaped.
+
+    ``kind`` is empty or ends in a colon. It keeps quotas apart whose states mean different things: ``f60:`` is a fixed
+    window of 60 seconds, and ``r60/10:`` a rolling one in 10 parts.
+    """
+    return f"{escaped(name)}:{escaped(quota)}:{kind}"
 
 
 def bucket(prefix: str, key: str) -> str:
-    """The text that identifies a bucket: ``name:quota:{key}``, in printable ASCII.
+    """The text that identifies a bucket: ``name:quota:kind{key}``, in printable ASCII.
 
     The key stands in the hash tag that decides its slot on a cluster. A key over 128 bytes shows as ``{%#...}`` with a
     hash, an empty one as ``{%}``: no escaped text is equal to these.

@@ -90,7 +90,7 @@ class Charge:
 
     def __post_init__(self) -> None:
         self.cost = checked_cost(self.cost)
-        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 
 @dataclass(slots=True)

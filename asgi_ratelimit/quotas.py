@@ -55,6 +55,8 @@ class TokenBucket:
     """How fast the level drains below the burst floor, in each microsecond."""
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -87,6 +89,7 @@ class TokenBucket:
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
             stamp=struct.pack("<Bfff", BUCKET_FORMAT, period_us, self.limit, self.burst),
+            kind="",
         )
 
     @property
@@ -110,6 +113,8 @@ class FixedWindow:
     period_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -118,8 +123,8 @@ class FixedWindow:
     def __post_init__(self) -> None:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
-        name = _checked_name(self.name, self.period)
-        _set(self, name=name, period_us=period_us, stamp=struct.pack("<Bf", FIXED_FORMAT, period_us))
+        stamp, kind = struct.pack("<Bf", FIXED_FORMAT, period_us), f"f{_in_seconds(period_us)}:"
+        _set(self, name=_checked_name(self.name, self.period), period_us=period_us, stamp=stamp, kind=kind)
 
     @property
     def most(self) -> float:
@@ -144,6 +149,8 @@ class RollingWindow:
     part_us: float = field(init=False, repr=False, compare=False)
     stamp: bytes = field(init=False, repr=False, compare=False)
     """The start of stored values: their format, and the numbers of the quota that they are for."""
+    kind: str = field(init=False, repr=False, compare=False)
+    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -159,6 +166,7 @@ class RollingWindow:
             period_us=period_us,
             part_us=period_us / self.buckets,
             stamp=struct.pack("<BfH", ROLLING_FORMAT, period_us, self.buckets),
+            kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
 
     @property
@@ -170,6 +178,11 @@ class RollingWindow:
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
 
+def have_same_state(one: Quota, other: Quota) -> bool:
+    """Whether one quota can continue from the state of the other."""
+    return one.stamp == other.stamp
+
+
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
 
@@ -177,8 +190,12 @@ MAX_PARTS = 1000
 def whole_us(seconds: float) -> float:
     """Seconds as whole microseconds, rounded up, so that no rate comes out too high."""
     exact = seconds * SECOND_US
-    nearest = float(round(exact))
-    return nearest if abs(exact - nearest) < 1e-3 else float(math.ceil(exact))
+    return float(round(exact) if _is_whole(exact) else math.ceil(exact))
+
+
+def _is_whole(number: float) -> bool:
+    """Whether a number is whole but for what a double cannot hold."""
+    return abs(number - round(number)) < 1e-3 + number / 2**50
 
 
 def _set(quota: object, **values: object) -> None:
@@ -188,6 +205,10 @@ def _set(quota: object, **values: object) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _in_seconds(period_us: float) -> str:
+    return f"{period_us / SECOND_US:.14g}"
 
 
 def _require_units(what: str, value: object, example: str) -> None:
@@ -210,7 +231,7 @@ def _require_window(limit: object, period: object, example: str) -> None:
 def _window_us(period: float) -> float:
     """The period of a window, whose borders must fall on whole microseconds."""
     exact = period * SECOND_US
-    if abs(exact - round(exact)) < 1e-3:
+    if _is_whole(exact):
         return float(round(exact))
     raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: FixedWindow(1000, 3600)")
 

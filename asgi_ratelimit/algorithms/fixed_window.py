@@ -1,16 +1,25 @@
 """The fixed window: at most ``limit`` units in each window, and windows aligned to the epoch.
 
-The core is ``(window, count)``: the last window that anything was booked in, which may lie ahead, and its units.
-Windows between now and that one count as full, but for their gaps ``(window, units)``.
+The core is a tuple of runs ``(start, stop, count)`` in order: each window from ``start`` to before ``stop`` has
+``count`` units. No run has 0, and two that meet differ. A take goes into the first window with room, so that the free
+rest of every window is used, and what is given back is free again.
+Where a clock fell back into an earlier window, nothing is taken before the window of the latest change.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
+from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
-from .state import NEVER, Outlook, State, Taken, units_in_gap, with_gap_units
+from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
+
+Run: TypeAlias = tuple[float, float, float]
+
+MAX_RUNS = 1000
+"""The most runs of a state. Beyond that, two neighbours become one, with the higher count."""
 
 
 def index(quota: FixedWindow, now: float) -> float:
@@ -20,14 +29,15 @@ def index(quota: FixedWindow, now: float) -> float:
 
 def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((0.0, 0.0), now, birth, (), (), b"")
+    return ((), now, birth, (), (), b"")
 
 
 def rebased(quota: FixedWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all windows are moved back by whole ones."""
-    (window, count), last, _, gaps, _, _ = state
+    runs, last, _, _, _, _ = state
     back = index(quota, last) - index(quota, now)
-    return ((window - back, count), now, birth, tuple([(at - back, units) for at, units in gaps]), (), b"")
+    moved = tuple([(start - back, stop - back, count) for start, stop, count in runs])
+    return (moved, now, birth, (), (), b"")
 
 
 def take(
@@ -51,25 +61,72 @@ def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us:
     """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
         return NEVER
-    (window, count), _, _, gaps, _, _ = state
-    first = index(quota, now + min_wait_us)
-    found: float = max(first, window)
-    if found == window and count + cost > quota.limit:
-        found += 1.0
-    for at, units in gaps:
-        if first <= at < found and units >= cost:
-            found = at
-    return max(min_wait_us, found * quota.period_us - now)
+    most = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost))  # beside the cost
+    found = index(quota, max(now + min_wait_us, state[1]))
+    for start, stop, count in state[0]:
+        if found < start:
+            break
+        if found < stop and count > most:
+            found = stop
+    wait_us: float = max(min_wait_us, found * quota.period_us - now)
+    return wait_us
 
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    (window, count), last, generation, gaps, _, _ = state
-    taken = index(quota, now + wait_us)
-    since = now if now > last else last
-    if taken < window:
-        return ((window, count), since, generation, with_gap_units(gaps, taken, -cost, index(quota, now)), (), b"")
-    return ((taken, count + cost if taken == window else cost), since, generation, gaps, (), b"")
+    runs, last, generation, _, _, _ = state
+    taken, since, units = index(quota, now + wait_us), now if now > last else last, snapped(quota, cost)
+    first = index(quota, since)
+    if not runs or runs[-1][1] <= first:
+        return (((taken, taken + 1.0, units),), since, generation, (), (), b"")
+    count = snapped(quota, count_at(runs, taken) + units)
+    if len(runs) == 1 and runs[0][0] == taken == runs[0][1] - 1.0:  # as with_count, but faster
+        return (((taken, taken + 1.0, count),), since, generation, (), (), b"")
+    return (with_count(runs, taken, count, first), since, generation, (), (), b"")
+
+
+def count_at(runs: tuple[Run, ...], at: float) -> float:
+    """The units of the window ``at``."""
+    for start, stop, count in runs:
+        if start <= at < stop:
+            return count
+    return 0.0
+
+
+def with_count(runs: tuple[Run, ...], at: float, count: float, first: float) -> tuple[Run, ...]:
+    """The runs with ``count`` units in the window ``at``, and without what lies before the window ``first``."""
+    after: list[Run] = []
+    for start, stop, other in runs:
+        _add_run(after, max(start, first), min(stop, at), other)
+    _add_run(after, at, at + 1.0, count)
+    for start, stop, other in runs:
+        _add_run(after, max(start, at + 1.0), stop, other)
+    return bounded(after)
+
+
+def _add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
+    if start >= stop or count <= 0.0:
+        return
+    if runs and runs[-1][1] == start and runs[-1][2] == count:
+        runs[-1] = (runs[-1][0], stop, count)
+    else:
+        runs.append((start, stop, count))
+
+
+def bounded(runs: list[Run]) -> tuple[Run, ...]:
+    """At most ``MAX_RUNS`` of these runs: as long as there are more, the two that lose least become one."""
+    while len(runs) > MAX_RUNS:
+        losses = [_joined(*pair)[1] for pair in pairwise(runs)]
+        least = losses.index(min(losses))
+        runs[least : least + 2] = [_joined(*runs[least : least + 2])[0]]
+    return tuple(runs)
+
+
+def _joined(one: Run, other: Run) -> tuple[Run, float]:
+    """One run in place of two neighbours, and the units that it has more than both."""
+    start, stop, count = one[0], other[1], max(one[2], other[2])
+    lost = count * (stop - start) - one[2] * (one[1] - one[0]) - other[2] * (other[1] - other[0])
+    return (start, stop, count), lost
 
 
 def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -78,49 +135,59 @@ def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: fl
 
 
 def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:
-    """The state without what was charged too much, unless its window is over."""
-    at, units = settled.place, settled.charge.cost - settled.actual
-    (window, count), last, generation, gaps, _, _ = state
-    current, base = index(quota, now), max(now, last)
-    if at < current or at > window:
+    """The state after a charge came to less than its cost, unless the window that it was booked in is over."""
+    runs, last, generation, _, _, _ = state
+    base = max(now, last)
+    first, count = index(quota, base), count_at(runs, settled.place)
+    if settled.place < first or count == 0.0:
         return state
-    if at < window:
-        return ((window, count), base, generation, with_gap_units(gaps, at, units, current), (), b"")
-    count = max(count - units, 0.0)
-    while count == 0.0 and window > current:
-        window -= 1.0
-        count = quota.limit - units_in_gap(gaps, window)
-        gaps = tuple([gap for gap in gaps if gap[0] < window])
-    return ((window, count), base, generation, gaps, (), b"")
+    left = given_back(quota, count, settled.charge.cost, settled.actual)
+    return (with_count(runs, settled.place, left, first), base, generation, (), (), b"")
 
 
 def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:
-    """The state with ``units`` more at the end, filling as many windows as that takes."""
-    (window, count), last, generation, gaps, _, _ = state
-    current = index(quota, now)
-    if window < current:
-        window, count = current, 0.0
-    over = units - max(quota.limit - count, 0.0)
-    if over <= 0.0:
-        return ((window, count + units), max(now, last), generation, gaps, (), b"")
-    more = float(math.ceil(over / quota.limit))
-    return ((window + more, over - (more - 1.0) * quota.limit), max(now, last), generation, gaps, (), b"")
+    """The state with ``units`` more: they fill all windows from this one on, as far as that takes."""
+    runs, last, generation, _, _, _ = state
+    base, left, after = max(now, last), snapped(quota, units), list[Run]()
+    at = index(quota, base)
+    for start, stop, count in runs:
+        if stop > at:
+            left = _filled(quota, after, (at, max(start, at), 0.0), left)
+            left = _filled(quota, after, (max(start, at), stop, count), left)
+            at = stop
+    _filled(quota, after, (at, math.inf, 0.0), left)
+    return (bounded(after), base, generation, (), (), b"")
+
+
+def _filled(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> float:
+    """Add a run, filled up with ``units``, and return those that are left."""
+    start, stop, count = run
+    limit = snapped(quota, quota.limit)
+    room = max(limit - count, 0.0)
+    if units <= 0.0 or room == 0.0:
+        _add_run(runs, start, stop, count)
+        return units
+    full = min(float(math.floor(units / room)), stop - start)
+    _add_run(runs, start, start + full, limit)
+    rest = snapped(quota, max(units - full * room, 0.0))
+    if start + full == stop:
+        return rest
+    _add_run(runs, start + full, start + full + 1.0, snapped(quota, count + rest))
+    _add_run(runs, start + full + 1.0, stop, count)
+    return 0.0
 
 
 def reset_us(quota: FixedWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    (window, _), last, _, _, _, _ = state
-    over: float = max((window + 1.0) * quota.period_us, last)
-    return over - now if window >= index(quota, now) else 0.0
+    runs, last, _, _, _, _ = state
+    over: float = runs[-1][1] * quota.period_us if runs else 0.0
+    return max(over, last) - now if over > now else 0.0
 
 
 def most_at_once(quota: FixedWindow, state: State, now: float) -> float:
     """The most whole units that could be taken at once."""
-    (window, count), _, _, gaps, _, _ = state
     current = index(quota, now)
-    if current < window:
-        return float(math.floor(units_in_gap(gaps, current)))
-    return float(math.floor(max(quota.limit - count, 0.0) if current == window else quota.limit))
+    return 0.0 if current < index(quota, state[1]) else whole_units(quota, count_at(state[0], current))
 
 
 def outlook(quota: FixedWindow, state: State, now: float) -> Outlook:
@@ -130,24 +197,37 @@ def outlook(quota: FixedWindow, state: State, now: float) -> Outlook:
     return units, more_us, reset_us(quota, state, now)
 
 
+def at_end(quota: FixedWindow, state: State) -> State:
+    """The state as if every window before the last one in use were full."""
+    runs = state[0]
+    if not runs:
+        return state
+    _, stop, count = runs[-1]
+    return (((-math.inf, stop - 1.0, quota.limit), (stop - 1.0, stop, count)), *state[1:])
+
+
+def is_queue(quota: FixedWindow, state: State, now: float) -> bool:
+    """Whether what conforms at one time from now on conforms at any later one: nothing lies ahead."""
+    runs = state[0]
+    return not runs or runs[-1][1] - 1.0 <= index(quota, now)
+
+
 def booked_ahead(quota: FixedWindow, state: State, now: float) -> float:
-    """The units that are booked for later: those of all windows to come, without their gaps."""
-    (window, count), _, _, gaps, _, _ = state
-    current = index(quota, now)
-    if window <= current:
-        return 0.0
-    booked: float = count + (window - current - 1.0) * quota.limit
-    return booked - sum([units for at, units in gaps if at > current])
+    """The units that are booked for later: those of all windows to come."""
+    return _counted_from(state[0], index(quota, now) + 1.0)
 
 
-def share(state: State, replicas: float) -> State:
+def share(quota: FixedWindow, state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    (window, count), last, generation, _, _, _ = state
-    return ((window, count / replicas), last, generation, (), (), b"")
+    runs, last, generation, _, _, _ = state
+    shared = tuple([(start, stop, snapped(quota, count / replicas)) for start, stop, count in runs])
+    return (shared, last, generation, (), (), b"")
 
 
 def used(quota: FixedWindow, state: State, now: float) -> float:
-    """The units of the current window and of those ahead; those before the last one count as full."""
-    (window, count), current = state[0], index(quota, now)
-    free = sum([units for at, units in state[3] if at >= current])
-    return 0.0 if window < current else count + (window - current) * quota.limit - free
+    """The units of the current window and of those ahead."""
+    return _counted_from(state[0], index(quota, now))
+
+
+def _counted_from(runs: tuple[Run, ...], first: float) -> float:
+    return sum([count * max(stop - max(start, first), 0.0) for start, stop, count in runs])

@@ -32,8 +32,10 @@ class Algorithm(Protocol):
     def give_back(self, quota: Quota, state: State, now: float, settled: SettledCharge) -> State: ...
     def debit(self, quota: Quota, state: State, now: float, units: float) -> State: ...
     def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
+    def at_end(self, quota: Quota, state: State) -> State: ...
+    def is_queue(self, quota: Quota, state: State, now: float) -> bool: ...
     def booked_ahead(self, quota: Quota, state: State, now: float) -> float: ...
-    def share(self, state: State, replicas: float) -> State: ...
+    def share(self, quota: Quota, state: State, replicas: float) -> State: ...
     def used(self, quota: Quota, state: State, now: float) -> float: ...
 
 
@@ -59,6 +61,16 @@ def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> St
     return state
 
 
+def at_end(quota: Quota, state: State) -> State:
+    """The state as if nothing were free before the end of what is booked."""
+    return ALGORITHMS[type(quota)].at_end(quota, state)
+
+
+def is_queue(quota: Quota, state: State, now: float) -> bool:
+    """Whether what conforms at one time from now on conforms at any later one."""
+    return ALGORITHMS[type(quota)].is_queue(quota, state, now)
+
+
 def reset_us(quota: Quota, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
     return ALGORITHMS[type(quota)].reset_us(quota, state, now)
@@ -76,4 +88,4 @@ def booked_ahead(quota: Quota, state: State, now: float) -> float:
 
 def share(quota: Quota, state: State, replicas: float) -> State:
     """One replica's part of what was used of a quota; its gaps are dropped."""
-    return ALGORITHMS[type(quota)].share(state, replicas)
+    return ALGORITHMS[type(quota)].share(quota, state, replicas)

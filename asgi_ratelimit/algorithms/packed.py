@@ -9,12 +9,13 @@ A value is packed, little-endian. It starts with the quota's ``stamp``: B format
 Then follow d last, the generation (H its high 16 bits, I its low 32), and the core of the state:
 
 * of a token bucket: d level;
-* of a fixed window: d window, d count;
-* of a rolling window: H parts, and for each part d index, d count.
+* of a fixed window, for each run: d start, d stop, d count;
+* of a rolling window: d full_until, and for each part d part, d count.
 
-Where there are any, H gaps and B lows follow, d, d for each gap, d, d, d for the first low, d, d for each other, and
-the value of another version of the quota to the end. A token bucket's value with another stamp is of another version
-(see ``versions.py``). Any other one counts as never used, and so does one with a number that is not finite.
+In the value of a token bucket, H gaps and B lows follow where there are any, d, d for each gap, d, d, d for the first
+low, d, d for each other, and the value of another version of the quota to the end. A token bucket's value with another
+stamp is of another version (see ``versions.py``). Any other one counts as never used, and so does one with a number
+that is not finite.
 ``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -33,7 +34,7 @@ from .versions import is_version, of_version
 _HEAD = struct.Struct("<dHI")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
-_PARTS = struct.Struct("<H")
+_RUN = struct.Struct("<ddd")
 _COUNTS = struct.Struct("<HB")
 _FIRST_LOW = struct.Struct("<ddd")
 
@@ -54,9 +55,9 @@ def pack(quota: Quota, state: State) -> bytes:
     if isinstance(quota, TokenBucket):
         body = _LEVEL.pack(core)
     elif isinstance(quota, RollingWindow):
-        body = _PARTS.pack(len(core)) + _packed_pairs(core)
+        body = _LEVEL.pack(core[0]) + _packed_pairs(core[1])
     else:
-        body = _PAIR.pack(*core)
+        body = b"".join([_RUN.pack(*run) for run in core])
     if not (gaps or lows or older):
         return head + body
     packed_lows = struct.pack(f"<{2 * len(lows) + 1}d", *chain(*lows)) if lows else b""
@@ -101,16 +102,20 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
     last, high, low = _HEAD.unpack_from(value, at)
     at += _HEAD.size
     core: Any
-    if isinstance(quota, TokenBucket):
-        core, at = _LEVEL.unpack_from(value, at)[0], at + _LEVEL.size
-        numbers = [(last, core)]
-    elif isinstance(quota, FixedWindow):
-        core, at = _PAIR.unpack_from(value, at), at + _PAIR.size
-        numbers = [(last, last), core]
+    gaps: Gaps = ()
+    lows: Gaps = ()
+    older = b""
+    if isinstance(quota, FixedWindow):
+        core = tuple(_RUN.iter_unpack(value[at:]))
+        numbers = [(last,), *core]
     else:
-        core, at = _pairs(value, at + _PARTS.size, _PARTS.unpack_from(value, at)[0])
-        numbers = [(last, last), *core]
-    gaps, lows, older = _tail(value, at)
+        number, at = _LEVEL.unpack_from(value, at)[0], at + _LEVEL.size
+        numbers = [(last, number)]
+        if isinstance(quota, TokenBucket):
+            core, (gaps, lows, older) = number, _tail(value, at)
+        else:
+            core = (number, tuple(_PAIR.iter_unpack(value[at:])))
+            numbers += core[1]
     if (older and not is_version(older)) or not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
         return None
     return (core, last, high << 32 | low, gaps, lows, older)

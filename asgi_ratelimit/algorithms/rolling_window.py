@@ -1,18 +1,30 @@
 """The rolling window: at most ``limit`` units in any interval of one period, counted in parts.
 
-The core is a tuple of ``(part, count)`` in order, for the parts that may still matter. A part's units go only when its
-end has left the window: a unit in part i counts until the start of part ``i + buckets + 1``. So what is counted in
-part j covers the whole period before every moment of it, and the promise holds, at the price of one part's delay.
-The last part may lie ahead; nothing is booked before it, but in the gaps ``(part, units)``.
+A part's units go only when its end has left the window: a unit in part i counts until the start of part
+``i + buckets + 1``. So any ``buckets + 1`` parts in a row have at most ``limit`` units, and these cover every interval
+of one period: that is the promise, at the price of one part's delay.
+
+The core is ``(full_until, parts)``: parts are pairs ``(part, count)`` in order, for those that may still matter, none
+of 0, and some may lie ahead. A take goes into the first part that leaves all windows around it at or under the limit.
+Nothing is taken before the part ``full_until``: a debit has filled all until then, or there were too many to store.
+Where a clock fell back into an earlier part, nothing is taken before the part of the latest change.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .state import NEVER, Outlook, State, Taken, units_in_gap, with_gap_units
+from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
+
+Part: TypeAlias = tuple[float, float]
+Parts: TypeAlias = tuple[Part, ...]
+
+MAX_AHEAD = 1000
+"""The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 
 def index(quota: RollingWindow, now: float) -> float:
@@ -22,25 +34,15 @@ def index(quota: RollingWindow, now: float) -> float:
 
 def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((), now, birth, (), (), b"")
+    return ((0.0, ()), now, birth, (), (), b"")
 
 
 def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all parts are moved back by whole ones."""
-    parts, last, _, gaps, _, _ = state
+    (full_until, parts), last, _, _, _, _ = state
     back = index(quota, last) - index(quota, now)
-    moved = tuple([(at - back, count) for at, count in parts])
-    return (moved, now, birth, tuple([(at - back, units) for at, units in gaps]), (), b"")
-
-
-def counted(quota: RollingWindow, state: State, at: float) -> float:
-    """The units that count in part ``at``, added up from the last part backward."""
-    total = 0.0
-    for part, count in reversed(state[0]):
-        if part < at - quota.buckets:
-            break
-        total += count
-    return total
+    moved = tuple([(part - back, count) for part, count in parts])
+    return ((max(full_until - back, 0.0), moved), now, birth, (), (), b"")
 
 
 def take(
@@ -64,36 +66,97 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
         return NEVER
-    parts, _, _, gaps, _, _ = state
-    first = index(quota, now + min_wait_us)
-    found = _end(quota, parts, max(first, parts[-1][0]) if parts else first, cost)
-    for at, units in gaps:
-        if first <= at < found and units >= cost:
-            found = at
+    (full_until, parts), last, _, _, _, _ = state
+    first = max(index(quota, max(now + min_wait_us, last)), full_until)
+    found = first_fit(quota, parts, first, snapped(quota, cost))
     return max(min_wait_us, found * quota.part_us - now)
 
 
-def _end(quota: RollingWindow, parts: tuple[tuple[float, float], ...], first: float, cost: float) -> float:
-    """The first part from ``first`` on in which ``cost`` more units conform."""
-    total = 0.0
+def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
+    """The first part from ``first`` on in which ``units`` conform: no window that has it gets more than the limit.
+
+    Of all the parts up to one, the fewest that leave no room for the units bar whatever is in one window with them.
+    """
+    most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
+    if not parts or parts[-1][0] <= first:
+        return _fit_at_end(quota, parts, first, most)
+    total, oldest, found = 0.0, 0, first
+    for number, (part, count) in enumerate(parts):
+        total = snapped(quota, total + count)
+        if total <= most:
+            continue
+        without = snapped(quota, total - parts[oldest][1])
+        while oldest < number and without > most:
+            total, oldest = without, oldest + 1
+            without = snapped(quota, total - parts[oldest][1])
+        if found < part - buckets:
+            break
+        if part <= parts[oldest][0] + buckets:
+            found = max(found, parts[oldest][0] + buckets + 1.0)
+    return found
+
+
+def _fit_at_end(quota: RollingWindow, parts: Parts, first: float, most: float) -> float:
+    """``first_fit`` where no part lies ahead, and ``most`` units may count beside those that are to fit."""
+    total, oldest = 0.0, first - quota.buckets
     for part, count in reversed(parts):
+        if part < oldest:
+            break
         total += count
-        if total + cost > quota.limit:
-            return max(first, part + quota.buckets + 1.0)
+        if total % 1.0 != 0.0:
+            total = snapped(quota, total)
+        if total > most:
+            return part + quota.buckets + 1.0
     return first
+
+
+def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
+    """The units of the fullest window that has the part ``at``."""
+    oldest = bisect_left(parts, (at - quota.buckets,))
+    total, most, latest = 0.0, 0.0, at + quota.buckets
+    for part, count in parts[oldest:]:
+        if part > at:
+            if part > latest:
+                break
+            while parts[oldest][0] < part - quota.buckets:
+                total, oldest = snapped(quota, total - parts[oldest][1]), oldest + 1
+        total += count
+        if total % 1.0 != 0.0:
+            total = snapped(quota, total)
+        if total > most:
+            most = total
+    return most
 
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    parts, last, generation, gaps, _, _ = state
-    taken = index(quota, now + wait_us)
-    since = now if now > last else last
-    if parts and taken < parts[-1][0]:
-        return (parts, since, generation, with_gap_units(gaps, taken, -cost, index(quota, now)), (), b"")
-    if parts and taken == parts[-1][0]:
-        return ((*parts[:-1], (taken, parts[-1][1] + cost)), since, generation, gaps, (), b"")
-    kept = [(at, count) for at, count in parts if at >= taken - quota.buckets and count > 0.0]
-    return ((*kept, (taken, cost)), since, generation, gaps, (), b"")
+    (full_until, parts), last, generation, _, _, _ = state
+    taken, since = index(quota, now + wait_us), now if now > last else last
+    after = with_units(quota, parts, taken, snapped(quota, cost))
+    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), (), b"")
+
+
+def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> Parts:
+    """The parts with ``units`` more in the part ``at``."""
+    if not parts or parts[-1][0] < at:
+        return (*parts, (at, units))
+    if parts[-1][0] == at:
+        return (*parts[:-1], (at, snapped(quota, parts[-1][1] + units)))
+    number = bisect_left(parts, (at,))
+    if parts[number][0] == at:
+        return (*parts[:number], (at, snapped(quota, parts[number][1] + units)), *parts[number + 1 :])
+    return (*parts[:number], (at, units), *parts[number:])
+
+
+def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float) -> tuple[float, Parts]:
+    """A core without what no longer matters from the part ``first`` on; at most ``MAX_AHEAD + buckets`` parts."""
+    if full_until <= first:
+        full_until = 0.0
+    number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_AHEAD + quota.buckets
+    if len(parts) - number > most:
+        full_until = parts[-most - 1][0] + quota.buckets + 1.0
+        number = bisect_left(parts, (full_until - quota.buckets,))
+    return full_until, parts[number:]
 
 
 def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
@@ -102,48 +165,52 @@ def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: 
 
 
 def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:
-    """The state without what was charged too much, if its part still counts."""
-    at, units = settled.place, settled.charge.cost - settled.actual
-    parts, last, generation, gaps, _, _ = state
-    current, base = index(quota, now), max(now, last)
-    if not parts or at > parts[-1][0]:
-        return state
-    if current <= at < parts[-1][0]:
-        return (parts, base, generation, with_gap_units(gaps, at, units, current), (), b"")
-    lowered = tuple([(part, max(count - units, 0.0) if part == at else count) for part, count in parts])
-    return (lowered, base, generation, gaps, (), b"")
+    """The state after a charge came to less than its cost, if the part that it was booked in still counts."""
+    (full_until, parts), last, generation, _, _, _ = state
+    base, after = max(now, last), []
+    for part, count in parts:
+        if part == settled.place:
+            count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
+        if count > 0.0:
+            after.append((part, count))
+    return (bounded(quota, full_until, tuple(after), index(quota, base)), base, generation, (), (), b"")
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
-    """The state with ``units`` more at the end, filling as many windows as that takes."""
-    parts, last, generation, gaps, _, _ = state
-    current = index(quota, now)
-    at = max(current, parts[-1][0]) if parts else current
-    kept = [(part, count) for part, count in parts if part >= at - quota.buckets and part != at]
-    had = parts[-1][1] if parts and parts[-1][0] == at else 0.0
-    over = units - max(quota.limit - counted(quota, state, at), 0.0)
-    if over <= 0.0:
-        return ((*kept, (at, had + units)), max(now, last), generation, gaps, (), b"")
-    more = float(math.ceil(over / quota.limit))
-    end = at + more * (quota.buckets + 1.0)
-    return (((end, over - (more - 1.0) * quota.limit),), max(now, last), generation, gaps, (), b"")
+    """The state with ``units`` more: as many as fit go into this part, the rest where it fits, and none before that."""
+    (full_until, parts), last, generation, _, _, _ = state
+    base, limit, left = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
+    first = index(quota, base)
+    at = max(first, full_until)
+    room = min(max(limit - highest(quota, parts, at), 0.0), left)
+    if room > 0.0:
+        room = snapped(quota, room)
+        parts, left = with_units(quota, parts, at, room), snapped(quota, max(left - room, 0.0))
+    if left > limit:
+        windows = math.ceil(left / limit)
+        at = max(at, parts[-1][0]) + windows * (quota.buckets + 1.0)
+        left = snapped(quota, max(left - (windows - 1.0) * limit, 0.0))
+    elif left > 0.0:
+        at = first_fit(quota, parts, at, left)
+    if left > 0.0:
+        parts, full_until = with_units(quota, parts, at, left), at
+    return (bounded(quota, full_until, parts, first), base, generation, (), (), b"")
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    parts, last, _, _, _, _ = state
-    if not parts:
-        return 0.0
-    over = (parts[-1][0] + quota.buckets + 1.0) * quota.part_us
+    (full_until, parts), last, _, _, _, _ = state
+    over: float = max(full_until, parts[-1][0] + quota.buckets + 1.0 if parts else 0.0) * quota.part_us
     return max(over, last) - now if over > now else 0.0
 
 
 def most_at_once(quota: RollingWindow, state: State, now: float) -> float:
     """The most whole units that could be taken at once."""
+    (full_until, parts), last, _, _, _, _ = state
     current = index(quota, now)
-    if state[0] and current < state[0][-1][0]:
-        return float(math.floor(units_in_gap(state[3], current)))
-    return float(math.floor(max(quota.limit - counted(quota, state, current), 0.0)))
+    if current < max(full_until, index(quota, last)):
+        return 0.0
+    return whole_units(quota, highest(quota, parts, current))
 
 
 def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
@@ -153,29 +220,36 @@ def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
     return units, more_us, reset_us(quota, state, now)
 
 
+def at_end(quota: RollingWindow, state: State) -> State:
+    """The state as if every part before the last one in use were full."""
+    (full_until, parts) = state[0]
+    return ((max(full_until, parts[-1][0]), parts), *state[1:]) if parts else state
+
+
+def is_queue(quota: RollingWindow, state: State, now: float) -> bool:
+    """Whether what conforms at one time from now on conforms at any later one: nothing lies ahead."""
+    parts = state[0][1]
+    return not parts or parts[-1][0] <= index(quota, now)
+
+
 def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
-    """The units that are booked for later: those of all parts to come, without their gaps.
-
-    What lies a whole window before the last part is no longer kept, and was full.
-    """
-    parts, _, _, gaps, _, _ = state
-    current = index(quota, now)
-    if not parts or parts[-1][0] <= current:
-        return 0.0
-    kept = sum([count for at, count in parts if at > current])
-    full = math.floor((parts[-1][0] - current - 1.0) / (quota.buckets + 1.0)) * quota.limit
-    return float(kept + full - sum([units for at, units in gaps if at > current]))
+    """The units that are booked for later: those of all parts to come. Whole windows that are not stored are full."""
+    return _counted_from(quota, state, index(quota, now) + 1.0)
 
 
-def share(state: State, replicas: float) -> State:
+def share(quota: RollingWindow, state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    parts, last, generation, _, _, _ = state
-    return (tuple([(part, count / replicas) for part, count in parts]), last, generation, (), (), b"")
+    (full_until, parts), last, generation, _, _, _ = state
+    shared = tuple([(part, snapped(quota, count / replicas)) for part, count in parts])
+    return ((full_until, shared), last, generation, (), (), b"")
 
 
 def used(quota: RollingWindow, state: State, now: float) -> float:
-    """The units of the current window and of the parts ahead; whole windows before the last part count as full."""
-    current = index(quota, now)
-    ahead = state[0][-1][0] - current if state[0] else 0.0
-    free = sum([units for at, units in state[3] if at >= current])
-    return counted(quota, state, current) + max(ahead // (quota.buckets + 1.0), 0.0) * quota.limit - free
+    """The units of the current window and of the parts ahead. Whole windows that are not stored are full."""
+    return _counted_from(quota, state, index(quota, now) - quota.buckets)
+
+
+def _counted_from(quota: RollingWindow, state: State, first: float) -> float:
+    full_until, parts = state[0]
+    full: float = max((full_until - quota.buckets - first) // (quota.buckets + 1.0), 0.0) * quota.limit
+    return full + float(sum([count for part, count in parts if part >= first]))

@@ -1,9 +1,11 @@
-"""The shape of a bucket's state, and the gaps in it that all algorithms share."""
+"""The shape of a bucket's state, and how windows count."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, TypeAlias
+
+from ..quotas import FixedWindow, RollingWindow
 
 Gap: TypeAlias = tuple[float, float]
 Gaps: TypeAlias = tuple[Gap, ...]
@@ -35,17 +37,32 @@ BIRTH_BITS = 48
 NEVER = math.inf
 
 
-def units_in_gap(gaps: Gaps, index: float) -> float:
-    """The units that were given back of window or part ``index``."""
-    for at, units in gaps:
-        if at == index:
-            return units
-    return 0.0
+FINE = 2.0**30
+"""Below a limit of this many units, windows count millionths of a unit; above it, whole ones."""
 
 
-def with_gap_units(gaps: Gaps, index: float, units: float, first: float) -> Gaps:
-    """The gaps with ``units`` more (or less) at ``index``; gaps before ``first`` are over and are dropped."""
-    current = [(at, size + units if at == index else size) for at, size in gaps if at >= first]
-    if all(at != index for at, _ in current) and len(current) < MAX_GAPS:
-        current.append((index, units))
-    return tuple(sorted((at, size) for at, size in current if size > 0.0))
+def snapped(quota: FixedWindow | RollingWindow, units: float) -> float:
+    """``units`` as a window counts them: a whole number, or a multiple of a millionth, but not 0 unless they are 0.
+
+    So sums are exact, and nothing is left of what is given back: ten costs of 0.1 are 1, and less all ten they are 0.
+    """
+    if units % 1.0 == 0.0:
+        return units
+    if quota.limit < FINE:
+        return max(math.floor(units * 1e6 + 0.5) / 1e6, 1e-6)
+    return float(math.ceil(units))
+
+
+def given_back(quota: FixedWindow | RollingWindow, count: float, cost: float, actual: float) -> float:
+    """The ``count`` of a window or part in which a ``cost`` came to only ``actual`` units."""
+    left = count - (snapped(quota, cost) - snapped(quota, actual))
+    return snapped(quota, left) if left > 0.0 else 0.0
+
+
+def whole_units(quota: FixedWindow | RollingWindow, count: float) -> float:
+    """The most whole units that fit into a window beside ``count``."""
+    limit = snapped(quota, quota.limit)
+    units = float(math.floor(limit - count + 0.5))
+    while units > 0.0 and snapped(quota, count + units) > limit:
+        units -= 1.0
+    return max(units, 0.0)

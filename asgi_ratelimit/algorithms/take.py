@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import repeat
 
 from ..decision import Charge, Decision, QuotaState, Take
 from ..quotas import SECOND_US, Quota
-from .kinds import ALGORITHMS, States, current
+from .kinds import ALGORITHMS, States, at_end, current, is_queue
 from .state import NEVER, Outcome, Outlook, State, Taken
 
 MAX_ROUNDS = 4
@@ -73,12 +74,13 @@ def foresee(take: Take, states: States, now: float) -> Decision:
 def _agreed(
     take: Take, before: Sequence[State], taken: list[Taken], wait_us: float, now: float
 ) -> tuple[float, list[Taken]]:
-    """A wait that suits all charges, the least where no gaps are in the way, and what each charge takes then.
+    """A wait that suits all charges, the least where all are queues, and what each charge takes then.
 
-    A gap is open for a while only, so a wait that suits one charge may be too late for the gap of another. After a few
-    rounds the charges agree on the ends of their queues.
+    What is free before the end of a queue is so for a while only: a wait that suits one charge may be too late for
+    another. After a few rounds the charges agree on the ends of their queues.
     """
-    if wait_us > take.max_wait_us and not any(state[3] for state in before):
+    quotas = [charge.quota for charge in take.charges]
+    if wait_us > take.max_wait_us and all(map(is_queue, quotas, before, repeat(now))):
         return wait_us, taken
     for _ in range(MAX_ROUNDS):
         again = _taken_later(take, before, wait_us, now)
@@ -88,7 +90,7 @@ def _agreed(
         if latest_us == NEVER:
             return NEVER, taken
         wait_us = latest_us
-    ends = _taken_later(take, [(*state[:3], (), *state[4:]) for state in before], wait_us, now)
+    ends = _taken_later(take, list(map(at_end, quotas, before)), wait_us, now)
     wait_us = max([each[1] for each in ends])
     if wait_us == NEVER or wait_us > take.max_wait_us:
         return wait_us, taken

@@ -294,6 +294,16 @@ def reset_us(quota: TokenBucket, state: State, now: float) -> float:
     return max(own_us, older_reset_us(quota, older, now)) if older else own_us
 
 
+def at_end(quota: TokenBucket, state: State) -> State:
+    """The state without its gaps."""
+    return (*state[:3], (), *state[4:])
+
+
+def is_queue(quota: TokenBucket, state: State, now: float) -> bool:
+    """Whether what conforms at one time from now on conforms at any later one: there are no gaps."""
+    return not state[3]
+
+
 def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
     """The units that are booked for later: what lies above a full burst in the queue, without its gaps."""
     level, last, _, gaps, _, _ = state
@@ -303,7 +313,7 @@ def booked_ahead(quota: TokenBucket, state: State, now: float) -> float:
     return max(ahead, 0.0) / quota.period_us
 
 
-def share(state: State, replicas: float) -> State:
+def share(quota: TokenBucket, state: State, replicas: float) -> State:
     """One replica's part of what was used."""
     level, last, generation, _, _, _ = state
     return (level / replicas, last, generation, (), (), b"")

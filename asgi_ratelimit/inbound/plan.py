@@ -167,7 +167,7 @@ def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Ite
     buckets = set()
     for rule, key_number in zip(rules, key_numbers):
         for quota in rule.quota:  # type: ignore[union-attr]  # it is constant
-            prefix = bucket_prefix(rule.name, quota.name)
+            prefix = bucket_prefix(rule.name, quota.name, quota.kind)
             if (prefix, key_number) not in buckets:
                 buckets.add((prefix, key_number))
                 yield ChargeTemplate(quota, rule.cost, rule.name, prefix, key_number)  # type: ignore[arg-type]

@@ -90,7 +90,8 @@ class OwnKeyBooking:
     def _book_as_first(self, take: Take, own: Take, deadline_us: float) -> Flow[Decision]:
         ahead_us, slack_us = 0.0, SLACK_US
         while True:
-            decision = yield from self._try_take(replace(take, max_wait=ahead_us / SECOND_US))
+            may_settle = take.may_settle or ahead_us > 0.0  # the own slot lies behind the end of its queue
+            decision = yield from self._try_take(replace(take, max_wait=ahead_us / SECOND_US, may_settle=may_settle))
             if decision.allowed:
                 return decision
             own_us, longest_us = self._waits_in_time(take, own, decision, deadline_us)

@@ -9,7 +9,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
-from asgi_ratelimit.algorithms.fixed_window import book, fresh, give_back, index, most_at_once, outlook, take, wait
+from asgi_ratelimit.algorithms.fixed_window import (
+    MAX_RUNS,
+    Run,
+    book,
+    debit,
+    fresh,
+    give_back,
+    index,
+    most_at_once,
+    outlook,
+    rebased,
+    take,
+    used,
+    wait,
+    with_count,
+)
+from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow
 from tests.support.strategies import LIMITS, PERIODS, costs
 
@@ -18,42 +34,41 @@ FIXED = FixedWindow(10, 10, name="window")
 WINDOW = index(FIXED, NOW)
 
 
-def state(window: float, count: float, *gaps: tuple[float, float]) -> State:
-    return ((window, count), NOW, 0, gaps, ())
+def state(*runs: Run) -> State:
+    """The state with these runs, in windows counted from the current one."""
+    return (tuple([(WINDOW + start, WINDOW + stop, count) for start, stop, count in runs]), NOW, 0, (), (), b"")
+
+
+def settled(window: float, cost: float, actual: float = 0.0) -> SettledCharge:
+    """A charge of that window, counted from the current one, that came to less."""
+    return SettledCharge(Charge(FIXED, "key", cost), NOW, 0, WINDOW + window, NOW, actual)
 
 
 @pytest.mark.parametrize(
-    ("before", "cost", "wait_us", "core"),
+    ("before", "cost", "wait_us", "after"),
     [
-        (fresh(NOW), 10, 0, (WINDOW, 10)),
-        (state(WINDOW, 3), 7, 0, (WINDOW, 10)),
-        (state(WINDOW, 3), 8, 10e6, (WINDOW + 1, 8)),
-        (state(WINDOW - 1, 10), 1, 0, (WINDOW, 1)),
-        (state(WINDOW + 2, 9), 1, 20e6, (WINDOW + 2, 10)),
-        (state(WINDOW + 2, 9), 2, 30e6, (WINDOW + 3, 2)),
-        (state(WINDOW + 2, 9, (WINDOW + 1, 2.0)), 2, 10e6, (WINDOW + 2, 9)),
-        (state(WINDOW + 2, 9, (WINDOW + 1, 1.0)), 2, 30e6, (WINDOW + 3, 2)),
+        (fresh(NOW), 10, 0, state((0, 1, 10))),
+        (state((0, 1, 3)), 7, 0, state((0, 1, 10))),
+        (state((0, 1, 3)), 8, 10e6, state((0, 1, 3), (1, 2, 8))),
+        (state((-1, 0, 10)), 1, 0, state((0, 1, 1))),
+        (state((0, 2, 10), (2, 3, 9)), 1, 20e6, state((0, 3, 10))),
+        (state((0, 2, 10), (2, 3, 9)), 2, 30e6, state((0, 2, 10), (2, 3, 9), (3, 4, 2))),
+        (state((0, 1, 10), (1, 2, 8), (2, 3, 9)), 2, 10e6, state((0, 2, 10), (2, 3, 9))),
+        (state((0, 5, 8)), 2, 0, state((0, 1, 10), (1, 5, 8))),
+        (state((2, 3, 10)), 5, 0, state((0, 1, 5), (2, 3, 10))),
+        (state((0, 1, 10), (2, 3, 10)), 10, 10e6, state((0, 3, 10))),
+        (state((0, 1, 0.7)), 0.1, 0, state((0, 1, 0.8))),
     ],
 )
-def test_a_take(before: State, cost: float, wait_us: float, core: tuple[float, float]) -> None:
-    """It goes into the first window that it fits into, from the last booked one on, or into a gap before that."""
-    after, *_ = taken = take(FIXED, before, NOW, cost, math.inf)
-    assert taken[1] == wait_us
-    assert after is not None
-    assert after[0] == core
-
-
-def test_a_take_in_a_gap_uses_it_up() -> None:
-    """What is left of the gap stays, and an empty one goes."""
-    before = state(WINDOW + 2, 9, (WINDOW + 1, 2.0))
-    assert take(FIXED, before, NOW, 1.5, math.inf)[0] == state(WINDOW + 2, 9, (WINDOW + 1, 0.5))
-    assert take(FIXED, before, NOW, 2, math.inf)[0] == state(WINDOW + 2, 9)
+def test_a_take(before: State, cost: float, wait_us: float, after: State) -> None:
+    """It goes into the first window with room; windows that have the same count are one run."""
+    assert take(FIXED, before, NOW, cost, math.inf)[:2] == (after, wait_us)
 
 
 @pytest.mark.parametrize(("cost", "max_wait_us", "wait_us"), [(8, 0.0, 10e6), (8, 9e6, 10e6), (11, math.inf, math.inf)])
 def test_a_slot_too_far_away_is_not_taken(cost: float, max_wait_us: float, wait_us: float) -> None:
     """The wait says how far, there is no state to write, and the outlook is that of the bucket as it is."""
-    before = state(WINDOW, 3)
+    before = state((0, 1, 3))
     assert take(FIXED, before, NOW, cost, max_wait_us) == (None, wait_us, outlook(FIXED, before, NOW))
 
 
@@ -68,7 +83,8 @@ def test_a_take_is_a_wait_and_a_booking(
 ) -> None:
     """The two building blocks, one after the other, and then the outlook."""
     quota, now = FixedWindow(limit, period), NOW + later
-    before = ((index(quota, now) + ahead, count), now, 0, (), ())
+    window = index(quota, now) + ahead
+    before = (((window, window + 1, count),) if count else (), now, 0, (), (), b"")
     after, wait_us, outlook_after = take(quota, before, now, cost, 0.0)
     assert wait_us == wait(quota, before, now, cost)
     assert after == (book(quota, before, now, cost, 0.0) if wait_us == 0.0 else None)
@@ -76,7 +92,84 @@ def test_a_take_is_a_wait_and_a_booking(
     assert outlook_after[0] == most_at_once(quota, after or before, now)
 
 
-def test_a_window_that_is_over_leaves_no_gap() -> None:
-    """Units that are given back to it, behind a window that is booked ahead, are gone."""
-    before = ((105.0, 3.0), 1_010e6, 0, (), ())
-    assert give_back(FIXED, before, 1_040e6, 1_000e6, 100.0, 2.0, 2.0)[3] == ()
+@pytest.mark.parametrize(
+    ("before", "charge", "after"),
+    [
+        (state((0, 5, 10)), settled(0, 4), state((0, 1, 6), (1, 5, 10))),
+        (state((0, 5, 10)), settled(2, 10), state((0, 2, 10), (3, 5, 10))),
+        (state((0, 5, 10)), settled(4, 10), state((0, 4, 10))),
+        (state((0, 5, 10)), settled(4, 10, 1), state((0, 4, 10), (4, 5, 1))),
+        (state((0, 1, 0.3)), settled(0, 0.1), state((0, 1, 0.2))),
+        (state((0, 1, 0.3)), settled(0, 0.3, 0.1), state((0, 1, 0.1))),
+        (state((0, 5, 10)), settled(-1, 4), state((0, 5, 10))),
+        (state((0, 5, 10)), settled(5, 4), state((0, 5, 10))),
+    ],
+)
+def test_what_is_given_back_is_free_in_its_window(before: State, charge: SettledCharge, after: State) -> None:
+    """Any window, to the unit; a window that is over, or that nothing was booked in, has nothing to give back."""
+    assert give_back(FIXED, before, NOW, charge) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "units", "after"),
+    [
+        (state(), 25, state((0, 2, 10), (2, 3, 5))),
+        (state((0, 1, 4)), 6, state((0, 1, 10))),
+        (state((0, 1, 4), (3, 5, 8)), 30, state((0, 4, 10), (4, 5, 10))),
+        (state((0, 4, 7)), 7, state((0, 2, 10), (2, 3, 8), (3, 4, 7))),
+        (state((0, 1, 12)), 1, state((0, 1, 12), (1, 2, 1))),
+        (state((-3, -2, 10)), 1, state((0, 1, 1))),
+        (state(), 10_000_000_000, state((0, 1_000_000_000, 10))),
+        (state((0, 1, 9.7)), 0.4, state((0, 1, 10), (1, 2, 0.1))),
+    ],
+)
+def test_a_debit_fills_all_windows_from_now_on(before: State, units: float, after: State) -> None:
+    """However many they are: so it is paid back before anyone else goes."""
+    joined = debit(FIXED, before, NOW, units)
+    assert joined == with_runs_joined(after)
+    assert used(FIXED, joined, NOW) == pytest.approx(used(FIXED, before, NOW) + units)
+
+
+def with_runs_joined(expected: State) -> State:
+    """The state whose equal neighbours are one run."""
+    runs: list[Run] = []
+    for start, stop, count in expected[0]:
+        if runs and runs[-1][1:] == (start, count):
+            runs[-1] = (runs[-1][0], stop, count)
+        else:
+            runs.append((start, stop, count))
+    return (tuple(runs), *expected[1:])
+
+
+def test_too_many_runs_are_joined_where_least_is_lost() -> None:
+    """With the higher count of both, so that no window ever gets more than its limit."""
+    runs = tuple([(WINDOW + at, WINDOW + at + 1, 9.0 if at % 2 else 2.0) for at in range(MAX_RUNS)])
+    after = with_count(runs, WINDOW + 500, 8.0, WINDOW)
+    assert len(after) == MAX_RUNS
+    after = with_count(
+        (*runs[:-1], (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)), WINDOW + MAX_RUNS + 1, 8.0, WINDOW
+    )
+    assert len(after) <= MAX_RUNS
+    assert after[-1] == (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)
+
+
+def test_a_clock_that_falls_back_takes_its_windows_along() -> None:
+    """What was booked counts from the same distance."""
+    before = state((0, 1, 10), (3, 4, 5))
+    moved = rebased(FIXED, before, NOW - 3600e6, 7)
+    assert moved == (
+        tuple([(start - 360, stop - 360, count) for start, stop, count in before[0]]),
+        NOW - 3600e6,
+        7,
+        (),
+        (),
+        b"",
+    )
+
+
+def test_a_clock_that_falls_back_a_little_gives_nothing() -> None:
+    """Nothing is taken before the window of the latest change."""
+    before, earlier = state((0, 1, 4)), NOW - 1
+    assert most_at_once(FIXED, before, earlier) == 0.0
+    assert wait(FIXED, before, earlier, 6) == 1.0
+    assert wait(FIXED, before, earlier, 7) == 10e6 + 1

@@ -31,6 +31,7 @@ from tests.support.histories import (
     without_generation,
 )
 from tests.support.redis_server import RedisServer
+from tests.support.window_histories import APART, SET_BACK, window_plans
 
 SOME = settings(max_examples=100)
 
@@ -69,6 +70,15 @@ def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
 @SOME
 def test_both_stores_decide_alike_on_token_buckets(stores: Stores, plan: Plan) -> None:
     """Rate limiting by one or several of them, which most takes are: the script has ways of its own for that."""
+    stores.run(plan, Equality())
+
+
+@given(plan=window_plans())
+@example(plan=APART)
+@example(plan=SET_BACK)
+@settings(max_examples=500)
+def test_both_stores_decide_alike_on_windows(stores: Stores, plan: Plan) -> None:
+    """Bookings far ahead, cancelled in any order, settled to less or more, and limits that change under way."""
     stores.run(plan, Equality())
 
 

@@ -10,16 +10,23 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.algorithms.rolling_window import (
+    MAX_AHEAD,
     book,
-    counted,
+    booked_ahead,
+    debit,
     fresh,
     give_back,
+    highest,
     index,
     most_at_once,
     outlook,
+    rebased,
+    reset_us,
     take,
+    used,
     wait,
 )
+from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_PARTS, RollingWindow
 from asgi_ratelimit.stores import Store
@@ -31,28 +38,41 @@ ROLLING = RollingWindow(10, 10, buckets=10, name="window")  # in parts of a seco
 PART = index(ROLLING, NOW)
 
 
-def state(*parts: tuple[float, float], gaps: tuple[tuple[float, float], ...] = ()) -> State:
-    return (parts, NOW, 0, gaps, ())
+def state(*parts: tuple[float, float], full_until: float | None = None) -> State:
+    """The state with these parts, counted from the current one."""
+    until = 0.0 if full_until is None else PART + full_until
+    return ((until, tuple([(PART + part, count) for part, count in parts])), NOW, 0, (), (), b"")
+
+
+def settled(part: float, cost: float, actual: float = 0.0) -> SettledCharge:
+    """A charge of that part, counted from the current one, that came to less."""
+    return SettledCharge(Charge(ROLLING, "key", cost), NOW, 0, PART + part, NOW, actual)
 
 
 @pytest.mark.parametrize(
-    ("before", "cost", "wait_us", "parts"),
+    ("before", "cost", "wait_us", "after"),
     [
-        (fresh(NOW), 10, 0, [(PART, 10)]),
-        (state((PART, 3)), 7, 0, [(PART, 10)]),
-        (state((PART, 3)), 8, 11e6, [(PART + 11, 8)]),
-        (state((PART - 10, 10)), 1, 1e6, [(PART - 9, 0), (PART + 1, 1)]),
-        (state((PART - 11, 10)), 1, 0, [(PART, 1)]),
-        (state((PART + 2, 9)), 1, 2e6, [(PART + 2, 10)]),
-        (state((PART + 22, 9), gaps=((PART + 11, 2.0),)), 2, 11e6, [(PART + 22, 9)]),
+        (fresh(NOW), 10, 0, state((0, 10))),
+        (state((0, 3)), 7, 0, state((0, 10))),
+        (state((0, 3)), 8, 11e6, state((0, 3), (11, 8))),
+        (state((-10, 10)), 1, 1e6, state((-10, 10), (1, 1))),
+        (state((-11, 10)), 1, 0, state((0, 1))),
+        (state((-10, 4), (-5, 6)), 4, 1e6, state((-10, 4), (-5, 6), (1, 4))),
+        (state((-10, 4), (-5, 6)), 5, 6e6, state((-10, 4), (-5, 6), (6, 5))),
+        (state((2, 9)), 1, 0, state((0, 1), (2, 9))),
+        (state((2, 9)), 2, 13e6, state((2, 9), (13, 2))),
+        (state((11, 9)), 2, 0, state((0, 2), (11, 9))),
+        (state((0, 10), (22, 9)), 2, 11e6, state((0, 10), (11, 2), (22, 9))),
+        (state((0, 10), (11, 7), (22, 9)), 2, 11e6, state((0, 10), (11, 9), (22, 9))),
+        (state((-2, 3), (11, 3)), 7, 0, state((-2, 3), (0, 7), (11, 3))),
+        (state((-2, 3), (8, 3)), 7, 9e6, state((-2, 3), (8, 3), (9, 7))),
+        (state((0, 0.7)), 0.1, 0, state((0, 0.8))),
+        (state((7, 1), full_until=5), 1, 5e6, state((5, 1), (7, 1), full_until=5)),
     ],
 )
-def test_a_take(before: State, cost: float, wait_us: float, parts: list[tuple[float, float]]) -> None:
-    """It goes into the first part in which it fits, from the last booked one on, or into a gap before that."""
-    after, *_ = taken = take(ROLLING, before, NOW, cost, math.inf)
-    assert taken[1] == wait_us
-    assert after is not None
-    assert list(after[0]) == [part for part in parts if part[1]]
+def test_a_take(before: State, cost: float, wait_us: float, after: State) -> None:
+    """It goes into the first part that leaves no window with more than the limit, behind it or ahead."""
+    assert take(ROLLING, before, NOW, cost, math.inf)[:2] == (after, wait_us)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +80,7 @@ def test_a_take(before: State, cost: float, wait_us: float, parts: list[tuple[fl
 )
 def test_a_slot_too_far_away_is_not_taken(cost: float, max_wait_us: float, wait_us: float) -> None:
     """The wait says how far, there is no state to write, and the outlook is that of the bucket as it is."""
-    before = state((PART, 3))
+    before = state((0, 3))
     assert take(ROLLING, before, NOW, cost, max_wait_us) == (None, wait_us, outlook(ROLLING, before, NOW))
 
 
@@ -71,7 +91,7 @@ def parts_before(draw: st.DrawFn) -> tuple[RollingWindow, tuple[tuple[float, flo
     now = 1_800_000_000e6 + draw(st.integers(0, round(2 * quota.period_us)))
     current = index(quota, now)
     ages = draw(st.sets(st.integers(-1, quota.buckets + 2), max_size=5))
-    counts = st.sampled_from([0.0, 1.0, 2.0]) | st.floats(0.0, quota.limit)
+    counts = st.sampled_from([1.0, 2.0]) | st.floats(0.1, quota.limit)
     parts = tuple([(current - age, draw(counts)) for age in sorted(ages, reverse=True)])
     return quota, parts, round(now - 1_800_000_000e6), draw(costs(1.5 * quota.limit))
 
@@ -86,7 +106,7 @@ def test_a_take_is_a_wait_and_a_booking(
     """The two building blocks, one after the other, and then the outlook."""
     quota, parts, later, cost = case
     now = NOW + later
-    before = (parts, now, 0, (), ())
+    before = ((0.0, parts), now, 0, (), (), b"")
     after, wait_us, outlook_after = take(quota, before, now, cost, 0.0)
     assert wait_us == wait(quota, before, now, cost)
     assert after == (book(quota, before, now, cost, 0.0) if wait_us == 0.0 else None)
@@ -94,13 +114,88 @@ def test_a_take_is_a_wait_and_a_booking(
     assert outlook_after[0] == most_at_once(quota, after or before, now)
     if after is not None:
         current = index(quota, now)
-        assert counted(quota, after, current) == pytest.approx(counted(quota, before, current) + cost)
+        after_parts, units = after[0][1], highest(quota, parts, current) + cost
+        assert highest(quota, after_parts, current) == pytest.approx(units, abs=1e-5)
 
 
-def test_a_part_that_is_over_leaves_no_gap() -> None:
-    """Units that are given back to it, behind a part that is booked ahead, are gone."""
-    before = (((100.0, 2.0), (1051.0, 3.0)), 1_010e6, 0, (), ())
-    assert give_back(ROLLING, before, 1_040e6, 1_000e6, 100.0, 2.0, 2.0)[3] == ()
+@pytest.mark.parametrize(
+    ("before", "charge", "after"),
+    [
+        (state((0, 10), (11, 10), (22, 10)), settled(11, 4), state((0, 10), (11, 6), (22, 10))),
+        (state((0, 10), (11, 10), (22, 10)), settled(11, 10), state((0, 10), (22, 10))),
+        (state((0, 10), (11, 10), (22, 10)), settled(22, 10), state((0, 10), (11, 10))),
+        (state((-10, 3), (0, 7)), settled(-10, 3, 1), state((-10, 1), (0, 7))),
+        (state((0, 0.3)), settled(0, 0.1), state((0, 0.2))),
+        (state((0, 0.3)), settled(0, 0.3, 0.1), state((0, 0.1))),
+        (state((0, 7)), settled(-11, 3), state((0, 7))),
+    ],
+)
+def test_what_is_given_back_is_free_in_its_part(before: State, charge: SettledCharge, after: State) -> None:
+    """Any part that still counts, to the unit."""
+    assert give_back(ROLLING, before, NOW, charge) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "units", "after"),
+    [
+        (state(), 10, state((0, 10))),
+        (state((0, 4)), 6, state((0, 10))),
+        (state((0, 4)), 8, state((11, 2), full_until=11)),
+        (state((-10, 4), (0, 6)), 2, state((0, 6), (1, 2), full_until=1)),
+        (state((0, 10)), 25, state((33, 5), full_until=33)),
+        (state(), 30, state((22, 10), full_until=22)),
+        (state((2, 9)), 3, state((13, 2), full_until=13)),
+    ],
+)
+def test_nobody_goes_before_a_debit(before: State, units: float, after: State) -> None:
+    """What fits now goes into this part, the rest into the first one where it fits; all before that counts as full."""
+    debited = debit(ROLLING, before, NOW, units)
+    assert debited == after
+    assert most_at_once(ROLLING, debited, NOW) == 0.0
+
+
+def test_a_huge_debit_counts_as_full_windows() -> None:
+    """Its parts are not stored, but they are counted."""
+    debited = debit(ROLLING, fresh(NOW), NOW, 10_000_004)
+    assert debited[0] == (PART + 11_000_000, ((PART + 11_000_000, 4.0),))
+    assert wait(ROLLING, debited, NOW, 1) == 11_000_000e6
+    assert booked_ahead(ROLLING, debited, NOW) == pytest.approx(10_000_004, abs=20)
+    assert used(ROLLING, debited, NOW) == pytest.approx(10_000_004, abs=20)
+    assert reset_us(ROLLING, debited, NOW) == 11_000_011e6
+
+
+def test_too_many_parts_ahead_count_as_full() -> None:
+    """All parts up to some part: those that may have room are the latest ones."""
+    quota = RollingWindow(1, 1, 1, name="window")
+    now = index(quota, NOW)
+    before: State = ((0.0, tuple([(now + 2 * number, 1.0) for number in range(MAX_AHEAD + 1)])), NOW, 0, (), (), b"")
+    for number in range(3):
+        after, wait_us, _ = take(quota, before, NOW, 1, math.inf)
+        assert after is not None
+        assert wait_us == (MAX_AHEAD + 1 + number) * 2e6
+        before = after
+    full_until, parts = before[0]
+    assert len(parts) == MAX_AHEAD + 1
+    assert full_until == now + 2 * 3
+    assert most_at_once(quota, before, NOW) == 0.0
+    assert booked_ahead(quota, before, NOW) == MAX_AHEAD + 3
+    later = NOW + 2e6 * (MAX_AHEAD + 4)
+    assert take(quota, before, later, 1, 0.0)[0] is not None
+
+
+def test_a_clock_that_falls_back_takes_its_parts_along() -> None:
+    """What was booked counts from the same distance."""
+    moved = rebased(ROLLING, state((0, 10), (33, 5), full_until=33), NOW - 3600e6, 7)
+    assert moved[0] == (PART - 3600 + 33, ((PART - 3600, 10), (PART - 3600 + 33, 5)))
+    assert moved[1:3] == (NOW - 3600e6, 7)
+
+
+def test_a_clock_that_falls_back_a_little_gives_nothing() -> None:
+    """Nothing is taken before the part of the latest change."""
+    before, earlier = state((0, 4)), NOW - 1
+    assert most_at_once(ROLLING, before, earlier) == 0.0
+    assert wait(ROLLING, before, earlier, 6) == 1.0
+    assert wait(ROLLING, before, earlier, 7) == 11e6 + 1
 
 
 @pytest.mark.anyio

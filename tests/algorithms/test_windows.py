@@ -1,17 +1,20 @@
-"""Fixed and rolling windows, on each store: borders, bookings ahead, and quotas that change."""
+"""Fixed and rolling windows, on each store: borders, bookings ahead, and what is given back."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from random import Random
 from typing import TypeAlias
 
 import pytest
 
+from asgi_ratelimit.algorithms.rolling_window import MAX_AHEAD
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import Store
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 
 pytestmark = pytest.mark.anyio
@@ -135,12 +138,52 @@ async def test_a_booked_window_is_full_for_all_others(store: Store, clock: Stepp
 
 
 @KINDS
-async def test_no_window_is_filled_behind_a_later_booking(store: Store, quota: Quota) -> None:
-    """Slots come in order: a small cost goes behind a large one, though it fits into the window before."""
+async def test_the_free_rest_of_every_window_is_used(store: Store, quota: Quota) -> None:
+    """A small cost goes into the window before a large one, where it fits."""
     limiter = Limiter(quota, store=store)
-    delays = [(await limiter.pace("key", cost)).delay for cost in (10, 8, 5, 2, 3, 1)]
+    delays = [(await limiter.pace("key", cost)).delay for cost in (10, 8, 5, 2, 3, 2, 1)]
     ahead = delays[1]
-    assert delays == [0, ahead, 2 * ahead, 2 * ahead, 2 * ahead, 3 * ahead]
+    assert delays == [0, ahead, 2 * ahead, ahead, 2 * ahead, 2 * ahead, 3 * ahead]
+
+
+@KINDS
+async def test_a_window_that_is_booked_ahead_leaves_the_current_one_free(store: Store, quota: Quota) -> None:
+    """What is left of the current window is there for everyone, while somebody waits for the next one."""
+    limiter = Limiter(quota, store=store)
+    await limiter.rate_limit("key", 4)
+    assert (await limiter.pace("key", 7)).delay > 0
+    assert (await limiter.peek("key")).remaining == 6
+    assert (await limiter.rate_limit("key", 6)).allowed
+    assert not (await limiter.rate_limit("key")).allowed
+
+
+ORDERS = pytest.mark.parametrize("order", [sorted, reversed, lambda numbers: Random(7).sample(list(numbers), 40)])
+
+
+@KINDS
+@ORDERS
+async def test_all_is_cancelled(store: Store, quota: Quota, order: Callable[[range], Iterable[int]]) -> None:
+    """In any order, at any costs: the bucket is as if never used."""
+    limiter = Limiter(quota, store=store)
+    booked = [await limiter.pace("key", 0.1 + 0.7 * (number % 13)) for number in range(40)]
+    for number in order(range(40)):
+        await limiter.cancel(booked[number])
+    state = await limiter.peek("key", 10)
+    assert (state.allowed, state.remaining, state.reset_after) == (True, 10, 0.0)
+
+
+@KINDS
+@pytest.mark.parametrize("cost", [0.1, 0.7, 1 / 3, 2.6])
+async def test_fractional_costs_leave_no_residue(store: Store, quota: Quota, cost: float) -> None:
+    """What fits exactly is allowed, and less all of it nothing is left."""
+    limiter = Limiter(replace(quota, limit=10 * cost if cost != 1 / 3 else 3), store=store)
+    costs = [cost] * 10 if cost != 1 / 3 else [cost] * 9
+    booked = [await limiter.rate_limit("key", each) for each in costs]
+    assert all(booked)
+    assert not (await limiter.rate_limit("key", cost))
+    for decision in Random(7).sample(booked, len(booked)):
+        await limiter.cancel(decision)
+    assert (await limiter.peek("key")).reset_after == 0.0
 
 
 @KINDS
@@ -219,33 +262,51 @@ async def test_a_paced_take_past_the_longest_wait_books_nothing(store: Store) ->
     assert (await limiter.pace("key", {"fixed": 1, "a": 1})).delay == 10
 
 
-CHANGES = [
-    (FixedWindow(5, 10, name="window"), False, 0),
-    (FixedWindow(20, 10, name="window"), True, 13),
-    (FixedWindow(10, 20, name="window"), True, 9),
-    (RollingWindow(10, 10, 10, name="window"), True, 9),
-    (TokenBucket(10, 10, name="window"), True, 9),
-]
-ROLLING_CHANGES = [
-    (RollingWindow(5, 10, 10, name="window"), False, 0),
-    (RollingWindow(20, 10, 10, name="window"), True, 13),
-    (RollingWindow(10, 20, 10, name="window"), True, 9),
-    (FixedWindow(10, 10, name="window"), True, 9),
-    (TokenBucket(10, 10, name="window"), True, 9),
-]
+LEAPFROG: list[Quota] = [FixedWindow(1, 10, name="one"), FixedWindow(1, 10, name="other")]
+
+
+async def test_windows_that_never_suit_each_other_meet_at_their_ends(store: Store) -> None:
+    """One quota is free in every even window, the other in every odd one: a take of both goes behind all."""
+    limiter = Limiter(LEAPFROG, store=store)
+    for name, free in (("one", 0), ("other", 1)):
+        booked = [await limiter.pace("key", {name: 1}) for _ in range(20)]
+        for decision in booked[free::2]:
+            await limiter.cancel(decision)
+    assert [(await limiter.peek("key", {name: 1})).retry_after for name in ("one", "other")] == [0.0, 10.0]
+    assert (await limiter.pace("key", max_delay=150)).allowed is False
+    assert [(await limiter.pace("key")).delay for _ in range(2)] == [200, 210]
+    assert [(await limiter.pace("key", {name: 1})).delay for name in ("one", "other")] == [0, 10]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "allowed", "remaining"),
-    [(FIXED, *change) for change in CHANGES] + [(ROLLING, *change) for change in ROLLING_CHANGES],
+    ("quota", "costs"),
+    [(FixedWindow(10, 1), [6, 7]), (RollingWindow(1, 1, 1), [1])],
+    ids=["fixed", "rolling"],
 )
-async def test_a_quota_that_changes_under_live_keys(
-    store: Store, before: Quota, after: Quota, allowed: bool, remaining: int
+async def test_a_thousand_windows_are_booked_ahead(
+    store: Store, clock: SteppedClock, quota: Quota, costs: list[float]
 ) -> None:
-    """Six units were used: a lower limit denies at once, a higher one frees at once, and another kind starts clean."""
-    await Limiter(before, store=store).rate_limit("key", 6)
-    decision = await Limiter(after, store=store).rate_limit("key")
-    assert (decision.allowed, decision.remaining, decision.degraded) == (allowed, remaining, False)
+    """All of them are cancelled, in any order, and it is as if nobody had booked."""
+    limiter = Limiter(quota, store=store)
+    booked = [await limiter.pace("key", costs[number % len(costs)]) for number in range(1000)]
+    assert booked[-1].delay == (999 if isinstance(quota, FixedWindow) else 1998)
+    for decision in Random(7).sample(booked, len(booked)):
+        await limiter.cancel(decision)
+    assert (await limiter.peek("key")).reset_after == 0.0
+
+
+async def test_parts_beyond_the_most_that_are_stored(redis_url: str, clock: SteppedClock) -> None:
+    """Both stores count the earliest of them as full, and book no part twice."""
+    remote = RedisStore(redis_url, clock=clock, timeout=30)
+    quota = RollingWindow(1, 1, 1)
+    for store in (MemoryStore(clock=clock), remote):
+        limiter = Limiter(quota, store=store)
+        booked = [await limiter.pace("key") for _ in range(MAX_AHEAD + 5)]
+        for decision in (booked[0], booked[2], booked[-1], booked[-3]):
+            await limiter.cancel(decision)
+        assert [(await limiter.pace("key")).delay for _ in range(3)] == [2 * (MAX_AHEAD + n) for n in (2, 4, 5)]
+        assert (await limiter.rate_limit("key")).retry_after == 2 * (MAX_AHEAD + 6)
+    await remote.aclose()
 
 
 @pytest.mark.parametrize("quota", [FixedWindow(1, 400 * 86_400), RollingWindow(2**53, 400 * 86_400, 60)], ids=repr)

@@ -11,7 +11,7 @@ from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.slow_store import SlowStore
+from tests.support.late_stores import SlowStore
 
 EVEN = TokenBucket(10, burst=1)
 

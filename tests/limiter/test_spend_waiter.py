@@ -19,7 +19,7 @@ from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.registry import waiters_of
 from tests.support.histories import Ledger
-from tests.support.slow_store import SlowStore
+from tests.support.late_stores import SlowStore
 
 MINUTE = TokenBucket(60, 60, burst=60)
 KINDS = [MINUTE, FixedWindow(60, 60), RollingWindow(60, 60)]

@@ -84,6 +84,7 @@ async def limiters() -> None:
         assert_type(await limiter.rate_limit("alice"), Decision)
         assert_type(await limiter.rate_limit(b"alice", 2.5), Decision)
         assert_type(await limiter.pace("alice", cost=3, max_delay=1.5), Decision)
+        assert_type(await limiter.acquire("alice", 3, max_delay=1.5, operation="message 5"), Decision)
         assert_type(await limiter.peek("alice"), Decision)
         assert_type(await limiter.reset("alice"), None)
         charges = [Charge(quota, "alice") for quota in limiter.quotas]
@@ -96,6 +97,7 @@ def synchronous() -> None:
         assert_type(limiter, SyncLimiter)
         assert_type(limiter.rate_limit("alice", 2), Decision)
         assert_type(limiter.pace("alice", max_delay=None), Decision)
+        assert_type(limiter.acquire("alice"), Decision)
 
 
 def decisions(decision: Decision, error: PaceTimeout) -> None:

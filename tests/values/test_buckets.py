@@ -10,6 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.buckets import as_bytes, as_key, bucket, bucket_prefix, short_key
+from asgi_ratelimit.decision import Charge
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 CLIENT = "1.2.3.4"
 TRICKY_TEXT = st.lists(st.sampled_from(["a", ":", "{", "}", "%", "%3A", "%7B", "%25", "%#", "\0"]), max_size=3).map(
@@ -59,6 +61,33 @@ def lookalikes(draw: st.DrawFn) -> tuple[tuple[str, str, str], tuple[str, str, s
 def test_a_key_names_limiter_quota_and_client(name: str, quota: str, key: str, written: bytes) -> None:
     """Parts are joined by colons; all that could be ambiguous is written as ``%XX``."""
     assert redis_key(name, quota, key) == written
+
+
+@pytest.mark.parametrize(
+    ("quota", "written"),
+    [
+        (TokenBucket(10, 60, name="q"), "api:q:{key}"),
+        (FixedWindow(10, 60, name="q"), "api:q:f60:{key}"),
+        (FixedWindow(20, 60.0, name="q"), "api:q:f60:{key}"),
+        (FixedWindow(10, 0.25, name="q"), "api:q:f0.25:{key}"),
+        (FixedWindow(10, 34_559_999.000001, name="q"), "api:q:f34559999.000001:{key}"),
+        (RollingWindow(10, 60, name="q"), "api:q:r60/60:{key}"),
+        (RollingWindow(10, 60, 10, name="q"), "api:q:r60/10:{key}"),
+    ],
+)
+def test_a_charge_on_a_window_tells_its_kind(quota: Quota, written: str) -> None:
+    """Quotas whose states mean different things have different buckets; limits and bursts are no part of them."""
+    assert Charge(quota, "key", name="api").bucket == written
+
+
+@given(BUCKETS, BUCKETS, st.sampled_from(["", "f60:", "r60/10:"]), st.sampled_from(["", "f60:", "r60/10:"]))
+def test_no_name_reads_like_a_kind(
+    one: tuple[str, str, str], other: tuple[str, str, str], kind: str, other_kind: str
+) -> None:
+    """Two buckets are equal only if their kinds are."""
+    assume((one, kind) != (other, other_kind))
+    written = [bucket(bucket_prefix(*names, kind), key) for (*names, key), kind in ((one, kind), (other, other_kind))]
+    assert written[0] != written[1]
 
 
 @pytest.mark.parametrize("key", ["k" * 129, "k" * 10_000, "ä" * 65, "\ud800" * 5_000], ids=len)

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -170,6 +170,26 @@ def test_no_caller_overtakes_after_a_stall(stall: float) -> None:
     clock.run(main())
     assert order == list(range(30))
     ledger.require_ceiling()
+
+
+def test_a_missed_slot_is_booked_anew_without_its_operation() -> None:
+    """Under its operation, the store would answer with the slot that was missed."""
+    clock, operations = SteppedClock(0), list[str | None]()
+
+    class Noting(MemoryStore):
+        async def take(self, takes: Sequence[Take]) -> list[Decision]:
+            operations.extend(take.operation for take in takes)
+            return await super().take(takes)
+
+    async def main() -> None:
+        limiter = Limiter(EVEN, store=Noting(clock=clock))
+        calls = [asyncio.ensure_future(limiter.acquire("key", operation=f"job {number}")) for number in range(2)]
+        await asyncio.sleep(0)
+        clock.advance(60)
+        assert [decision.ready_at for decision in await asyncio.gather(*calls)] == [0.0, 60.0]
+
+    clock.run(main())
+    assert operations == ["job 0", "job 1", None]
 
 
 def test_a_late_caller_that_the_store_refuses_does_not_affect_the_others() -> None:

@@ -216,6 +216,9 @@ local function general_way()
   local MAX_GAPS = 1000
   local MAX_LOWS = 8
   local ANEW = 2 ^ 47
+  local MAX_RUNS = 1000
+  local MAX_AHEAD = 1000
+  local FINE = 2 ^ 30
   local MAX_ROUNDS = 4
   local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
 
@@ -270,35 +273,42 @@ local function general_way()
     return numbers, at
   end
 
+  -- All numbers from a place in a value to its end, in groups of so many.
+  local function numbers_from(value, at, group)
+    local count = (#value - at + 1) / 8
+    if count % group ~= 0 then error('cut short') end
+    local numbers = { struct.unpack('<' .. ('d'):rep(count), value, at) }
+    numbers[count + 1] = nil -- where it ends
+    return numbers
+  end
+
+  local function packed_numbers(numbers)
+    return struct.pack('<' .. ('d'):rep(#numbers), unpack(numbers))
+  end
+
   -- state -------------------------------------------------------------------------------------------------------------
 
   local function add_gap(gaps, start, size)
     if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
   end
 
-  local function units_in_gap(gaps, index)
-    for i = 1, #gaps, 2 do
-      if gaps[i] == index then return gaps[i + 1] end
-    end
-    return 0
+  -- How windows count: whole units, or millionths of a unit where the limit is not too large for them.
+  local function snapped(quota, units)
+    if units % 1 == 0 then return units end
+    if quota.limit < FINE then return max(floor(units * 1e6 + 0.5) / 1e6, 1e-6) end
+    return ceil(units)
   end
 
-  local function with_gap_units(gaps, index, units, first)
-    local count, found, after = 0, false, {}
-    for i = 1, #gaps, 2 do
-      if gaps[i] >= first then count = count + 1 end
-      if gaps[i] == index then found = gaps[i] >= first end
-    end
-    local adds = not found and count < MAX_GAPS
-    for i = 1, #gaps, 2 do
-      if adds and gaps[i] > index then
-        add_gap(after, index, units)
-        adds = false
-      end
-      if gaps[i] >= first then add_gap(after, gaps[i], gaps[i] == index and gaps[i + 1] + units or gaps[i + 1]) end
-    end
-    if adds then add_gap(after, index, units) end
-    return after
+  local function given_back(quota, count, cost, actual)
+    local left = count - (snapped(quota, cost) - snapped(quota, actual))
+    return left > 0 and snapped(quota, left) or 0
+  end
+
+  local function whole_units(quota, count)
+    local limit = snapped(quota, quota.limit)
+    local units = floor(limit - count + 0.5)
+    while units > 0 and snapped(quota, count + units) > limit do units = units - 1 end
+    return max(units, 0)
   end
 
   -- token_bucket: state.level -----------------------------------------------------------------------------------------
@@ -617,6 +627,10 @@ local function general_way()
       return most
     end
 
+    function algorithm.at_end(_, state)
+      return { level = state.level, last = state.last, gaps = {} }
+    end
+
     function algorithm.pack(state)
       return struct.pack('<d', state.level)
     end
@@ -629,7 +643,7 @@ local function general_way()
     return algorithm
   end
 
-  -- fixed_window: state.window, state.count ---------------------------------------------------------------------------
+  -- fixed_window: state.runs { start, stop, count, start, stop, count, ... } ------------------------------------------
 
   local function fixed_window()
     local algorithm = {}
@@ -638,93 +652,151 @@ local function general_way()
       return floor(now / quota.period_us)
     end
 
+    local function add_run(runs, start, stop, count)
+      local size = #runs
+      if start >= stop or count <= 0 then return end
+      if size > 0 and runs[size - 1] == start and runs[size] == count then
+        runs[size - 1] = stop
+      else
+        runs[size + 1], runs[size + 2], runs[size + 3] = start, stop, count
+      end
+    end
+
+    local function count_at(runs, at)
+      for i = 1, #runs, 3 do
+        if runs[i] <= at and at < runs[i + 1] then return runs[i + 2] end
+      end
+      return 0
+    end
+
+    local function loss(runs, i)
+      local count = max(runs[i + 2], runs[i + 5])
+      local own = runs[i + 2] * (runs[i + 1] - runs[i])
+      return count * (runs[i + 4] - runs[i]) - own - runs[i + 5] * (runs[i + 4] - runs[i + 3])
+    end
+
+    local function bounded(runs)
+      while #runs > 3 * MAX_RUNS do
+        local least = 1
+        for i = 4, #runs - 3, 3 do
+          if loss(runs, i) < loss(runs, least) then least = i end
+        end
+        runs[least + 5] = max(runs[least + 2], runs[least + 5])
+        for _ = 1, 3 do table.remove(runs, least + 1) end
+      end
+      return runs
+    end
+
+    local function with_count(runs, at, count, first)
+      local after = {}
+      for i = 1, #runs, 3 do add_run(after, max(runs[i], first), min(runs[i + 1], at), runs[i + 2]) end
+      add_run(after, at, at + 1, count)
+      for i = 1, #runs, 3 do add_run(after, max(runs[i], at + 1), runs[i + 1], runs[i + 2]) end
+      return bounded(after)
+    end
+
     function algorithm.fresh(now, birth)
-      return { window = 0, count = 0, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+      return { runs = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
     end
 
     function algorithm.rebased(quota, state, now, birth)
-      local back, gaps = index(quota, state.last) - index(quota, now), {}
-      for i = 1, #state.gaps, 2 do add_gap(gaps, state.gaps[i] - back, state.gaps[i + 1]) end
-      local window = state.window - back
-      return changed(state, { window = window, last = now, generation = birth, gaps = gaps, rebased = true })
+      local back, runs = index(quota, state.last) - index(quota, now), {}
+      for i = 1, #state.runs, 3 do add_run(runs, state.runs[i] - back, state.runs[i + 1] - back, state.runs[i + 2]) end
+      return changed(state, { runs = runs, last = now, generation = birth, rebased = true })
     end
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local first, gaps = index(quota, now + min_wait_us), state.gaps
-      local found = max(first, state.window)
-      if found == state.window and state.count + cost > quota.limit then found = found + 1 end
-      for i = 1, #gaps, 2 do
-        if first <= gaps[i] and gaps[i] < found and gaps[i + 1] >= cost then found = gaps[i] end
+      local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
+      local found = index(quota, max(now + min_wait_us, state.last))
+      for i = 1, #runs, 3 do
+        if found < runs[i] then break end
+        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
       end
       return max(min_wait_us, found * quota.period_us - now)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
-      local taken, since = index(quota, now + wait_us), max(now, state.last)
-      if taken < state.window then
-        return changed(state, { last = since, gaps = with_gap_units(state.gaps, taken, -cost, index(quota, now)) })
+      local taken, since, units = index(quota, now + wait_us), max(now, state.last), snapped(quota, cost)
+      local runs, first = state.runs, index(quota, since)
+      if #runs == 0 or runs[#runs - 1] <= first then
+        runs = { taken, taken + 1, units }
+      else
+        runs = with_count(runs, taken, snapped(quota, count_at(runs, taken) + units), first)
       end
-      local count = taken == state.window and state.count + cost or cost
-      return changed(state, { last = since, window = taken, count = count })
+      return changed(state, { last = since, runs = runs })
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local current, place = index(quota, now), settled.place
-      local window, count, gaps, base = state.window, state.count, state.gaps, max(now, state.last)
-      if place < current or place > window then return state end
-      if place < window then
-        return changed(state, { last = base, gaps = with_gap_units(gaps, place, settled.units, current) })
+      local base, place = max(now, state.last), settled.place
+      local first, count = index(quota, base), count_at(state.runs, place)
+      if place < first or count == 0 then return state end
+      local left = given_back(quota, count, settled.cost, settled.actual)
+      return changed(state, { last = base, runs = with_count(state.runs, place, left, first) })
+    end
+
+    local function filled(quota, runs, start, stop, count, units)
+      local limit = snapped(quota, quota.limit)
+      local room = max(limit - count, 0)
+      if units <= 0 or room == 0 then
+        add_run(runs, start, stop, count)
+        return units
       end
-      count = max(count - settled.units, 0)
-      while count == 0 and window > current do
-        window = window - 1
-        count = quota.limit - units_in_gap(gaps, window)
-      end
-      local before = {}
-      for i = 1, #gaps, 2 do
-        if window == state.window or gaps[i] < window then add_gap(before, gaps[i], gaps[i + 1]) end
-      end
-      return changed(state, { window = window, count = count, last = base, gaps = before })
+      local full = min(floor(units / room), stop - start)
+      add_run(runs, start, start + full, limit)
+      local rest = snapped(quota, max(units - full * room, 0))
+      if start + full == stop then return rest end
+      add_run(runs, start + full, start + full + 1, snapped(quota, count + rest))
+      add_run(runs, start + full + 1, stop, count)
+      return 0
     end
 
     function algorithm.debit(quota, state, now, units)
-      local window, count, current = state.window, state.count, index(quota, now)
-      if window < current then window, count = current, 0 end
-      local over = units - max(quota.limit - count, 0)
-      if over <= 0 then
-        count = count + units
-      else
-        local more = ceil(over / quota.limit)
-        window, count = window + more, over - (more - 1) * quota.limit
+      local base, left, runs, after = max(now, state.last), snapped(quota, units), state.runs, {}
+      local at = index(quota, base)
+      for i = 1, #runs, 3 do
+        if runs[i + 1] > at then
+          left = filled(quota, after, at, max(runs[i], at), 0, left)
+          left = filled(quota, after, max(runs[i], at), runs[i + 1], runs[i + 2], left)
+          at = runs[i + 1]
+        end
       end
-      return changed(state, { window = window, count = count, last = max(now, state.last) })
+      filled(quota, after, at, huge, 0, left)
+      return changed(state, { last = base, runs = bounded(after) })
     end
 
     function algorithm.reset_us(quota, state, now)
-      if state.window < index(quota, now) then return 0 end
-      return max((state.window + 1) * quota.period_us, state.last) - now
+      local runs = state.runs
+      local over = #runs > 0 and runs[#runs - 1] * quota.period_us or 0
+      return over > now and max(over, state.last) - now or 0
     end
 
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
-      if current < state.window then return floor(units_in_gap(state.gaps, current)) end
-      return floor(current == state.window and max(quota.limit - state.count, 0) or quota.limit)
+      if current < index(quota, state.last) then return 0 end
+      return whole_units(quota, count_at(state.runs, current))
+    end
+
+    function algorithm.at_end(quota, state)
+      local runs = state.runs
+      if #runs == 0 then return state end
+      local stop = runs[#runs - 1]
+      return { runs = { -huge, stop - 1, quota.limit, stop - 1, stop, runs[#runs] }, last = state.last }
     end
 
     function algorithm.pack(state)
-      return struct.pack('<dd', state.window, state.count)
+      return packed_numbers(state.runs)
     end
 
     function algorithm.unpack(state, value, at)
-      state.window, state.count, at = struct.unpack('<dd', value, at)
-      return { state.window, state.count }, at
+      state.runs = numbers_from(value, at, 3)
+      return state.runs, #value + 1
     end
 
     return algorithm
   end
 
-  -- rolling_window: state.parts { index, count, index, count, ... } ---------------------------------------------------
+  -- rolling_window: state.full_until, state.parts { part, count, part, count, ... } -----------------------------------
 
   local function rolling_window()
     local algorithm = {}
@@ -733,123 +805,162 @@ local function general_way()
       return floor(now / quota.part_us)
     end
 
-    local function add(parts, at, count)
-      parts[#parts + 1], parts[#parts + 2] = at, count
+    local function add(parts, part, count)
+      parts[#parts + 1], parts[#parts + 2] = part, count
     end
 
-    local function counted(quota, state, at)
-      local parts, total = state.parts, 0
-      for i = #parts, 2, -2 do
-        if parts[i - 1] < at - quota.buckets then break end
-        total = total + parts[i]
+    local function first_fit(quota, parts, first, units)
+      local most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
+      local total, oldest, found = 0, 2, first
+      if (parts[#parts - 1] or first) <= first then
+        for i = #parts, 2, -2 do
+          if parts[i - 1] < first - buckets then break end
+          total = snapped(quota, total + parts[i])
+          if total > most then return parts[i - 1] + buckets + 1 end
+        end
+        return first
       end
-      return total
+      for i = 2, #parts, 2 do
+        total = snapped(quota, total + parts[i])
+        if total > most then
+          local without = snapped(quota, total - parts[oldest])
+          while oldest < i and without > most do
+            total, oldest = without, oldest + 2
+            without = snapped(quota, total - parts[oldest])
+          end
+          if found < parts[i - 1] - buckets then break end
+          if parts[i - 1] <= parts[oldest - 1] + buckets then found = max(found, parts[oldest - 1] + buckets + 1) end
+        end
+      end
+      return found
     end
 
-    local function first_end(quota, parts, first, cost)
-      local total = 0
-      for i = #parts, 2, -2 do
-        total = total + parts[i]
-        if total + cost > quota.limit then return max(first, parts[i - 1] + quota.buckets + 1) end
+    local function highest(quota, parts, at)
+      local total, most, oldest, buckets = 0, 0, 2, quota.buckets
+      for i = 2, #parts, 2 do
+        local part = parts[i - 1]
+        if part > at + buckets then break end
+        if part < at - buckets then
+          oldest = oldest + 2
+        else
+          while part > at and parts[oldest - 1] < part - buckets do
+            total, oldest = snapped(quota, total - parts[oldest]), oldest + 2
+          end
+          total = snapped(quota, total + parts[i])
+          most = max(most, total)
+        end
       end
-      return first
+      return most
+    end
+
+    local function with_units(quota, parts, at, units)
+      local after, adds = {}, true
+      for i = 1, #parts, 2 do
+        if adds and parts[i] >= at then
+          if parts[i] == at then units = snapped(quota, parts[i + 1] + units) end
+          add(after, at, units)
+          adds = false
+        end
+        if parts[i] ~= at then add(after, parts[i], parts[i + 1]) end
+      end
+      if adds then add(after, at, units) end
+      return after
+    end
+
+    local function bounded(quota, state, full_until, parts, first)
+      if full_until <= first then full_until = 0 end
+      local after, from = {}, 1
+      while from <= #parts and parts[from] < max(first, full_until) - quota.buckets do from = from + 2 end
+      local most = MAX_AHEAD + quota.buckets
+      if #parts - from + 1 > 2 * most then
+        full_until = parts[#parts - 1 - 2 * most] + quota.buckets + 1
+        while from <= #parts and parts[from] < full_until - quota.buckets do from = from + 2 end
+      end
+      for i = from, #parts do after[i - from + 1] = parts[i] end
+      return changed(state, { full_until = full_until, parts = after })
     end
 
     function algorithm.fresh(now, birth)
-      return { parts = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+      return { full_until = 0, parts = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
     end
 
     function algorithm.rebased(quota, state, now, birth)
-      local back, parts, gaps = index(quota, state.last) - index(quota, now), {}, {}
+      local back, parts = index(quota, state.last) - index(quota, now), {}
       for i = 1, #state.parts, 2 do add(parts, state.parts[i] - back, state.parts[i + 1]) end
-      for i = 1, #state.gaps, 2 do add_gap(gaps, state.gaps[i] - back, state.gaps[i + 1]) end
-      return changed(state, { parts = parts, last = now, generation = birth, gaps = gaps, rebased = true })
+      local full_until = max(state.full_until - back, 0)
+      return changed(state, { full_until = full_until, parts = parts, last = now, generation = birth, rebased = true })
     end
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local parts, gaps, first = state.parts, state.gaps, index(quota, now + min_wait_us)
-      local found = first_end(quota, parts, max(first, parts[#parts - 1] or first), cost)
-      for i = 1, #gaps, 2 do
-        if first <= gaps[i] and gaps[i] < found and gaps[i + 1] >= cost then found = gaps[i] end
-      end
+      local first = max(index(quota, max(now + min_wait_us, state.last)), state.full_until)
+      local found = first_fit(quota, state.parts, first, snapped(quota, cost))
       return max(min_wait_us, found * quota.part_us - now)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
-      local taken, since, parts = index(quota, now + wait_us), max(now, state.last), state.parts
-      local latest, after = parts[#parts - 1], {}
-      if latest and taken < latest then
-        return changed(state, { last = since, gaps = with_gap_units(state.gaps, taken, -cost, index(quota, now)) })
-      end
-      for i = 1, #parts, 2 do
-        if parts[i] == taken then
-          cost = cost + parts[i + 1]
-        elseif taken == latest or (parts[i] >= taken - quota.buckets and parts[i + 1] > 0) then
-          add(after, parts[i], parts[i + 1])
-        end
-      end
-      add(after, taken, cost)
-      return changed(state, { last = since, parts = after })
+      local taken, since = index(quota, now + wait_us), max(now, state.last)
+      local parts = with_units(quota, state.parts, taken, snapped(quota, cost))
+      return bounded(quota, changed(state, { last = since }), state.full_until, parts, index(quota, since))
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local parts, current, after = state.parts, index(quota, now), {}
-      local latest, base = parts[#parts - 1], max(now, state.last)
-      if not latest or settled.place > latest then return state end
-      if current <= settled.place and settled.place < latest then
-        return changed(state, { last = base, gaps = with_gap_units(state.gaps, settled.place, settled.units, current) })
-      end
+      local base, parts, after = max(now, state.last), state.parts, {}
       for i = 1, #parts, 2 do
         local count = parts[i + 1]
-        add(after, parts[i], parts[i] == settled.place and max(count - settled.units, 0) or count)
+        if parts[i] == settled.place then count = given_back(quota, count, settled.cost, settled.actual) end
+        if count > 0 then add(after, parts[i], count) end
       end
-      return changed(state, { last = base, parts = after })
+      return bounded(quota, changed(state, { last = base }), state.full_until, after, index(quota, base))
     end
 
     function algorithm.debit(quota, state, now, units)
-      local parts, current, after, had = state.parts, index(quota, now), {}, 0
-      local at = max(current, parts[#parts - 1] or current)
-      for i = 1, #parts, 2 do
-        if parts[i] == at then
-          had = parts[i + 1]
-        elseif parts[i] >= at - quota.buckets then
-          add(after, parts[i], parts[i + 1])
-        end
+      local base, limit, left = max(now, state.last), snapped(quota, quota.limit), snapped(quota, units)
+      local first, parts, full_until = index(quota, base), state.parts, state.full_until
+      local at = max(first, full_until)
+      local room = min(max(limit - highest(quota, parts, at), 0), left)
+      if room > 0 then
+        room = snapped(quota, room)
+        parts, left = with_units(quota, parts, at, room), snapped(quota, max(left - room, 0))
       end
-      local over = units - max(quota.limit - counted(quota, state, at), 0)
-      if over <= 0 then
-        add(after, at, had + units)
-      else
-        local more = ceil(over / quota.limit)
-        after = { at + more * (quota.buckets + 1), over - (more - 1) * quota.limit }
+      if left > limit then
+        local windows = ceil(left / limit)
+        at = max(at, parts[#parts - 1]) + windows * (quota.buckets + 1)
+        left = snapped(quota, max(left - (windows - 1) * limit, 0))
+      elseif left > 0 then
+        at = first_fit(quota, parts, at, left)
       end
-      return changed(state, { parts = after, last = max(now, state.last) })
+      if left > 0 then parts, full_until = with_units(quota, parts, at, left), at end
+      return bounded(quota, changed(state, { last = base }), full_until, parts, first)
     end
 
     function algorithm.reset_us(quota, state, now)
       local parts = state.parts
-      if #parts == 0 then return 0 end
-      local over = (parts[#parts - 1] + quota.buckets + 1) * quota.part_us
+      local over = max(state.full_until, #parts > 0 and parts[#parts - 1] + quota.buckets + 1 or 0) * quota.part_us
       return over > now and max(over, state.last) - now or 0
     end
 
     function algorithm.most_at_once(quota, state, now)
-      local parts, current = state.parts, index(quota, now)
-      if #parts > 0 and current < parts[#parts - 1] then return floor(units_in_gap(state.gaps, current)) end
-      return floor(max(quota.limit - counted(quota, state, current), 0))
+      local current = index(quota, now)
+      if current < max(state.full_until, index(quota, state.last)) then return 0 end
+      return whole_units(quota, highest(quota, state.parts, current))
+    end
+
+    function algorithm.at_end(_, state)
+      local parts = state.parts
+      local latest = parts[#parts - 1] or 0
+      return { full_until = max(state.full_until, latest), parts = parts, last = state.last }
     end
 
     function algorithm.pack(state)
-      local parts = state.parts
-      return struct.pack('<H' .. ('d'):rep(#parts), #parts / 2, unpack(parts))
+      return struct.pack('<d', state.full_until) .. packed_numbers(state.parts)
     end
 
     function algorithm.unpack(state, value, at)
-      local count
-      count, at = struct.unpack('<H', value, at)
-      state.parts, at = numbers_at(value, at, 2 * count)
-      return state.parts, at
+      state.full_until, at = struct.unpack('<d', value, at)
+      if not is_finite({ state.full_until }) then error('not finite') end
+      state.parts = numbers_from(value, at, 2)
+      return state.parts, #value + 1
     end
 
     return algorithm
@@ -931,7 +1042,7 @@ local function general_way()
 
   -- take --------------------------------------------------------------------------------------------------------------
 
-  -- A charge is a table { quota, key, cost, birth, state }.
+  -- A charge is a table { quota, key, cost, birth, size of its value, state }.
   local function next_charge(at)
     local number, charge = nil, {}
     number, charge.cost, at = struct.unpack('<Hd', actions, at)
@@ -939,8 +1050,8 @@ local function general_way()
     charge.quota, charge.key, charge.birth = quota_of(number), KEYS[charges_done], births + charges_done
     charge.quota.algorithm = algorithm_of(charge.quota)
     local value = read(charge.key)
-    reply[charges_done + 4] = value
-    steps = steps + CHARGE_STEPS + (value and #value / 16 or 0)
+    reply[charges_done + 4], charge.size = value, value and #value or 0
+    steps = steps + CHARGE_STEPS + charge.size / 16
     local whole, state = pcall(state_in, charge.quota, value)
     if whole then charge.state = state end
     return charge, at
@@ -954,12 +1065,12 @@ local function general_way()
   local function longest_wait(charges, max_wait_us, min_wait_us)
     local longest = min_wait_us
     for _, charge in ipairs(charges) do
-      local wait_us, gaps = huge, charge.state.gaps
+      local wait_us = huge
       if charge.cost <= charge.quota.most or max_wait_us > 0 then
         wait_us = charge.quota.algorithm.wait(charge.quota, charge.state, now, charge.cost, min_wait_us)
       end
       longest = max(longest, wait_us)
-      steps = steps + 1 + #gaps / 8
+      steps = steps + 1 + charge.size / 64
     end
     return longest
   end
@@ -972,10 +1083,8 @@ local function general_way()
     end
     local ends = {}
     for i, charge in ipairs(charges) do
-      local state = charge.state
-      local without_gaps = { level = state.level, window = state.window, count = state.count, parts = state.parts }
-      without_gaps.last, without_gaps.gaps = state.last, {}
-      ends[i] = { quota = charge.quota, cost = charge.cost, state = without_gaps }
+      local state = charge.quota.algorithm.at_end(charge.quota, charge.state)
+      ends[i] = { quota = charge.quota, cost = charge.cost, state = state, size = 0 }
     end
     return longest_wait(ends, huge, wait_us)
   end

@@ -1,0 +1,75 @@
+"""How much of a limit saturated callers of ``spend`` use, whose estimates are far above what they need."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+from itertools import chain
+
+import pytest
+
+from asgi_ratelimit import Limiter
+from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.histories import ROUNDING
+from tests.support.late_stores import StoreOfProcess
+from tests.support.spenders import ACTUAL, ESTIMATE, run_spenders
+
+BUCKET = TokenBucket(60_000, 60)
+
+
+def times_of_blocks(estimate: float, processes: int = 1) -> list[float]:
+    """When a hundred callers enter their blocks of ten seconds in ten minutes, in microseconds; each comes at once."""
+    clock, times = SteppedClock(0), list[float]()
+    shared = MemoryStore(clock=clock)
+    stores: list[Store] = [StoreOfProcess(shared) for _ in range(processes)] if processes > 1 else [shared]
+
+    async def call(limiter: Limiter) -> None:
+        while True:
+            async with limiter.spend("key", estimate) as spent:
+                spent.settle(ACTUAL)
+                times.append(spent.decision.now_us)
+                await asyncio.sleep(10)
+
+    async def main() -> None:
+        limiters = [Limiter(BUCKET, store=store) for store in stores]
+        calls = [asyncio.ensure_future(call(limiters[number % processes])) for number in range(100)]
+        await asyncio.sleep(600)
+        for each in calls:
+            each.cancel()
+        await asyncio.wait(calls)
+
+    clock.run(main())
+    return times
+
+
+def require_promise(quota: TokenBucket, times_us: list[float]) -> None:
+    """No interval holds more actual units than the quota promises: one pass, by the highest level of a meter."""
+    level, last = Fraction(0), 0.0
+    for time_us in sorted(times_us):
+        drained = Fraction(time_us - last) * Fraction(quota.limit) / round(quota.period_us)
+        level, last = max(level - drained, Fraction(0)) + ACTUAL, time_us
+        assert level <= Fraction(quota.burst) + ROUNDING
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+@pytest.mark.parametrize(("estimate", "used"), [(ESTIMATE, 0.92), (400, 0.97)])
+def test_estimates_that_come_back_are_used(estimate: float, used: float, processes: int) -> None:
+    """On a bucket of a thousand units a second, whether the callers see each other's settlements or not."""
+    times = times_of_blocks(estimate, processes)
+    require_promise(BUCKET, times)
+    steady = [time for time in times if time >= BUCKET.period_us]
+    assert len(steady) * ACTUAL >= used * (600 - 60) * 1000
+
+
+@pytest.mark.long
+def test_four_processes_use_as_much(redis_url: str) -> None:
+    """The same in a twentieth of the time, each with 25 callers, by the server's clock."""
+    quota = TokenBucket(60_000, 3)
+    processes = run_spenders(redis_url, "60000 per 3 s", seconds=20, processes=4, tasks=25)
+    times = sorted(chain.from_iterable(processes))
+    require_promise(quota, times)
+    steady = [time for time in times if time >= times[0] + quota.period_us]
+    units, seconds = len(steady) * ACTUAL, (steady[-1] - steady[0]) / 1e6
+    assert units >= (0.92 - 0.05) * seconds * quota.limit / quota.period
