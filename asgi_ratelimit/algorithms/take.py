@@ -130,9 +130,7 @@ def _rebased(stored: State | None, state: State) -> State | None:
     return state if stored is not None and stored is not state else None
 
 
-def _grant(
-    take: Take, before: list[State], taken: list[Taken], wait_us: float, now: float, birth: int = 0
-) -> Decision:
+def _grant(take: Take, before: list[State], taken: list[Taken], wait_us: float, now: float, birth: int = 0) -> Decision:
     states = []
     for charge, (_, _, (units, more_us, reset_us)) in zip(take.charges, taken):
         states.append(  # a comprehension is a call of its own in Python 3.11

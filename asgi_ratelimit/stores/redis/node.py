@@ -181,9 +181,7 @@ class RedisNode:
         else:
             finish(answers)
 
-    def _finish(
-        self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]
-    ) -> None:
+    def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
         """Open or close the breaker by what came of a batch, then finish the batch."""
         try:
             if isinstance(answers, StoreError):
@@ -250,11 +248,7 @@ class RedisNode:
 
 def _resends(action: Action, error: Exception) -> bool:
     """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
-    return (
-        is_operation(action)
-        and isinstance(error, StoreError)
-        and not isinstance(error, (StoreTimeout, NotWritable))
-    )
+    return is_operation(action) and isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, NotWritable))
 
 
 def _has_written(action: Action, answer: Answer) -> bool:

@@ -51,9 +51,7 @@ class Disagreements:
     count = 0
 
 
-def encode(
-    prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0.0
-) -> tuple[list[bytes], bytes, bytes]:
+def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0.0) -> tuple[list[bytes], bytes, bytes]:
     """The keys of all charges and operations, the distinct quotas, each once, and the actions, for the script.
 
     Takes of one charge that follow one another, and are equal but for their keys, travel once. Operations are

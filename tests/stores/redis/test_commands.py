@@ -113,9 +113,7 @@ async def test_a_peek_rebases_nothing(client: redis.Redis, remote: RedisStore, c
 
 
 @KINDS
-async def test_a_settlement_is_two_reads_and_two_writes(
-    quota: Quota, client: redis.Redis, remote: RedisStore
-) -> None:
+async def test_a_settlement_is_two_reads_and_two_writes(quota: Quota, client: redis.Redis, remote: RedisStore) -> None:
     """Its own key, which says that it was carried out, and that of the bucket; a repeated one is one read."""
     limiter = Limiter(quota, store=remote)
     commands = Commands(client)

@@ -115,9 +115,8 @@ class LocalDecisions:
 
 def _has_equal_units(quota: Quota, other: Quota) -> bool:
     """Whether a state means as many units to one quota as to the other, which may have a share of its limit."""
-    if type(quota) is not type(other) or quota.period_us != other.period_us:
-        return False
-    return not (isinstance(quota, RollingWindow) and isinstance(other, RollingWindow) and quota.buckets != other.buckets)
+    parts = [quota.buckets if isinstance(quota, RollingWindow) else 0 for quota in (quota, other)]
+    return type(quota) is type(other) and quota.period_us == other.period_us and parts[0] == parts[1]
 
 
 @lru_cache(maxsize=1024)
