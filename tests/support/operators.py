@@ -13,7 +13,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
 
-QUOTA = TokenBucket(100_000, 86_400)
+QUOTA = TokenBucket(100, 86_400)  # a unit comes back in a quarter of an hour
 
 
 async def main(url: str, stores: str, operation: str) -> None:
