@@ -188,8 +188,9 @@ class Decision:
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
 
-    ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided) and ``settled`` are
-    for giving back: the states as they were, the time of the decision, and whether it has been settled.
+    ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided), ``birth`` and
+    ``settled`` are for giving back: the states as they were, the time of the decision, a number that no other decision
+    on these buckets has (0: there is none), and whether it has been settled.
     """
 
     allowed: bool
@@ -208,6 +209,7 @@ class Decision:
     now_us: float = field(default=0.0, repr=False, compare=False)
     settled: bool = field(default=False, repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
+    birth: int = field(default=0, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""
@@ -232,13 +234,38 @@ class SettledCharge:
 
 @dataclass(slots=True)
 class Settlement:
-    """What a take really came to, marked by ``id`` so that it is settled once; ``degraded`` as its decision was."""
+    """What a take really came to: carried out once for each ``id`` and first bucket; ``degraded`` as its decision was.
+
+    That of a ticket is carried out before the time ``until_us`` only, and never after a ``Redemption`` of the same id.
+    ``undone`` is a take with an operation that is given back altogether: its operation is forgotten.
+    """
 
     id: float
     settled_charges: tuple[SettledCharge, ...]
     degraded: bool = False
+    until_us: float = 0.0
+    undone: Take | None = None
 
     @property
     def charges(self) -> list[Charge]:
         """What was charged, of each bucket."""
         return [settled.charge for settled in self.settled_charges]
+
+
+@dataclass(slots=True)
+class Redemption:
+    """The use of a ticket, which is booked as ``take``: the first one before ``until_us`` succeeds, all others fail.
+
+    ``id`` is that of the settlement that cancels the ticket: one of the two comes first, and the other has no effect.
+    ``token`` is this caller's own, so that sending it twice does no harm.
+    """
+
+    id: float
+    take: Take
+    until_us: float
+    token: float
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """What was charged, of each bucket."""
+        return self.take.charges

@@ -37,8 +37,14 @@ def _settled_charge(charge: Charge, state: State, units: float, now: float, dela
 
 
 def _identity(decision: Decision) -> float:
-    """A number for a decision and its copies: no other decision has the same time, delay and states before it."""
-    return float(hash((decision.now_us, decision.delay, tuple(decision.before or ()))) % 2**53)
+    """A number for a decision and its copies, the same in all processes.
+
+    No other decision has the same birth; where there is none, no other has the same time, delay and states before it.
+    """
+    if decision.birth:
+        return float(decision.birth)
+    numbers = [state[:5] for state in decision.before or ()]  # not ``older``: the hash of bytes is that of one process
+    return float(hash((decision.now_us, decision.delay, tuple(numbers))) % 2**53)
 
 
 def settle(settlement: Settlement, states: States, now: float, birth: int = 0) -> list[State | None]:

@@ -46,7 +46,7 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
     if wait_us > max_wait_us or wait_us == NEVER:
         return _refusal(take, before, taken, wait_us, now), list(map(_rebased, states, before))
     written = [taken[0][0]] if len(taken) == 1 else [after for after, _, _ in taken]
-    return _grant(take, before, taken, wait_us, now), written
+    return _grant(take, before, taken, wait_us, now, birth), written
 
 
 def decide_taken(take: Take, before: list[State], taken: list[Taken], now: float) -> Decision:
@@ -129,7 +129,7 @@ def _rebased(stored: State | None, state: State) -> State | None:
     return state if stored is not None and stored is not state else None
 
 
-def _grant(take: Take, before: list[State], taken: list[Taken], wait_us: float, now: float) -> Decision:
+def _grant(take: Take, before: list[State], taken: list[Taken], wait_us: float, now: float, birth: int = 0) -> Decision:
     states = []
     for charge, (_, _, (units, more_us, reset_us)) in zip(take.charges, taken):
         states.append(  # a comprehension is a call of its own in Python 3.11
@@ -151,6 +151,7 @@ def _grant(take: Take, before: list[State], taken: list[Taken], wait_us: float, 
         take,
         before,
         now,
+        birth=birth,
     )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from ..buckets import as_key
+from ..buckets import as_bytes, as_key
 from ..decision import Charge, Decision, checked_actual
 from ..errors import ConfigurationError
 from ..quotas import Quota
+
+LONGEST_OPERATION = 1024
+"""Bytes of the longest operation."""
 
 Key: TypeAlias = str | bytes | Mapping[str, str | bytes]
 """One key for all quotas, or a key for each quota by its name."""
@@ -71,6 +74,16 @@ def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> l
     if unknown:
         raise ValueError(f"cost names {sorted(unknown)!r}, but the quotas are {', '.join(map(repr, names))}")
     return [checked_actual(cost.get(name, units)) for name, units in zip(names, unnamed)]
+
+
+def checked_operation(operation: str | None) -> str | None:
+    """``operation`` if it is a text of at most 1 KB and not empty; ``ValueError`` otherwise. ``None`` means none."""
+    if operation is None or (isinstance(operation, str) and 0 < len(as_bytes(operation)) <= LONGEST_OPERATION):
+        return operation
+    raise ValueError(
+        f"operation must be a text of at most {LONGEST_OPERATION} bytes and not empty, not {operation!r:.100}: "
+        "operation=message.id"
+    )
 
 
 def checked_name(name: str) -> str:

@@ -13,11 +13,11 @@ from ..buckets import DEFAULT_NAME
 from ..decision import Charge, Decision, Take
 from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
-from ..stores import MemoryStore, Store, apply_settlement, open_store, reset, settle
+from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..waiting import Flow, PaceTimeout, SlotWaiter, run_async
-from .charges import Cost, Key, charged_units, charges_of, checked_name, settled_units
+from .charges import Cost, Key, charged_units, charges_of, checked_name, checked_operation, settled_units
 from .spending import Spending
-from .tickets import Ticket, late_by, on_time
+from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
 
 
 class Limiter:
@@ -44,21 +44,28 @@ class Limiter:
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
 
-    async def rate_limit(self, key: Key, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
+    async def rate_limit(
+        self, key: Key, cost: Cost = 1, *, best_effort: bool = False, operation: str | None = None
+    ) -> Decision:
         """Take ``cost`` units of every quota now, or nothing if one of them has too few.
 
         ``cost`` may name the quotas, as in ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
-        ``best_effort``, as many whole units are ``granted`` as all quotas can give, at least 1.
+        ``best_effort``, as many whole units are ``granted`` as all quotas can give, at least 1. With an ``operation``,
+        an id of yours such as that of a message, the same key and cost are charged once, from whatever process and
+        however often; the decision is then that of the first time. A refusal, and what was given back, does not count.
         """
-        return await self._take(Take(self.charges(key, cost), best_effort=best_effort, may_settle=True))
+        charges, operation = self.charges(key, cost), self._operation(operation)
+        return await self._take(Take(charges, 0.0, best_effort, may_settle=True, operation=operation))
 
-    async def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
+    async def pace(
+        self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
+    ) -> Decision:
         """Book the earliest slot at which ``cost`` units conform; the caller sleeps for ``delay`` seconds.
 
         If the slot is more than ``max_delay`` seconds away (``None``: no limit), nothing is booked, and the decision is
         not ``allowed``. On a Redis Cluster, only charges with equal keys can be booked ahead.
         """
-        return await self._take(self._paced(key, cost, max_delay))
+        return await self._take(self._paced(key, cost, max_delay, operation))
 
     async def acquire(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -118,27 +125,39 @@ class Limiter:
         ahead = [booked_ahead(charge.quota, state, now) for charge, state, now in booked]
         return min([units for units in ahead if units > 0.0], default=0.0)
 
-    async def reserve(self, key: Key, cost: Cost = 1) -> Ticket:
+    async def reserve(self, key: Key, cost: Cost = 1, *, operation: str | None = None) -> Ticket:
         """Book the earliest slot at which ``cost`` units conform, for a job that runs then, here or elsewhere.
 
-        ``str(ticket)`` goes with the job, and ``redeem`` lets it run without competing again. Raises ``PaceTimeout`` if
-        there is no slot at all, or if the store is out and its ``on_error`` refuses.
+        ``str(ticket)`` goes with the job, and ``redeem`` lets it run, once, without competing again. Raises
+        ``PaceTimeout`` if there is no slot at all, or if the store is out and its ``on_error`` refuses, and
+        ``ValueError`` for keys that are too long for a ticket.
         """
-        return Ticket.of(await self.pace(key, cost))
+        operating(self.store)
+        decision = await self.pace(key, cost, operation=operation)
+        try:
+            return Ticket.of(decision)
+        except ValueError:
+            await self.refund(decision)
+            raise
 
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
-        A ticket that comes more than ``late_tolerance`` seconds after its slot, because workers were down, has missed
-        it: it books a new slot behind all others, and ``delay`` is the time until that. Raises ``ValueError`` for
-        anything but a ticket of this limiter, and may raise ``StoreError``.
+        The first caller gets a decision that is ``allowed``. All others get one that is not, and that never will be;
+        so do all after a cancellation. A ticket that comes more than ``late_tolerance`` seconds after its slot, because
+        workers were down, has missed it: it books a new slot behind all others, and ``delay`` is the time until that.
+        Raises ``ValueError`` for anything but a ticket of this limiter, and for one whose slot was over a week ago. May
+        raise ``StoreError``: then the ticket may have been redeemed.
         """
-        ticket = Ticket.parse(ticket) if isinstance(ticket, str) else ticket
-        take = Take(ticket.charges(self.quotas, self.name), math.inf, may_settle=True)
-        peeked = await self.store.peek(take)
-        if late_by(ticket, peeked) > late_tolerance:
-            return await self._take(take)
-        return on_time(ticket, peeked)
+        ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
+        redemption = ticket.redemption(self.quotas, self.name)
+        decision = await operating(self.store).redeem(redemption)
+        late = late_by(ticket, decision)
+        if late >= REDEEMABLE_FOR:
+            raise ValueError(f"the slot of this ticket was {late:.0f} s ago: tickets are good for a week after that")
+        if not decision.allowed:
+            return decision
+        return await self._take(redemption.take) if late > late_tolerance else on_time(ticket, decision)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
@@ -181,8 +200,14 @@ class Limiter:
         return self._report(decision)
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
-        max_wait = math.inf if max_delay is None else max_delay
-        return Take(self.charges(key, cost), max_wait, may_settle=True, operation=operation)
+        charges, max_wait = self.charges(key, cost), math.inf if max_delay is None else max_delay
+        return Take(charges, max_wait, may_settle=True, operation=self._operation(operation))
+
+    def _operation(self, operation: str | None) -> str | None:
+        """``operation``, if it is one, and the store remembers it."""
+        if operation is not None:
+            operating(self.store)
+        return checked_operation(operation)
 
     async def _take(self, take: Take) -> Decision:
         return self._report((await self.store.take((take,)))[0])

@@ -40,13 +40,17 @@ class SyncLimiter:
     def __repr__(self) -> str:
         return f"Sync{self._limiter!r}"
 
-    def rate_limit(self, key: Key, cost: Cost = 1, *, best_effort: bool = False) -> Decision:
+    def rate_limit(
+        self, key: Key, cost: Cost = 1, *, best_effort: bool = False, operation: str | None = None
+    ) -> Decision:
         """See ``Limiter.rate_limit``."""
-        return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort))
+        return self._do(self._limiter.rate_limit(key, cost, best_effort=best_effort, operation=operation))
 
-    def pace(self, key: Key, cost: Cost = 1, *, max_delay: float | None = None) -> Decision:
+    def pace(
+        self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
+    ) -> Decision:
         """See ``Limiter.pace``: it books, and does not sleep."""
-        return self._do(self._limiter.pace(key, cost, max_delay=max_delay))
+        return self._do(self._limiter.pace(key, cost, max_delay=max_delay, operation=operation))
 
     def acquire(
         self, key: Key, cost: Cost = 1, *, max_delay: float | None = None, operation: str | None = None
@@ -74,9 +78,9 @@ class SyncLimiter:
         """See ``Limiter.waiting``."""
         return self._do(self._limiter.waiting(key))
 
-    def reserve(self, key: Key, cost: Cost = 1) -> Ticket:
+    def reserve(self, key: Key, cost: Cost = 1, *, operation: str | None = None) -> Ticket:
         """See ``Limiter.reserve``."""
-        return self._do(self._limiter.reserve(key, cost))
+        return self._do(self._limiter.reserve(key, cost, operation=operation))
 
     def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """See ``Limiter.redeem``."""

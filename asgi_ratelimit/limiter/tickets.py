@@ -1,4 +1,4 @@
-"""Tickets: slots that one process books and another one uses, as a text that goes with a job.
+"""Tickets: slots that one process books and another one uses, once, as a text that goes with a job.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -6,20 +6,31 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
+from random import getrandbits
 from typing import Any
 
-from ..algorithms import settlement_of
-from ..buckets import DEFAULT_NAME
-from ..decision import Charge, Decision, SettledCharge, Settlement
+from ..algorithms import BIRTH_BITS, settlement_of
+from ..buckets import DEFAULT_NAME, as_bytes, digest
+from ..decision import MAX_CHARGES, Charge, Decision, Redemption, SettledCharge, Settlement, Take, checked_cost
 from ..quotas import SECOND_US, Quota
 from ..waiting import PaceTimeout
+from .charges import checked_operation
 
-FORMAT = 2
+FORMAT = 3
 """The version of the text, which is its first item."""
+
+LONGEST = 8192
+"""Characters of the longest text of a ticket."""
+
+LATEST = 1e10
+"""The latest Unix time of a ticket: in the year 2286."""
+
+REDEEMABLE_FOR = 7 * 86_400.0
+"""Seconds after its slot for which a ticket can be redeemed, and cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +45,21 @@ class TicketCharge:
     place: float
     slot_us: float
 
+    def __post_init__(self) -> None:
+        _require(isinstance(self.quota, str) and isinstance(self.key, str), self)
+        _require(_is_number(self.cost) and _is_number(self.place), self)
+        checked_cost(self.cost)
+        _require(_is_time(self.since_us) and _is_time(self.slot_us), self)
+        _require(type(self.generation) is int and 0 <= self.generation < 2**BIRTH_BITS, self)
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """A slot of the limiter ``name``: ``ready_at`` in Unix time, ``delay`` in seconds after it was booked.
 
     ``str(ticket)`` is a text of letters, digits, ``-`` and ``_``, and ``Ticket.parse`` reads it. Anyone who can write
-    tickets can run jobs at any time: keep them where your jobs are.
+    tickets can run jobs at any time: keep them where your jobs are. ``degraded`` is a ticket that was booked without
+    the store, and ``operation`` the one that it was booked under. Raises ``ValueError`` for what no ticket has.
     """
 
     name: str
@@ -48,38 +67,62 @@ class Ticket:
     delay: float
     id: float
     ticket_charges: tuple[TicketCharge, ...]
+    degraded: bool = False
+    operation: str | None = None
+
+    def __post_init__(self) -> None:
+        _require(isinstance(self.name, str) and self.name != "", self)
+        _require(_is_number(self.ready_at) and 0 <= self.ready_at <= LATEST, self)
+        _require(_is_number(self.delay) and 0 <= self.delay <= LATEST, self)
+        _require(_is_number(self.id) and 0 <= self.id < 2**53 and self.id == self.id // 1, self)
+        _require(isinstance(self.degraded, bool), self)
+        checked_operation(self.operation)
+        charges = self.ticket_charges
+        _require(isinstance(charges, tuple) and all(type(charge) is TicketCharge for charge in charges), self)
+        _require(0 < len({charge.quota for charge in charges}) == len(charges) <= MAX_CHARGES, self)
 
     @classmethod
     def of(cls, decision: Decision) -> Ticket:
-        """The ticket of a decision that has booked a slot; ``PaceTimeout`` if it has not."""
+        """The ticket of a decision that has booked a slot; ``PaceTimeout`` if it has not.
+
+        Raises ``ValueError`` for charges that are too many, or whose keys are too long, for a ticket.
+        """
         if not decision.allowed or decision.take is None:
             raise PaceTimeout("no slot was booked, so there is no ticket for it", decision)
         charges = decision.take.charges
         settlement = settlement_of(decision, [0.0] * len(decision.states))
-        if settlement is None:  # decided without the store: there is a time, but nothing to give back
+        if settlement is None:  # there is a time, but nothing to give back
             booked = [TicketCharge(charge.quota.name, charge.key, charge.cost, 0.0, 0, 0.0, 0.0) for charge in charges]
+            identity = float(decision.birth or getrandbits(53))
         else:
-            booked = [_ticket_charge(settled) for settled in settlement.settled_charges]
-        identity = 0.0 if settlement is None else settlement.id
-        return cls(charges[0].name or DEFAULT_NAME, decision.ready_at, decision.delay, identity, tuple(booked))
+            booked, identity = [_ticket_charge(settled) for settled in settlement.settled_charges], settlement.id
+        ticket = cls(
+            charges[0].name or DEFAULT_NAME,
+            decision.ready_at,
+            decision.delay,
+            identity,
+            tuple(booked),
+            decision.degraded,
+            decision.take.operation,
+        )
+        if len(str(ticket)) > LONGEST:
+            raise ValueError(f"a ticket has at most {LONGEST} characters, not {len(str(ticket))}: use shorter keys")
+        return ticket
 
     @classmethod
     def parse(cls, text: str) -> Ticket:
         """The ticket that a text stands for; ``ValueError`` if it is not the text of a ticket."""
         try:
-            padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-            items = json.loads(base64.b64decode(padded, b"-_", validate=True))
-            version, name, ready_at, delay, identity, charges = items
-            if version == FORMAT:
-                booked = tuple([_parsed(charge) for charge in charges])
-                return cls(name, ready_at, delay, identity, booked)
-        except (ValueError, TypeError, AttributeError, OverflowError, binascii.Error):
+            if len(text) <= LONGEST:
+                padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+                return _ticket(json.loads(base64.b64decode(padded, b"-_", validate=True)))
+        except (ValueError, TypeError, AttributeError, RecursionError):
             pass
-        raise ValueError(f"{text!r} is not a ticket: pass on str(await limiter.reserve(key))")
+        raise ValueError(f"{text!r:.200} is not a ticket: pass on str(await limiter.reserve(key))")
 
     def __str__(self) -> str:
-        charges = [astuple(charge) for charge in self.ticket_charges]
-        packed = json.dumps([FORMAT, self.name, self.ready_at, self.delay, self.id, charges], separators=(",", ":"))
+        items = [FORMAT, *astuple(self)]
+        packed = json.dumps(items, separators=(",", ":"))
         return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
     def charges(self, quotas: Sequence[Quota], name: str) -> tuple[Charge, ...]:
@@ -93,13 +136,24 @@ class Ticket:
         return tuple([Charge(by_name[charge.quota], charge.key, charge.cost, name) for charge in self.ticket_charges])
 
     def cancellation(self, quotas: Sequence[Quota], name: str) -> Settlement:
-        """The settlement that gives the slot back."""
-        charges = zip(self.charges(quotas, name), self.ticket_charges)
+        """The settlement that gives the slot back, unless the ticket was redeemed."""
+        charges = self.charges(quotas, name)
         settled = [
             SettledCharge(charge, booked.since_us, booked.generation, booked.place, booked.slot_us, 0.0)
-            for charge, booked in charges
+            for charge, booked in zip(charges, self.ticket_charges)
         ]
-        return Settlement(self.id, tuple(settled))
+        undone = None if self.operation is None else Take(charges, operation=self.operation)
+        return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone)
+
+    def redemption(self, quotas: Sequence[Quota], name: str) -> Redemption:
+        """What uses the ticket, once, by a caller of its own; its take books another slot."""
+        take = Take(self.charges(quotas, name), math.inf, may_settle=True, operation=f"\0ticket {self.id:.0f}")
+        return Redemption(self.id, take, self._until_us, float(getrandbits(53)))
+
+    @property
+    def _until_us(self) -> float:
+        """The time from which the ticket is over."""
+        return float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
 
 
 def _ticket_charge(settled: SettledCharge) -> TicketCharge:
@@ -108,26 +162,38 @@ def _ticket_charge(settled: SettledCharge) -> TicketCharge:
     return TicketCharge(charge.quota.name, charge.key, charge.cost, *booked)
 
 
-def _parsed(charge: Any) -> TicketCharge:
-    """The charge of these items; ``ValueError`` unless they have the right types."""
-    quota, key, *numbers = charge
-    if not all(isinstance(text, str) for text in (quota, key)):
-        raise ValueError(charge)
-    if not all(isinstance(number, (int, float)) for number in numbers):
-        raise ValueError(charge)
-    cost, since_us, generation, place, slot_us = numbers
-    return TicketCharge(quota, key, cost, since_us, int(generation), place, slot_us)
+def _ticket(items: Any) -> Ticket:
+    """The ticket of these items; ``ValueError`` or ``TypeError`` unless there are so many, of the right types."""
+    version, name, ready_at, delay, identity, charges, degraded, operation = items
+    _require(version == FORMAT and isinstance(charges, list), items)
+    booked = tuple([TicketCharge(*charge) for charge in charges])
+    return Ticket(name, ready_at, delay, identity, booked, degraded, operation)
+
+
+def _require(condition: bool, thing: object) -> None:
+    if not condition:
+        raise ValueError(f"no ticket has {thing!r:.200}")
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number that counts: no NaN, no infinity, and none beyond what arithmetic is exact for."""
+    return type(value) in (int, float) and -(2.0**60) < value < 2.0**60  # type: ignore[operator]
+
+
+def _is_time(value: float) -> bool:
+    return _is_number(value) and 0 <= value <= (LATEST + REDEEMABLE_FOR) * SECOND_US
 
 
 def late_by(ticket: Ticket, peeked: Decision) -> float:
-    """Seconds between a ticket's slot and a later peek at the store; below 0 if the slot is still to come."""
+    """Seconds between a ticket's slot and a later look at the store; below 0 if the slot is still to come."""
     return peeked.now_us / SECOND_US - ticket.ready_at
 
 
 def on_time(ticket: Ticket, peeked: Decision) -> Decision:
-    """The decision for a ticket that is not late."""
+    """The decision for a ticket that is not late. A ticket of that is the same one: it can be redeemed once."""
     delay = max(-late_by(ticket, peeked), 0.0)
     granted = ticket.ticket_charges[0].cost
+    birth = int(digest(as_bytes(f"after {ticket.id!r}"))[:12], 16)
     return replace(
-        peeked, allowed=True, granted=granted, delay=delay, retry_after=0.0, ready_at=ticket.ready_at, before=None
+        peeked, granted=granted, delay=delay, retry_after=0.0, ready_at=ticket.ready_at, before=None, birth=birth
     )

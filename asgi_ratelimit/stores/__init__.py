@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from ..algorithms import Outcome, settlement_of
-from ..decision import Charge, ChargeTemplate, Decision, Settlement, Take
+from ..algorithms import Outcome
+from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from .memory import MemoryStore
+from .operations import settled_as
 
 if TYPE_CHECKING:
     from .redis import RedisStore
@@ -24,6 +25,7 @@ __all__ = [
     "apply_settlement",
     "charge_submitter",
     "open_store",
+    "operating",
     "reset",
     "settle",
     "submitter",
@@ -43,6 +45,10 @@ class Store(Protocol):
 
     A store may also have ``submit(take)``, which returns the decision of one take, or an awaitable of it, and
     ``submit_charge(template, bucket)``, which does so for a take of one charge, and returns its outcome.
+
+    A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
+    all of them alike, and has ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
+    Limiters on any other store refuse operations and tickets.
     """
 
     in_process: bool
@@ -136,6 +142,24 @@ def _beside_take(store: Store, name: str) -> Any:
     return getattr(store, name, None) if defining is None or name in vars(defining) else None
 
 
+class OperatingStore(Store, Protocol):
+    """A store that remembers operations."""
+
+    async def redeem(self, redemption: Redemption) -> Decision:
+        """The decision that is foreseen now, allowed the first time, and not after the ticket was cancelled."""
+        ...
+
+
+def operating(store: Store) -> OperatingStore:
+    """``store`` itself; ``ConfigurationError`` if it does not remember operations."""
+    if getattr(store, "remembers_operations", False):
+        return cast("OperatingStore", store)
+    raise ConfigurationError(
+        f"{store!r} remembers no operations, so that operation= and tickets would be charged or used more than once: "
+        "use a MemoryStore or a RedisStore, or leave them out"
+    )
+
+
 async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:
     """Correct a decision to the ``actual`` cost of each of its charges; a second time does nothing.
 
@@ -143,7 +167,7 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> N
     """
     if decision.settled:
         return
-    settlement = settlement_of(decision, actual)
+    settlement = settled_as(decision, actual)
     if settlement is not None:
         await apply_settlement(store, settlement)
     decision.settled = True

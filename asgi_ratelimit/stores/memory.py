@@ -25,9 +25,19 @@ from ..algorithms import (
 )
 from ..algorithms.packed import PLAIN
 from ..clock import Clock, SystemClock, ns_of
-from ..decision import Charge, ChargeTemplate, Decision, Settlement, Take
+from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
+from .operations import (
+    OPERATION_TTL,
+    Operations,
+    TakenBefore,
+    checked_operation_ttl,
+    decided_again,
+    redeemed,
+    settlement_text,
+    take_text,
+)
 
 LOOKS = 8
 """The most buckets that are examined to find one that a new one can replace."""
@@ -45,17 +55,25 @@ class MemoryStore:
 
     At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
     information, or, where there is none among a few, the one that will be full soonest.
-    Raises ``ConfigurationError`` for a ``max_keys`` below 1.
+    The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
+    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` that is none.
     """
 
     in_process = True
+    remembers_operations = True
 
-    def __init__(self, *, max_keys: int = 100_000, clock: Clock | None = None) -> None:
+    def __init__(
+        self, *, max_keys: int = 100_000, operation_ttl: float = OPERATION_TTL, clock: Clock | None = None
+    ) -> None:
         if not isinstance(max_keys, int) or max_keys < 1:
             raise ConfigurationError(
                 f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
             )
         self._max_keys = max_keys
+        self._operation_ttl_us = checked_operation_ttl(operation_ttl)
+        self._takes: Operations[TakenBefore] = Operations(max_keys)
+        self._settlements: Operations[float] = Operations(max_keys)
+        self._tickets: Operations[float] = Operations(max_keys)
         self._clock = clock or SystemClock()
         self._now_ns = ns_of(self._clock)
         self._lock = Lock()
@@ -90,7 +108,8 @@ class MemoryStore:
     def submit(self, take: Take) -> Decision:
         """The decision of one take."""
         with self._lock:
-            return self._decide(take, self._now_us())
+            now = self._now_us()
+            return self._decide(take, now) if take.operation is None else self._decide_once(take, now)
 
     def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
         """The outcome of a take of one charge without a wait."""
@@ -139,10 +158,21 @@ class MemoryStore:
             states = [self._state(charge) for charge in take.charges]
             return foresee(take, states, self._now_us())
 
+    async def redeem(self, redemption: Redemption) -> Decision:
+        """The decision of a ticket, which is allowed once."""
+        with self._lock:
+            now = self._now_us()
+            foreseen = foresee(redemption.take, list(map(self._state, redemption.charges)), now)
+            return redeemed(foreseen, self._is_first(redemption, now))
+
     async def settle(self, settlement: Settlement) -> None:
         """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
         with self._lock:
             now = self._now_us()
+            if not self._is_first(settlement, now):
+                return
+            if settlement.undone is not None:
+                self._takes.forget(take_text(settlement.undone))
             charges = settlement.charges
             states = [self._state(charge) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now, self._born(len(charges)))):
@@ -181,17 +211,45 @@ class MemoryStore:
                 self._store(charge, state, now, outlook.reset_after * SECOND_US)
         return decision
 
+    def _decide_once(self, take: Take, now: float) -> Decision:
+        """The decision of a take with an operation: that of the first one that was allowed."""
+        text = take_text(take)
+        taken = self._takes.find(text, now)
+        if taken is not None:
+            at, birth, values = taken
+            states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
+            return decided_again(take, states, at, birth)
+        birth = self._births + 1
+        values = [self._value(charge)[_FULL_AT.size :] or None for charge in take.charges]
+        decision = self._decide(take, now)
+        if decision.allowed:
+            self._takes.add(text, (now, birth, values), now, now + self._operation_ttl_us)
+        return decision
+
+    def _is_first(self, settled: Settlement | Redemption, now: float) -> bool:
+        """Whether nobody has settled or redeemed the same before; from now on, somebody has."""
+        text, until_us = settlement_text(settled), settled.until_us
+        settled_before = self._tickets if until_us else self._settlements
+        if (until_us and now >= until_us) or settled_before.find(text, now) is not None:
+            return False
+        settled_before.add(text, now, now, max(until_us, now + self._operation_ttl_us))
+        return True
+
     def _born(self, count: int) -> int:
         """The first of so many generations that no bucket has had."""
         self._births += count
-        return self._births - count
+        return self._births - count + 1
 
     def _now_us(self) -> float:
         return float(self._now_ns() // 1000)
 
+    def _value(self, charge: Charge) -> bytes:
+        """What is stored of a bucket, nothing where it was never used."""
+        return self._shards[hash(charge.bucket) & self._mask].get(charge.bucket, b"")
+
     def _state(self, charge: Charge) -> State | None:
-        value = self._shards[hash(charge.bucket) & self._mask].get(charge.bucket)
-        return None if value is None else unpack(charge.quota, value[_FULL_AT.size :])
+        value = self._value(charge)
+        return unpack(charge.quota, value[_FULL_AT.size :]) if value else None
 
     def _store(self, charge: Charge, state: State, now: float, full_in_us: float) -> None:
         if state[5]:

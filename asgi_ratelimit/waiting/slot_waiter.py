@@ -109,4 +109,4 @@ class SlotWaiter:
 
 
 def _queue_of(take: Take) -> Hashable:
-    return tuple([(charge.bucket, charge.quota, charge.cost) for charge in take.charges])
+    return take.operation, *[(charge.bucket, charge.quota, charge.cost) for charge in take.charges]

@@ -32,6 +32,8 @@ async def put_back(pool: ArqRedis, guild: str, text: str, ticket: Ticket) -> Non
 async def send(context: dict[str, Any], guild: str, text: str, ticket: str) -> None:
     """The job: it runs at its slot, and is scheduled again if it has missed that."""
     decision = await guilds.redeem(ticket)
+    if not decision.allowed:
+        return  # the queue has delivered this job twice, or it was cancelled
     if decision.delay > LEAD:
         await put_back(context["redis"], guild, text, Ticket.of(decision))
         return

@@ -26,6 +26,8 @@ def send_later(guild: str, text: str) -> None:
 def send(self: Any, guild: str, text: str, ticket: str) -> None:
     """The job: it runs at its slot, and is scheduled again if it has missed that."""
     decision = guilds.redeem(ticket)
+    if not decision.allowed:
+        return  # the queue has delivered this job twice, or it was cancelled
     if decision.delay > LEAD:
         eta = datetime.fromtimestamp(decision.ready_at, UTC)
         raise self.retry(args=(guild, text, str(Ticket.of(decision))), eta=eta)

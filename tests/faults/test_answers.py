@@ -145,7 +145,7 @@ async def test_a_redis_that_evicts(server: RedisServer) -> None:
     """Each key that it drops is a full bucket again: nothing fails, and no other key gets more."""
     used = int(asked(server, "INFO", "memory").decode().split("used_memory:")[1].split()[0])
     configured(server, "maxmemory-policy", "allkeys-random")
-    configured(server, "maxmemory", used + 150_000)
+    configured(server, "maxmemory", used + 300_000)
     async with trial(server.url, server, outages=0) as tried:
         for number in range(10):
             await tried.takes(200, f"spray {number} {{}}")

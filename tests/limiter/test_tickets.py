@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
+import copy
+import json
 import math
 import re
 from typing import Any
@@ -80,12 +84,12 @@ async def test_tickets_of_an_outage_of_the_workers_do_not_all_go_at_once(clock: 
 
 async def test_the_tolerance_is_an_argument(store: Store, clock: SteppedClock) -> None:
     """It can be shorter or longer than the lateness."""
-    limiter = Limiter("1/s burst 1", store=store)
-    ticket = await limiter.reserve("guild")
+    limiter = Limiter("1/s burst 2", store=store)
+    tickets = [await limiter.reserve("guild") for _ in range(2)]
     await limiter.pace("guild")
     clock.advance(1)
-    assert (await limiter.redeem(ticket, late_tolerance=1)).delay == 0.0
-    assert (await limiter.redeem(ticket, late_tolerance=0.5)).delay == 1.0
+    assert (await limiter.redeem(tickets[0], late_tolerance=1)).delay == 0.0
+    assert (await limiter.redeem(tickets[1], late_tolerance=0.5)).delay == 1.0
 
 
 @QUOTAS
@@ -160,11 +164,164 @@ def test_other_texts_are_not_tickets(text: str) -> None:
     assert repr(text) in str(raised.value)
 
 
-@given(st.text() | st.binary().map(lambda data: data.hex()))
+def as_text(packed: bytes) -> str:
+    """The text of a ticket that says this."""
+    return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=30,
+)
+VALUES = JSON | st.sampled_from([10**400, -1, 2**60, 1e300, math.nan, math.inf, True, "9", "", "\ud800"])
+
+
+@given(st.text() | st.binary().map(as_text) | JSON.map(lambda items: as_text(json.dumps(items).encode())))
 def test_any_text_is_a_ticket_or_a_value_error(text: str) -> None:
     """Parsing raises nothing else."""
     with contextlib.suppress(ValueError):
         assert isinstance(Ticket.parse(text), Ticket)
+
+
+TICKET = SyncLimiter(GUILD, store=MemoryStore(clock=SteppedClock()), name="jobs").reserve("guild", 2)
+ITEMS = json.loads(base64.urlsafe_b64decode(str(TICKET) + "=="))
+PLACES = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+
+
+@given(PLACES, VALUES, st.sampled_from(["replace", "insert", "delete"]), st.sampled_from([0.0, 3.0, 1e6]))
+def test_a_ticket_that_was_tampered_with(places: list[int], value: Any, how: str, later: float) -> None:
+    """It is refused with a ``ValueError``, or is a ticket that can be redeemed and cancelled without another error."""
+    items = copy.deepcopy(ITEMS)
+    inner = items
+    while len(places) > 1 and isinstance(inner[places[0] % len(inner)], list) and inner[places[0] % len(inner)]:
+        inner = inner[places.pop(0) % len(inner)]
+    at = places[0] % len(inner)
+    inner[at : at + (how != "insert")] = [] if how == "delete" else [value]
+    clock = SteppedClock()
+    limiter = SyncLimiter(GUILD, store=MemoryStore(clock=clock), name="jobs")
+    clock.advance(later)
+    with contextlib.suppress(ValueError):
+        ticket = Ticket.parse(as_text(json.dumps(items).encode()))
+        assert Ticket.parse(str(ticket)) == ticket
+        limiter.redeem(ticket)
+        limiter.cancel(ticket)
+        assert 0 <= limiter.peek("guild").remaining <= 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        as_text(b"[" * 6000),
+        as_text(b"[3," * 2000),
+        as_text(json.dumps([*ITEMS[:1], "n" * 9000, *ITEMS[2:]]).encode()),
+        as_text(json.dumps([*ITEMS[:5], ITEMS[5] * 101, *ITEMS[6:]]).encode()),
+        as_text(json.dumps([*ITEMS[:5], [], *ITEMS[6:]]).encode()),
+        as_text(json.dumps([2, *ITEMS[1:]]).encode()),
+        as_text(json.dumps(ITEMS).encode().replace(b"1800000000.0", b"NaN")),
+        as_text(json.dumps(ITEMS).encode().replace(b"1800000000.0", b"1e400")),
+        as_text(json.dumps(ITEMS).encode().replace(b"1800000000.0", b"1" * 5000)),
+        None,
+        7,
+        b"W10",
+        [],
+    ],
+    ids=range(13),
+)
+async def test_what_no_ticket_says(text: Any) -> None:
+    """Too deep, too long, too many charges, none, another version, no numbers, no text: all is a ``ValueError``."""
+    for use in (Ticket.parse, Limiter(GUILD, name="jobs").redeem):
+        with pytest.raises(ValueError, match="is not a ticket"):
+            await use(text)
+
+
+async def test_a_key_that_is_too_long_for_a_ticket(store: Store) -> None:
+    """It is refused, and nothing stays booked."""
+    limiter = Limiter(GUILD, store=store)
+    with pytest.raises(ValueError, match=r"a ticket has at most 8192 characters, not [0-9]+: use shorter keys"):
+        await limiter.reserve("g" * 8000)
+    assert (await limiter.peek("g" * 8000)).remaining == 10
+
+
+async def test_a_ticket_is_redeemed_once(store: Store) -> None:
+    """Of ten workers, one runs the job; the others get a decision that is refused, for ever."""
+    limiter = Limiter("1/s burst 1", store=store)
+    text = str(await limiter.reserve("guild"))
+    decisions = await asyncio.gather(*[limiter.redeem(text) for _ in range(10)])
+    assert [decision.allowed for decision in decisions].count(True) == 1
+    assert {(d.granted, d.delay, d.retry_after) for d in decisions if not d} == {(0, 0.0, math.inf)}
+    assert not await limiter.redeem(text)
+
+
+async def test_a_late_ticket_is_redeemed_once(store: Store, clock: SteppedClock) -> None:
+    """It books one other slot, whoever redeems it."""
+    limiter = Limiter("1/s burst 1", store=store)
+    text = str(await limiter.reserve("guild"))
+    clock.advance(60)
+    decisions = [await limiter.redeem(text) for _ in range(5)]
+    assert [decision.allowed for decision in decisions] == [True] + [False] * 4
+    assert (await limiter.pace("guild")).delay == 1.0
+
+
+async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
+    """Its slot was sold to somebody else."""
+    limiter = Limiter("1/s burst 1", store=store)
+    first, second = await limiter.reserve("guild"), await limiter.reserve("guild")
+    await limiter.cancel(second)
+    resold = await limiter.reserve("guild")
+    assert resold.ready_at == second.ready_at
+    assert [(await limiter.redeem(str(ticket))).allowed for ticket in (second, resold, first)] == [False, True, True]
+
+
+async def test_a_ticket_that_was_redeemed_is_not_cancelled(store: Store) -> None:
+    """Its job runs, so its units stay charged."""
+    limiter = Limiter(GUILD, store=store)
+    ticket = await limiter.reserve("guild", 4)
+    assert await limiter.redeem(ticket)
+    await limiter.cancel(ticket)
+    assert (await limiter.peek("guild")).remaining == 6
+
+
+@pytest.mark.parametrize(("later", "is_over"), [(7 * 86_400 - 1, False), (7 * 86_400, True), (30 * 86_400, True)])
+async def test_a_ticket_is_over_after_a_week(store: Store, clock: SteppedClock, later: float, is_over: bool) -> None:
+    """Until then, it is remembered whether it was redeemed; after that, it can be neither redeemed nor cancelled."""
+    limiter = Limiter(FixedWindow(10, 60 * 86_400), store=store)
+    ticket, unused = [await limiter.reserve("guild", 2) for _ in range(2)]
+    assert await limiter.redeem(ticket)
+    clock.advance(later)
+    if is_over:
+        with pytest.raises(ValueError, match=r"the slot of this ticket was \d+ s ago: tickets are good for a week"):
+            await limiter.redeem(ticket)
+    else:
+        assert not await limiter.redeem(ticket)
+    await limiter.cancel(ticket)
+    assert (await limiter.peek("guild")).remaining == 6
+    await limiter.cancel(unused)
+    assert (await limiter.peek("guild")).remaining == (6 if is_over else 8)
+
+
+async def test_a_ticket_of_a_redeemed_one(store: Store, clock: SteppedClock) -> None:
+    """A worker that comes early puts the job back with it; it is one ticket, however often it is made."""
+    limiter = Limiter("1/s burst 1", store=store)
+    await limiter.reserve("guild")
+    decision = await limiter.redeem(await limiter.reserve("guild"))
+    again = [str(Ticket.of(decision)) for _ in range(2)]
+    clock.advance(1)
+    assert [(await limiter.redeem(text)).allowed for text in again] == [True, False]
+
+
+@given(st.lists(st.sampled_from(["redeem", "cancel"]), min_size=1, max_size=6), st.sampled_from([0.0, 3.0, 100.0]))
+def test_any_order_of_redeeming_and_cancelling(calls: list[str], later: float) -> None:
+    """One caller may run the job, or the units come back once: whatever was first."""
+    clock = SteppedClock()
+    limiter = SyncLimiter(FixedWindow(20, 3600), store=MemoryStore(clock=clock))
+    limiter.reserve("guild", 3)
+    ticket = limiter.reserve("guild", 4)
+    clock.advance(later)
+    answers = [bool(limiter.redeem(ticket)) if call == "redeem" else limiter.cancel(ticket) for call in calls]
+    assert answers.count(True) == (calls[0] == "redeem")
+    charged = 3 if calls[0] == "cancel" else 7 if later < 5 else 11
+    assert limiter.peek("guild").remaining == 20 - charged
 
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"quota": TokenBucket(10, name="other")}], ids=repr)
@@ -200,5 +357,8 @@ def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
     first, second = limiter.reserve("guild"), limiter.reserve("guild")
     assert limiter.waiting("guild") == 1
     assert limiter.redeem(second).delay == 1.0
-    limiter.cancel(second)
-    assert (limiter.waiting("guild"), first.delay) == (0, 0.0)
+    assert not limiter.redeem(second)
+    third = limiter.reserve("guild", operation="job")
+    assert limiter.reserve("guild", operation="job") == third
+    limiter.cancel(third)
+    assert (limiter.waiting("guild"), first.delay) == (1, 0.0)

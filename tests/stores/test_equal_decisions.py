@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeAlias
 
@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import settlement_of
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.stores.operations import settled_as
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
@@ -35,7 +35,7 @@ class Op:
 
 
 History: TypeAlias = tuple[Sequence[Quota], Sequence[Op]]
-VERBS = st.sampled_from(["take", "take", "take", "best effort", "peek", "settle", "settle", "reset"])
+VERBS = st.sampled_from(["take", "take", "take", "operation", "best effort", "peek", "settle", "settle", "reset"])
 SHARES = st.sampled_from([0.0, 0.0, 0.1, 0.5, 1.0, 2.5])
 
 
@@ -73,6 +73,8 @@ class BothStores:
                 await settle(granted[op.settled % len(granted)] if granted else (), op.share)
                 continue
             takes = [take_of(pool, name, op, charges, wait) for charges, wait in op.takes]
+            if op.verb == "operation":
+                takes = [replace(take, operation=str(op.settled % 3)) for take in takes]
             ours, theirs = await answer(local, op.verb, takes), await answer(self.remote, op.verb, takes)
             assert ours == theirs
             assert list(map(states_before, ours)) == list(map(states_before, theirs))
@@ -113,7 +115,7 @@ async def settle(booked: Booked, share: float) -> None:
     """Settle a decision in both stores, at a share of what it was granted."""
     for store, decision in booked:
         charged = [decision.granted if decision.take.best_effort else c.cost for c in decision.take.charges]
-        settlement = settlement_of(decision, [cost * share for cost in charged])
+        settlement = settled_as(decision, [cost * share for cost in charged])
         if settlement:
             await store.settle(settlement)
 

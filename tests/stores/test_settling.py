@@ -268,10 +268,15 @@ async def test_a_key_that_was_deleted_in_redis(redis_url: str, clock: SteppedClo
             less, more = [await limiter.rate_limit("key", cost) for cost in (6, 4)]
             client.flushdb()
             await limiter.refund(less)
-            assert client.keys() == []
+            assert buckets(client) == []
             await limiter.settle(more, 6)
-            assert len(client.keys()) == 1
+            assert len(buckets(client)) == 1
         assert await remaining_units(limiter) == 8
+
+
+def buckets(client: redis.Redis) -> list[bytes]:
+    """The keys of buckets; those of settlements have a longer text."""
+    return [key for key in client.scan_iter() if key.endswith(b"}")]
 
 
 BRIEF = [TokenBucket(1000, burst=10), FixedWindow(10, 0.01), RollingWindow(10, 0.01, buckets=10)]
@@ -285,9 +290,9 @@ async def test_settling_after_a_key_has_expired(redis_url: str, quota: Quota) ->
             less, more = [await limiter.rate_limit("key", 5, best_effort=True) for _ in range(2)]
             await settled(lambda: not client.keys())
             await limiter.refund(less)
-            assert client.keys() == []
+            assert buckets(client) == []
             await limiter.settle(more, more.granted + 1_000_000)
-            assert len(client.keys()) == 1
+            assert len(buckets(client)) == 1
         assert not (await limiter.rate_limit("key")).allowed
 
 

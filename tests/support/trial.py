@@ -151,3 +151,12 @@ async def settled(is_so: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.01)
     raise TimeoutError("the condition does not become true")
+
+
+async def until_left(limiter: Limiter, remaining: int) -> None:
+    """Return when so many units of the key are left."""
+    for _ in range(BACK_WITHIN * 100):
+        if (await limiter.peek("key")).remaining == remaining:
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError(f"there are never {remaining} units left")

@@ -273,6 +273,11 @@ async def jobs(limiter: Limiter, plain: SyncLimiter) -> None:
     assert_type(await limiter.redeem(str(ticket), late_tolerance=1), Decision)
     assert_type(await limiter.waiting({"guild": "a", "all": ""}), float)
     assert_type(plain.redeem(plain.reserve("guild")), Decision)
+    assert_type(await limiter.rate_limit("guild", operation="id"), Decision)
+    assert_type(await limiter.pace("guild", operation="id"), Decision)
+    assert_type(plain.reserve("guild", operation="id").operation, str | None)
+    async with limiter.spend("guild", 1, operation="id") as spent:
+        spent.settle(2)
     await limiter.cancel(ticket)
     async with limiter.spend("account", {"requests": 1, "tokens": 1800}, max_delay=5) as spent:
         assert_type(spent.decision, Decision)

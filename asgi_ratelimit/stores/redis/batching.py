@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-Entry: TypeAlias = "tuple[T, asyncio.Future[R], float]"
-"""An item, the future of its result, and when it was submitted."""
+Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, bool]"
+"""An item, the future of its result, when it was submitted, and whether it is sent a second time."""
 
 Finish: TypeAlias = "Callable[[Sequence[R] | Exception], None]"
 """Receives the results of a batch, or why there are none."""
@@ -26,6 +27,12 @@ MAX_ITEMS = 128
 
 
 _item_of = itemgetter(0)
+_is_second = itemgetter(3)
+
+
+def never(item: object, error: Exception) -> bool:
+    """No item is sent a second time."""
+    return False
 
 
 class GroupCommit(Generic[T, R]):
@@ -35,7 +42,9 @@ class GroupCommit(Generic[T, R]):
     ``finish`` once: with an exception for the whole batch, or with one result for each item, in order; a result that is
     an exception is raised to its own caller. With fewer results, the items without one are sent again, ahead of all
     others: so the server bounds the work in a batch. If ``send`` raises, or there are no results or too many, exactly
-    this batch fails. ``fallback(item, error)`` then returns a result for each caller that still waits, or raises.
+    this batch fails. Those of its items for which ``resends(item, error)`` are then sent a second time, by themselves
+    and ahead of all others; for the rest, and the second time, ``fallback(item, error)`` returns a result for each
+    caller that still waits, or raises.
 
     ``answer_early(items)`` is called for items that have waited for another batch: it returns, for each, its result if
     that no longer needs the trip, or ``None``; or ``None`` for all. Unless it is ``eager``, an item always waits for
@@ -50,10 +59,12 @@ class GroupCommit(Generic[T, R]):
         fallback: Callable[[T, Exception], R],
         answer_early: Callable[[Sequence[T]], Sequence[R | None] | None],
         *,
+        resends: Callable[[T, Exception], bool] = never,
         eager: bool = True,
     ) -> None:
         self._send = send
         self._fallback = fallback
+        self._resends = resends
         self._answer_early = answer_early
         self._eager = eager
         self._loop = asyncio.get_running_loop()
@@ -66,7 +77,7 @@ class GroupCommit(Generic[T, R]):
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # create_future is the same, a frame further away
-        self._waiting.append((item, result, self._loop.time()))
+        self._waiting.append((item, result, self._loop.time(), False))
         if self._in_flight is None and self._scheduled is None:
             if self._last_was_single:
                 self._send_next()
@@ -95,8 +106,9 @@ class GroupCommit(Generic[T, R]):
         """Send the next batch of items whose callers still wait."""
         self._scheduled = None
         while self._waiting and self._in_flight is None:
-            batch = [entry for entry in self._waiting[:MAX_ITEMS] if not entry[1].done()]
-            del self._waiting[:MAX_ITEMS]
+            count = len(list(takewhile(_is_second, self._waiting))) or MAX_ITEMS
+            batch = [entry for entry in self._waiting[:count] if not entry[1].done()]
+            del self._waiting[:count]
             if have_waited and batch:
                 batch = self._without_early_answers(batch)
             if not batch:
@@ -112,7 +124,7 @@ class GroupCommit(Generic[T, R]):
     def _without_early_answers(self, batch: list[Entry[T, R]]) -> list[Entry[T, R]]:
         """The entries that still need the trip; the others get their results."""
         try:
-            results = self._answer_early([item for item, _, _ in batch])
+            results = self._answer_early(list(map(_item_of, batch)))
         except Exception:  # noqa: BLE001  # whatever it is, nobody may be left waiting
             results = None
         if results is None:
@@ -130,27 +142,43 @@ class GroupCommit(Generic[T, R]):
             return
         self._in_flight = None
         if isinstance(results, Exception):
-            self._fail(batch, results)
+            self._fail(self._unless_resent(batch, results), results)
         elif not 0 < len(results) <= len(batch):
             self._fail(batch, ValueError(f"{len(results)} results for {len(batch)} items"))
         else:
             if len(results) < len(batch):
                 self._waiting[:0] = batch[len(results) :]
-            for (_, future, _), result in zip(batch, results):
-                if future.done():
-                    continue
+            for entry, result in zip(batch, results):
                 if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
+                    self._raise(entry, result)
+                elif not entry[1].done():
+                    entry[1].set_result(result)
         if self._waiting:
             self._send_next(have_waited=True)
         if self._idle is not None and self._in_flight is None:
             self._idle.set_result(None)
             self._idle = None
 
+    def _raise(self, entry: Entry[T, R], error: Exception) -> None:
+        """Raise ``error`` to the caller of this entry alone, unless it is sent again."""
+        for _, future, _, _ in self._unless_resent([entry], error):
+            if not future.done():
+                future.set_exception(error)
+
+    def _unless_resent(self, batch: list[Entry[T, R]], error: Exception) -> list[Entry[T, R]]:
+        """The entries that have failed for good. The others are sent again, ahead of all that wait."""
+        failed, resent = [], []
+        for entry in batch:
+            item, future, submitted, is_second = entry
+            if is_second or future.done() or not self._resends(item, error):
+                failed.append(entry)
+            else:
+                resent.append((item, future, submitted, True))
+        self._waiting[:0] = resent
+        return failed
+
     def _fail(self, batch: Sequence[Entry[T, R]], error: Exception) -> None:
-        for item, future, _ in batch:
+        for item, future, _, _ in batch:
             if future.done():
                 continue
             try:

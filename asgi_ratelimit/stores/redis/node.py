@@ -15,8 +15,10 @@ from redis.asyncio import ConnectionPool
 from ...algorithms import BIRTH_BITS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Take
-from ...errors import StoreError, StoreUnavailable
+from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from . import script
+from .actions import Action, BucketCharge, Peek, charges_of, is_operation, take_of
+from .actions import Answer as ActionAnswer
 from .batching import Finish, GroupCommit
 from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import NotWritable, store_error_of
@@ -24,8 +26,8 @@ from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_STATES, LocalDecisions
 
-Answer: TypeAlias = Outcome | Decision | StoreError | None
-"""The decision of a take or a peek, ``None`` for a settlement or a reset, or the error of this one action."""
+Answer: TypeAlias = ActionAnswer | StoreError
+"""The answer to an action, or the error of this one action."""
 
 REPAID_TOGETHER = 64
 """How many entries of the outage ledger are sent to Redis at a time."""
@@ -43,15 +45,16 @@ class NodeContext:
     clock: Clock | None
     denials: Denials
     local: LocalDecisions
+    operation_ttl_us: float
 
-    def script_call(self, actions: Sequence[script.Action]) -> ScriptCall:
+    def script_call(self, actions: Sequence[Action]) -> ScriptCall:
         """The call of the script that carries out these actions; its last argument is where births start."""
-        keys, quotas, packed = script.encode(self.prefix, actions)
+        keys, quotas, packed = script.encode(self.prefix, actions, self.operation_ttl_us)
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, quotas, packed, now, least_ttl_ms, getrandbits(BIRTH_BITS - 1))
 
     def answers(
-        self, actions: Sequence[script.Action], call: ScriptCall, reply: script.Reply, sent_us: float
+        self, actions: Sequence[Action], call: ScriptCall, reply: script.Reply, sent_us: float
     ) -> Sequence[Answer]:
         """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
 
@@ -64,17 +67,17 @@ class NodeContext:
             self.local.forget_oldest_states()
         denials = self.denials
         for action, answer in zip(actions, answers):
-            if type(action) is script.Peek:
+            if type(action) is Peek:
                 continue
             if type(answer) is tuple:
                 if not is_allowed(answer):
-                    denials.note(decision_of(script.charges_of(action)[0], answer), sent_us)
+                    denials.note(decision_of(charges_of(action)[0], answer), sent_us)
                 elif denials.by_bucket:
-                    denials.forget(script.charges_of(action))
+                    denials.forget(charges_of(action))
             elif isinstance(answer, Decision) and not answer.allowed:
                 denials.note(answer, sent_us)
             elif denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
-                denials.forget(script.charges_of(action))
+                denials.forget(charges_of(action))
         return answers
 
 
@@ -105,8 +108,12 @@ class RedisNode:
         self._failure: StoreError | None = None
         self._caller = ScriptCaller(pool, context.timeout)
         self._repayment: asyncio.Task[None] | None = None
-        self._group: GroupCommit[script.Action, Answer] = GroupCommit(
-            self._send_batch, self._decide_without, self._refuse_early, eager=self.decides_in_outage
+        self._group: GroupCommit[Action, Answer] = GroupCommit(
+            self._send_batch,
+            self._decide_without,
+            self._refuse_early,
+            resends=_resends,
+            eager=self.decides_in_outage,
         )
         self.send = self._group.submit
         """``submit`` for a caller that the breaker has allowed."""
@@ -117,10 +124,10 @@ class RedisNode:
             return self._context.local.decide(take)
         return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
 
-    def charge(self, charge: script.BucketCharge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
+    def charge(self, charge: BucketCharge) -> Outcome | Decision | Awaitable[Outcome | Decision]:
         """The outcome of a take of one charge without a wait, whatever happens to Redis."""
         if self.breaker.is_open and not self.breaker.allows_call():
-            return self._context.local.decide(script.take_of(charge))
+            return self._context.local.decide(take_of(charge))
         return self.send(charge)  # type: ignore[return-value]  # a charge is answered with one of these
 
     def take_all(self, takes: Sequence[Take]) -> list[Decision | Awaitable[Decision]]:
@@ -129,7 +136,7 @@ class RedisNode:
             self._group.hold()
         return list(map(self.take, takes))
 
-    def submit(self, action: script.Action) -> Awaitable[Answer]:
+    def submit(self, action: Action) -> Awaitable[Answer]:
         """The answer to ``action``. Raises ``StoreError``, at once while the breaker is open."""
         if self.breaker.allows_call():
             return self.send(action)
@@ -148,14 +155,14 @@ class RedisNode:
         await self._group.aclose(StoreUnavailable("the store was closed"))
         await self._caller.aclose()
 
-    def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+    def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
         sent_us = self._context.denials.now_us()
         call = self._context.script_call(actions)
         self._caller.call(call, submitted, partial(self._answered, actions, call, sent_us, finish))
 
     def _answered(
         self,
-        actions: Sequence[script.Action],
+        actions: Sequence[Action],
         call: ScriptCall,
         sent_us: float,
         finish: Finish[Answer],
@@ -174,9 +181,7 @@ class RedisNode:
         else:
             finish(answers)
 
-    def _finish(
-        self, actions: Sequence[script.Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]
-    ) -> None:
+    def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
         """Open or close the breaker by what came of a batch, then finish the batch."""
         try:
             if isinstance(answers, StoreError):
@@ -192,7 +197,7 @@ class RedisNode:
         self._context.local.store_is_out(failure, self.name)
         self._caller.drop()
 
-    def _record_success(self, actions: Sequence[script.Action], answers: Sequence[Answer]) -> None:
+    def _record_success(self, actions: Sequence[Action], answers: Sequence[Answer]) -> None:
         """Close the breaker, unless Redis could not write before and this batch wrote nothing."""
         if isinstance(self._failure, NotWritable) and not any(map(_has_written, actions, answers)):
             self.breaker.record_failure()
@@ -201,14 +206,14 @@ class RedisNode:
         self._context.local.store_is_back(self.name)
         self.repay()
 
-    def _decide_without(self, action: script.Action, error: Exception) -> Answer:
+    def _decide_without(self, action: Action, error: Exception) -> Answer:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
-        take = script.take_of(action) if isinstance(action, tuple) else action
+        take = take_of(action) if isinstance(action, tuple) else action
         if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
             return self._context.local.decide(take)
         raise error
 
-    def _refuse_early(self, actions: Sequence[script.Action]) -> Sequence[Answer] | None:
+    def _refuse_early(self, actions: Sequence[Action]) -> Sequence[Answer] | None:
         """The refusals that have become certain while the takes waited.
 
         A take of a bucket that an action ahead of it may change is not refused early.
@@ -219,26 +224,37 @@ class RedisNode:
         answers: list[Answer] = []
         ahead: set[str] = set()
         for action in actions:
-            take = script.take_of(action) if isinstance(action, tuple) else action
+            take = take_of(action) if isinstance(action, tuple) else action
             buckets = [charge.bucket for charge in take.charges]
-            denied = denials.find(take) if isinstance(take, Take) and ahead.isdisjoint(buckets) else None
+            denied = None
+            if isinstance(take, Take) and take.operation is None and ahead.isdisjoint(buckets):
+                denied = denials.find(take)
             if denied is None:
                 ahead.update(buckets)
             answers.append(denied)
         return answers
 
     async def _repay(self) -> None:
-        settlements = self._context.local.ledger.collect(self._is_here)
-        while some := list(islice(settlements, REPAID_TOGETHER)):
+        """Until nothing is left: what was settled meanwhile may have joined. What fails stays in the ledger."""
+        ledger = self._context.local.ledger
+        while some := list(islice(ledger.collect(self._is_here), REPAID_TOGETHER)):
             answers = await asyncio.gather(*self._group.submit_all(some), return_exceptions=True)
+            for entry, answer in zip(some, answers):
+                if not isinstance(answer, BaseException):
+                    ledger.remove(entry, answer if isinstance(answer, list) else ())
             if any(isinstance(answer, BaseException) for answer in answers):
-                return  # the rest stays in the ledger, but not these: they may have been charged
+                return
 
 
-def _has_written(action: script.Action, answer: Answer) -> bool:
+def _resends(action: Action, error: Exception) -> bool:
+    """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
+    return is_operation(action) and isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, NotWritable))
+
+
+def _has_written(action: Action, answer: Answer) -> bool:
     """Whether an action has changed a state: a refused take and a peek have not."""
     if isinstance(answer, Decision):
-        return answer.allowed and not isinstance(action, script.Peek)
+        return answer.allowed and not isinstance(action, Peek)
     if isinstance(answer, tuple):
         return is_allowed(answer)
     return not isinstance(answer, StoreError)

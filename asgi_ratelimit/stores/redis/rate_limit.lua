@@ -4,7 +4,8 @@
 -- The functions are those of the modules in algorithms/: same names, same order, same operations on doubles, so that
 -- both give answers equal to the bit. All reads of a take come before its writes; a refused take writes nothing.
 --
--- KEYS     one string key for each charge, in the order of the takes; all in one slot on a cluster
+-- KEYS     one string key for each charge, in the order of the takes, and before the charges of an operation its own
+--          key; all in one slot on a cluster
 -- ARGV[1]  the distinct quotas, packed: for each  c13 stamp (its first byte is the format of values, and it is filled
 --          up with zeros), d period_us, d limit, d most, and then
 --          for a token bucket (4)    d slow_rate, d burst_level, d burst_floor
@@ -18,16 +19,19 @@
 --          a settlement   B 3, H 1, d id, H charges, and for each charge
 --                         H number of the quota, d cost, d actual, d since_us, d generation, d place, d slot_us
 --          a reset        B 4, H 1, d 0, H charges, and for each charge  H number of the quota, d 0
+--          an operation   B 5, H mode, d ttl_us, H bytes of the one action that follows, d until_us, d token: that is
+--                         carried out if it has not been yet, as the value of the operation's key says; see `once`
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
--- ARGV[5]  where births start: a state that is made for charge number i of this call, from 1, is of the generation
+-- ARGV[5]  where births start: a state that is made for key number i of this call, from 1, is of the generation
 --          births + i
 -- ARGV[6]  a mark of this call, to tell its reply from others
 --
 -- Values are packed as algorithms/packed.py describes.
 --
--- Reply    { the mark, the time, the steps, one character for each take or settlement ('1' allowed or done, '0' not),
---            then for each charge the value of its key before, false where there was none }
+-- Reply    { the mark, the time, the steps, one character for each take or settlement ('1' allowed or done, '0' not,
+--            '2' answered again), then for each key its value before, false where there was none; that of an operation
+--            only where it is answered again, and then those of its charges are not read }
 --
 -- A call does MAX_STEPS steps, and what the take or settlement that reaches them still needs. The actions that are
 -- left over have no character in the reply, and the caller sends them again.
@@ -1176,17 +1180,75 @@ local function general_way()
   end
 end
 
-local at = 1
 local carry_out
+
+local function in_general(action, at)
+  carry_out = carry_out or general_way()
+  return carry_out(action, at + 3)
+end
+
+-- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
+-- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (-1: a debit), and for each
+-- charge  I length and the value that it had before. It is written where the action is done, or is a settlement. A
+-- redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
+-- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
+-- unless that is 0.
+local function once(at)
+  local mode, ttl_us, length, until_us, token, start = struct.unpack('<HdHdd', actions, at + 1)
+  local action, _, max_wait_us, charges = struct.unpack('<BHdH', actions, start)
+  local is_take = action ~= 3
+  local is_redemption = is_take and max_wait_us < 0
+  local key, forgotten = KEYS[charges_done + 1], mode == 2 and KEYS[charges_done + 2]
+  for _ = 1, forgotten and 2 or 1 do
+    charges_done = charges_done + 1
+    reply[charges_done + 4] = false
+  end
+  local number = charges_done
+  local record, counts_until, owner = redis.pcall('GET', key), 0, nil
+  if type(record) == 'string' and #record >= 16 then counts_until, owner = struct.unpack('<dd', record) end
+  local is_new = now >= counts_until
+  local is_first = is_new and (until_us == 0 or now < until_us)
+  steps = steps + CHARGE_STEPS
+  if is_redemption then
+    in_general(action, start)
+    verdicts[#verdicts] = (is_first or (not is_new and owner == token)) and '1' or '0'
+  elseif is_first then
+    local is_plain = is_take and action % MAY_SETTLE == 1
+    local is_left = not is_plain or take_plain(1, max_wait_us, charges, start + 13, action > MAY_SETTLE) > 0
+    if is_left then in_general(action, start) end
+  else
+    for i = 1, charges do reply[number + i + 4] = false end
+    charges_done = charges_done + charges
+    if mode == 1 then reply[number + 4], steps = record, steps + #record / 16 end
+    verdicts[#verdicts + 1] = mode == 1 and '2' or '0'
+    return start + length
+  end
+  if not is_take then verdicts[#verdicts] = '1' end -- for the first time, whether it changed anything or not
+  if forgotten and is_first then redis.call('DEL', forgotten) end
+  if is_first and verdicts[#verdicts] == '1' then
+    counts_until = max(now + ttl_us, until_us)
+    local values = { struct.pack('<dd', counts_until, token) }
+    if mode == 1 then values[2] = struct.pack('<dd', now, is_take and births + number + 1 or -1) end
+    for i = 1, mode == 1 and charges or 0 do
+      local value = reply[number + i + 4]
+      if type(value) ~= 'string' then value = '' end
+      values[i + 2] = struct.pack('<I', #value) .. value
+    end
+    redis.call('SET', key, table.concat(values), 'PX', ttl_text(ceil((counts_until - now) / 1000)))
+  end
+  return start + length
+end
+
+local at = 1
 while at <= #actions and steps < MAX_STEPS do
   local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
   local is_take = action % MAY_SETTLE == 1 and max_wait_us >= 0
-  after = after + 10 * charges -- for takes; the others say themselves
+  if action == 5 then after, count = once(at), 0 end
+  if is_take then after = after + 10 * charges end -- the others say themselves
   while count > 0 and steps < MAX_STEPS do
     if is_take then count = take_plain(count, max_wait_us, charges, at + 13, action > MAY_SETTLE) end
     if count > 0 and steps < MAX_STEPS then
-      carry_out = carry_out or general_way()
-      after = carry_out(action, at + 3)
+      after = in_general(action, at)
       count = count - 1
     end
   end

@@ -7,17 +7,43 @@ the same ``decide`` that a memory store calls. So a reply is short, and both sto
 from __future__ import annotations
 
 import logging
+import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, LOW_BITS, Outcome, State, admit, current, decide, foresee, unpack
+from ...algorithms import (
+    ALGORITHMS,
+    LOW_BITS,
+    Outcome,
+    State,
+    admit,
+    current,
+    decide,
+    foresee,
+    reset_us,
+    settle,
+    unpack,
+)
 from ...algorithms.packed import PLAIN_SIZE, unpack_plain
-from ...decision import Charge, ChargeTemplate, Decision, Settlement, Take
+from ...decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
 from ...errors import StoreError
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..operations import as_allowed, decided_again, redeemed
+from .actions import (
+    Action,
+    Answer,
+    BucketCharge,
+    Operation,
+    Peek,
+    Repayment,
+    Reset,
+    charges_of,
+    operation_keys,
+    operation_of,
+)
 
 Reply: TypeAlias = Sequence[bytes | None]
 StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
@@ -26,45 +52,21 @@ StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
 logger = logging.getLogger("asgi_ratelimit")
 
 
-@dataclass(slots=True)
-class Peek:
-    """A request for the answer that a take would get."""
-
-    take: Take
-
-    @property
-    def charges(self) -> tuple[Charge, ...]:
-        return self.take.charges
-
-
-@dataclass(slots=True)
-class Reset:
-    """A request to forget the buckets of these charges."""
-
-    charges: Sequence[Charge]
-
-
-BucketCharge: TypeAlias = tuple[ChargeTemplate, str]
-"""A take of one charge without a wait: its template, and the bucket."""
-
-Action: TypeAlias = BucketCharge | Take | Peek | Settlement | Reset
-
-Answer: TypeAlias = Outcome | Decision | None
-"""The outcome of a charge; the decision of a take or peek; ``None`` for all else."""
-
-
-TAKE, BEST_EFFORT, SETTLE, RESET = 1, 2, 3, 4
+TAKE, BEST_EFFORT, SETTLE, RESET, OPERATION = 1, 2, 3, 4, 5
 MAY_SETTLE = 16
 """Added to the byte of a take that may be settled."""
 PEEK_US = -1.0
 """In the place of the longest wait: evaluate, but write nothing."""
-_YES = ord("1")
+_YES, _AGAIN = ord("1"), ord("2")
 _TEXTS = {bytes, type(None)}
 
 _QUOTA = struct.Struct("<13sdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hdddddd")
+_OPERATION = struct.Struct("<BHdHdd")
+_RECORD = struct.Struct("<dddd")
+_LENGTH = struct.Struct("<I")
 
 
 class Disagreements:
@@ -73,14 +75,15 @@ class Disagreements:
     count = 0
 
 
-def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes, bytes]:
-    """The keys of all charges, the distinct quotas, each once, and the actions, as the script expects them.
+def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0.0) -> tuple[list[bytes], bytes, bytes]:
+    """The keys of all charges and operations, the distinct quotas, each once, and the actions, for the script.
 
-    Takes of one charge that follow one another, and are equal but for their keys, travel once.
+    Takes of one charge that follow one another, and are equal but for their keys, travel once. Operations are
+    remembered for ``operation_ttl_us``.
     """
     keys: list[bytes] = []
     start = prefix + b":"
-    runs: list[list[Any]] = []  # an action, and how many there are of it
+    runs: list[list[Any]] = []  # an action, how many there are of it, and its operation
     latest = None
     for action in actions:
         if type(action) is tuple:
@@ -90,24 +93,27 @@ def encode(prefix: bytes, actions: Sequence[Action]) -> tuple[list[bytes], bytes
                 runs[-1][1] += 1
             else:
                 latest = template
-                runs.append([action, 1])
+                runs.append([action, 1, None])
         else:
+            operation = operation_of(action)
+            if operation is not None:
+                keys += [start + text.encode() for text in operation.texts]
             keys += [start + charge.bucket.encode() for charge in charges_of(action)]
-            runs.append([action, 1])
+            runs.append([action, 1, operation])
             latest = None
     numbers: dict[Quota, int] = {}
-    packed = b"".join([_PACKERS[type(action)](action, count, numbers) for action, count in runs])
+    packed = b"".join([_packed_run(action, count, each, numbers, operation_ttl_us) for action, count, each in runs])
     return keys, b"".join(map(_packed_quota, numbers)), packed
 
 
-def charges_of(action: Action) -> Sequence[Charge]:
-    """The charges of an action."""
-    return (action[0].charge(action[1]),) if isinstance(action, tuple) else action.charges
-
-
-def take_of(action: BucketCharge) -> Take:
-    """The take that a charge on a bucket stands for."""
-    return Take((action[0].charge(action[1]),))
+def _packed_run(
+    action: Action, count: int, operation: Operation | None, numbers: dict[Quota, int], operation_ttl_us: float
+) -> bytes:
+    packed = _PACKERS[type(action)](action, count, numbers)
+    if operation is None:
+        return packed
+    ends = (operation.until_us, operation.token)
+    return _OPERATION.pack(OPERATION, operation.mode, operation_ttl_us, len(packed), *ends) + packed
 
 
 def _packed_charge(action: BucketCharge, count: int, numbers: dict[Quota, int]) -> bytes:
@@ -118,7 +124,7 @@ def _packed_take(take: Take, count: int, numbers: dict[Quota, int]) -> bytes:
     return _packed_charges(_kind(take), count, take.max_wait_us, take.charges, numbers)
 
 
-def _packed_peek(peek: Peek, count: int, numbers: dict[Quota, int]) -> bytes:
+def _packed_peek(peek: Peek | Redemption, count: int, numbers: dict[Quota, int]) -> bytes:
     return _packed_charges(_kind(peek.take), count, PEEK_US, peek.charges, numbers)
 
 
@@ -133,8 +139,8 @@ def _packed_charges(
     return _ACTION.pack(kind, count, max_wait_us, len(packed)) + b"".join(packed)
 
 
-def _packed_settlement(settlement: Settlement, count: int, numbers: dict[Quota, int]) -> bytes:
-    packed = [_ACTION.pack(SETTLE, count, settlement.id, len(settlement.settled_charges))]
+def _packed_settlement(settlement: Settlement | Repayment, count: int, numbers: dict[Quota, int]) -> bytes:
+    packed = [_ACTION.pack(SETTLE, count, 0.0, len(settlement.settled_charges))]
     for each in settlement.settled_charges:
         number = _number(each.charge.quota, numbers)
         booked = (each.since_us, each.generation, each.place, each.slot_us)
@@ -155,7 +161,9 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
     tuple: _packed_charge,
     Take: _packed_take,
     Peek: _packed_peek,
+    Redemption: _packed_peek,
     Settlement: _packed_settlement,
+    Repayment: _packed_settlement,
     Reset: _packed_reset,
 }
 
@@ -163,8 +171,7 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer], StatesByBucket]:
     """From the script's reply, the answer to each action, and the states of the buckets now.
 
-    A state that was made for charge number i of the call is of the generation ``births + i``, counted from 1.
-
+    A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
     Raises ``StoreError`` where the reply makes no sense.
     """
@@ -178,9 +185,12 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
                 births += 1
                 answers.append(_outcome(action, verdict, next(remaining), now, births, after))
             else:
-                answers.append(_answer(action, verdict, remaining, now, births + 1, after))
+                records = [next(remaining) for _ in range(operation_keys(action))]
+                record = records[0] if records else None
+                births += len(records)
+                answers.append(_answer(action, verdict, record, remaining, now, births + 1, after))
                 births += len(charges_of(action))
-    except StopIteration:
+    except (StopIteration, struct.error):
         raise _nonsense(reply) from None
     if len(verdicts) > len(actions) or not verdicts or next(remaining, remaining) is not remaining:
         raise _nonsense(reply)
@@ -222,23 +232,81 @@ def _general_outcome(
 
 
 def _answer(
-    action: Action, verdict: int, values: Iterator[bytes | None], now: float, birth: int, after: StatesByBucket
-) -> Decision | None:
-    """The decision of an action, whose values are the next; the states that it leaves are added to ``after``."""
+    action: Action,
+    verdict: int,
+    record: bytes | None,
+    values: Iterator[bytes | None],
+    now: float,
+    birth: int,
+    after: StatesByBucket,
+) -> Answer:
+    """The answer to an action, whose values are the next; the states that it leaves are added to ``after``."""
     charges = charges_of(action)
     states = [unpack(charge.quota, next(values)) for charge in charges]
-    if isinstance(action, Peek):
-        return foresee(action.take, states, now)
-    if not isinstance(action, Take):
-        return None
-    decision, written = decide(action, states, now, birth)
-    if decision.allowed != (verdict == _YES):
-        return _as_decided(decision, verdict == _YES)
-    for charge, state, found in zip(charges, written, states):
+    match action:
+        case Take():
+            if verdict == _AGAIN:
+                return _answered_again(action, record)
+            return _decision(action, verdict == _YES, states, now, birth, after)
+        case Peek():
+            return foresee(action.take, states, now)
+        case Redemption():
+            return redeemed(foresee(action.take, states, now), verdict == _YES)
+        case Settlement():
+            return verdict == _YES
+        case Repayment():
+            return _booked(action, states, now, birth) if verdict == _YES else []
+        case _:
+            return None
+
+
+def _decision(
+    take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: StatesByBucket
+) -> Decision:
+    decision, written = decide(take, states, now, birth)
+    if decision.allowed != allowed:
+        return _as_decided(decision, allowed)
+    for charge, state, found in zip(take.charges, written, states):
         left = found if state is None else state
         if left is not None:
             after[charge.bucket] = (charge.quota, left)
     return decision
+
+
+def _answered_again(take: Take, record: bytes | None) -> Decision:
+    """The decision of a take that was carried out before, from the record of its operation."""
+    if record is None:
+        raise struct.error
+    _, _, now, birth = _RECORD.unpack_from(record)
+    at, states = _RECORD.size, []
+    for charge in take.charges:
+        (length,) = _LENGTH.unpack_from(record, at)
+        at += _LENGTH.size + length
+        states.append(unpack(charge.quota, record[at - length : at] or None))
+    if birth < 0:  # a repayment, which was debited
+        return as_allowed(foresee(take, states, now))
+    return decided_again(take, states, now, int(birth))
+
+
+def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> list[SettledCharge]:
+    """Where the units of a repayment are, each charge with as many as were debited."""
+    written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
+    pairs = zip(repayment.settled_charges, written)
+    return [_debited(settled, state, now) for settled, state in pairs if state is not None]
+
+
+def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
+    """The last units of a bucket in this state, which were debited now, at the last slot that they are booked for."""
+    quota, units = settled.charge.quota, settled.actual - settled.charge.cost
+    if isinstance(quota, TokenBucket):
+        slot_us = max(state[1], now) + max(math.ceil((state[0] - quota.burst_level) / quota.limit), 0)
+        place = max(state[0] - units * quota.period_us, 0.0)
+    else:
+        length = quota.period_us if isinstance(quota, FixedWindow) else quota.part_us * (quota.buckets + 1)
+        slot_us = now + reset_us(quota, state, now) - length
+        place = float(round(slot_us / (quota.period_us if isinstance(quota, FixedWindow) else quota.part_us)))
+    charge = replace(settled.charge, cost=units)
+    return SettledCharge(charge, state[1], state[2], place, float(slot_us), units)
 
 
 def _as_decided(decision: Decision, allowed: bool) -> Decision:

@@ -6,16 +6,19 @@ import asyncio
 import math
 from asyncio import get_running_loop
 from collections.abc import Awaitable, Sequence
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from ...algorithms import Outcome
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
-from ...decision import Charge, ChargeTemplate, Decision, OnError, Settlement, Take
+from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
-from . import script
+from ..operations import OPERATION_TTL, checked_operation_ttl
+from .actions import Peek, Reset
 from .cluster.cluster import ClusterNodes
+from .cluster.slots import split
 from .connection.addresses import RedisLike, SingleAddress, addresses_of
 from .denials import Denials
 from .node import NodeContext, RedisNode
@@ -31,11 +34,13 @@ class RedisStore:
 
     ``timeout`` is the deadline of a take in seconds; waiting for other takes and for a connection counts. When Redis
     does not answer in time, ``on_error`` decides: ``"local"`` (a limiter in this process, with the limits divided by
-    ``replicas``), ``"allow"`` or ``"deny"``; such decisions are ``degraded``. A ``clock`` replaces the server's, and
-    keys then live for at least an hour. Raises ``ConfigurationError`` for invalid arguments.
+    ``replicas``), ``"allow"`` or ``"deny"``; such decisions are ``degraded``. Operations are remembered for
+    ``operation_ttl`` seconds. A ``clock`` replaces the server's, and keys then live for at least an hour. Raises
+    ``ConfigurationError`` for invalid arguments.
     """
 
     in_process = False
+    remembers_operations = True
 
     def __init__(
         self,
@@ -45,14 +50,19 @@ class RedisStore:
         timeout: float = 0.25,
         on_error: OnError = "local",
         replicas: int = 1,
+        operation_ttl: float = OPERATION_TTL,
         clock: Clock | None = None,
     ) -> None:
         if not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
         self._addresses = addresses_of(url_or_client, timeout)
         self._denials = Denials(clock.now_us if clock else monotonic_us)
-        self._local = LocalDecisions(on_error, replicas, clock or SystemClock())
-        self._context = NodeContext(escaped(prefix).encode(), timeout, clock, self._denials, self._local)
+        operation_ttl_us = checked_operation_ttl(operation_ttl)
+        parts_of = _whole if isinstance(self._addresses, SingleAddress) else _parts_by_slot
+        self._local = LocalDecisions(on_error, replicas, clock or SystemClock(), parts_of, operation_ttl)
+        self._context = NodeContext(
+            escaped(prefix).encode(), timeout, clock, self._denials, self._local, operation_ttl_us
+        )
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
         self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
 
@@ -66,7 +76,7 @@ class RedisStore:
 
     def submit(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take; a refusal that the denial cache holds, and any in an outage, needs no waiting."""
-        if self._denials.by_bucket:  # usually empty: then this saves a call
+        if self._denials.by_bucket and take.operation is None:  # usually empty: then this saves a call
             denied = self._denials.find(take)
             if denied is not None:
                 return denied
@@ -96,7 +106,8 @@ class RedisStore:
         denied: list[Decision | None] = []
         for take in takes:
             buckets = {charge.bucket for charge in take.charges}
-            denied.append(self._denials.find(take) if seen.isdisjoint(buckets) else None)
+            is_plain = take.operation is None and seen.isdisjoint(buckets)
+            denied.append(self._denials.find(take) if is_plain else None)
             seen |= buckets
         submitted = self._node().take_all([take for take, denial in zip(takes, denied) if denial is None])
         decisions = iter(await asyncio.gather(*map(_resolved, submitted)))
@@ -104,28 +115,44 @@ class RedisStore:
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken. Raises ``StoreError`` if Redis does not answer."""
-        return cast("Decision", await self._node().submit(script.Peek(take)))
+        return cast("Decision", await self._node().submit(Peek(take)))
+
+    async def redeem(self, redemption: Redemption) -> Decision:
+        """The decision of a ticket, which is allowed once. Raises ``StoreError`` if Redis does not answer."""
+        return cast("Decision", await self._node().submit(redemption))
 
     async def settle(self, settlement: Settlement) -> None:
         """Give back what a take had too much, or charge what it had too little; a second time does nothing.
 
-        If Redis does not answer, the settlement waits in the outage ledger until it does.
+        If Redis does not answer, the settlement waits in the outage ledger until it does. What was decided in an outage
+        is settled wherever it is charged by now.
         """
-        if settlement.degraded:
-            await self._local.settle(settlement)
+        if not settlement.degraded:
+            await self._settle_there(settlement)
             return
+        ledger = self._local.ledger
+        if settlement.until_us:  # a ticket: it is dead from now on, unless it has been redeemed
+            is_open, is_first = ledger.is_open(settlement), await self._settle_there(_without_units(settlement))
+            if not (is_open if is_first is None else is_first):
+                return
+        for there in await ledger.settle(settlement):
+            await self._settle_there(there)
+
+    async def _settle_there(self, settlement: Settlement) -> bool | None:
+        """Settle in Redis: whether for the first time; ``None`` if Redis does not answer: then the ledger has it."""
         self._denials.forget(settlement.charges)
         try:
-            await self._node().submit(settlement)
+            return bool(await self._node().submit(settlement))
         except StoreError:
             self._local.ledger.postpone(settlement)
+            return None
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges. Raises ``StoreError`` if Redis does not answer."""
         if not charges:
             return
         self._denials.forget(charges)
-        await self._node().submit(script.Reset(charges))
+        await self._node().submit(Reset(charges))
         await self._local.forget(charges)
 
     async def aclose(self) -> None:
@@ -150,6 +177,22 @@ class RedisStore:
         if isinstance(self._addresses, SingleAddress):
             return RedisNode(self._context, self._addresses.pool())
         return ClusterNodes(self._context, self._addresses)
+
+
+def _without_units(settlement: Settlement) -> Settlement:
+    """A settlement of the same id that changes no bucket."""
+    settled = tuple([replace(each, actual=each.charge.cost) for each in settlement.settled_charges])
+    return replace(settlement, settled_charges=settled, degraded=False)
+
+
+def _whole(action: Any) -> Sequence[Any]:
+    """An action on one Redis, which carries it out as one."""
+    return (action,)
+
+
+def _parts_by_slot(action: Any) -> Sequence[Any]:
+    """An action on a cluster as what is carried out for each slot."""
+    return [part.action for part in split(action)]
 
 
 async def _resolved(decision: Decision | Awaitable[Decision]) -> Decision:

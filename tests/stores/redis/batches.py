@@ -33,7 +33,10 @@ class Server:
         self.calls: list[Call] = []
         self.fallbacks: dict[int, str] = {}
         self.early: dict[int, str] = {}
-        self.group: GroupCommit[int, str] = GroupCommit(self._send, self._fallback, self._answer_early, **options)
+        self.resent: set[int] = set()
+        self.group: GroupCommit[int, str] = GroupCommit(
+            self._send, self._fallback, self._answer_early, resends=self._resends, **options
+        )
 
     def _send(self, items: list[int], submitted: float, finish: Finish[str]) -> None:
         self.calls.append(Call(items, submitted, finish))
@@ -43,6 +46,9 @@ class Server:
         if item in self.fallbacks:
             return self.fallbacks.pop(item)
         raise error
+
+    def _resends(self, item: int, error: Exception) -> bool:
+        return item in self.resent and isinstance(error, OSError)
 
     def _answer_early(self, items: Sequence[int]) -> list[str | None] | None:
         return [self.early.get(item) for item in items] if self.early else None

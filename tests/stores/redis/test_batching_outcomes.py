@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +38,67 @@ async def test_a_failure_reaches_exactly_its_batch() -> None:
         "lost",
         "result of 3",
     ]
+
+
+async def test_items_that_are_sent_again() -> None:
+    """Once, by themselves, ahead of those that wait; the others of their batch fail at once."""
+    server = Server()
+    server.resent = {1, 3}
+    results = [server.group.submit(number) for number in range(4)]
+    await settle_down()
+    later, later_than = server.group.submit(4), asyncio.get_running_loop().time()
+    server.calls[0].fail(OSError("lost"))
+    await settle_down()
+    assert server.batches == [[0, 1, 2, 3], [1, 3]]
+    assert [result.done() for result in results] == [True, False, True, False]
+    assert server.calls[1].submitted < later_than
+    server.calls[1].succeed()
+    await settle_down()
+    server.calls[2].succeed()
+    assert list(map(str, await outcomes(*results, later))) == [
+        "lost",
+        "result of 1",
+        "lost",
+        "result of 3",
+        "result of 4",
+    ]
+
+
+async def test_an_item_is_sent_again_only_once() -> None:
+    """Then it fails like the others."""
+    server = Server()
+    server.resent = {0}
+    result = server.group.submit(0)
+    for _ in range(2):
+        await settle_down()
+        server.calls[-1].fail(OSError("lost"))
+    assert list(map(str, await outcomes(result))) == ["lost"]
+    assert server.batches == [[0], [0]]
+
+
+async def test_an_item_whose_own_error_is_a_lost_answer() -> None:
+    """It is sent again, and its neighbours keep their results."""
+    server = Server()
+    server.resent = {1}
+    results = [server.group.submit(number) for number in range(2)]
+    await settle_down()
+    answers: list[Any] = ["first", OSError("lost")]
+    server.calls[0].answer.set_result(answers)
+    await settle_down()
+    server.calls[1].succeed()
+    assert await outcomes(*results) == ["first", "result of 1"]
+
+
+async def test_an_item_of_a_caller_that_is_gone_is_not_sent_again() -> None:
+    """Nobody waits for its result."""
+    server = Server()
+    server.resent = {0}
+    result = server.group.submit(0)
+    await settle_down()
+    result.cancel()
+    server.calls[0].fail(OSError("lost"))
+    await settle_down()
+    assert server.batches == [[0]]
 
 
 @pytest.mark.parametrize("answers", [0, 3])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 import redis
@@ -112,14 +113,30 @@ async def test_a_peek_rebases_nothing(client: redis.Redis, remote: RedisStore, c
 
 
 @KINDS
-async def test_a_settlement_is_one_read_and_one_write(quota: Quota, client: redis.Redis, remote: RedisStore) -> None:
-    """As the take before it is."""
+async def test_a_settlement_is_two_reads_and_two_writes(quota: Quota, client: redis.Redis, remote: RedisStore) -> None:
+    """Its own key, which says that it was carried out, and that of the bucket; a repeated one is one read."""
     limiter = Limiter(quota, store=remote)
     commands = Commands(client)
     decision = await limiter.pace("key")
     assert commands.on_keys == {"get": 1, "set": 1}
+    again = replace(decision)
     await limiter.cancel(decision)
+    assert commands.on_keys == {"get": 3, "set": 3}
+    await limiter.cancel(again)
+    assert commands.on_keys == {"get": 4, "set": 3}
+
+
+@KINDS
+async def test_an_operation_is_one_read_and_one_write_more(
+    quota: Quota, client: redis.Redis, remote: RedisStore
+) -> None:
+    """Of its own key; a repeated one is one read and nothing else."""
+    limiter = Limiter(quota, store=remote)
+    commands = Commands(client)
+    await limiter.rate_limit("key", operation="id")
     assert commands.on_keys == {"get": 2, "set": 2}
+    await limiter.rate_limit("key", operation="id")
+    assert commands.on_keys == {"get": 3, "set": 2}
 
 
 @KINDS

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from ....algorithms import settlement_of
-from ....decision import Charge, Decision, Take
-from ....errors import StoreError, StoreUnavailable
-from .. import script
+from ....decision import Charge, Decision, Redemption, Settlement, Take
+from ....errors import ConfigurationError, StoreError, StoreUnavailable
+from ...operations import given_back
+from ..actions import Action, Answer, BucketCharge, Peek, take_of
 from ..connection.addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from .cluster_node import ClusterNode
@@ -41,15 +41,15 @@ class ClusterNodes:
         except StoreError:  # the node or the topology has logged it
             return self._context.local.decide(take)
 
-    def charge(self, charge: script.BucketCharge) -> Awaitable[Decision]:
+    def charge(self, charge: BucketCharge) -> Awaitable[Decision]:
         """The decision of a take of one charge without a wait."""
-        return self.take(script.take_of(charge))
+        return self.take(take_of(charge))
 
     def take_all(self, takes: Sequence[Take]) -> Sequence[Awaitable[Decision]]:
         """``take`` for several."""
         return list(map(self.take, takes))
 
-    async def submit(self, action: script.Action) -> Decision | None:
+    async def submit(self, action: Action) -> Answer:
         """The answer to ``action``. Raises ``StoreError``."""
         parts = split(action)
         if len(parts) == 1:
@@ -57,9 +57,9 @@ class ClusterNodes:
         if type(action) is Take:
             return await _completed(self._take_parts(action))
         answers = await asyncio.gather(*map(self._answer, parts))
-        if type(action) is script.Peek:
+        if isinstance(action, (Peek, Redemption)):
             return joined(action.take, parts, cast("list[Decision]", answers))
-        return None
+        return all(answers) if isinstance(action, Settlement) else None
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -73,8 +73,10 @@ class ClusterNodes:
         whole = replace(take, max_wait=0.0)
         if not take.best_effort:
             return replace(await self._take_now(whole), take=take)
+        if take.operation is not None:
+            raise ConfigurationError("best_effort with an operation needs one key: leave one of them out")
         parts = split(whole)
-        peeks = await asyncio.gather(*[self._answer(replace(part, action=script.Peek(part.action))) for part in parts])
+        peeks = await asyncio.gather(*[self._answer(replace(part, action=Peek(part.action))) for part in parts])
         seen = joined(take, parts, cast("list[Decision]", peeks))
         if not seen.allowed:
             return seen
@@ -101,13 +103,13 @@ class ClusterNodes:
         return cast("list[Decision]", answers)
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        settlements = [settlement_of(each, [0.0] * len(each.states)) for each in decisions if each.allowed]
+        settlements = [given_back(each) for each in decisions if each.allowed]
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
         await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # a node that is out keeps the charge
 
-    async def _answer(self, part: Part) -> Decision | None:
+    async def _answer(self, part: Part) -> Answer:
         node = await self._node(part.slot)
-        return cast("Decision | None", await node.send(part.action))
+        return cast("Answer", await node.send(part.action))
 
     async def _node(self, slot: int) -> ClusterNode:
         """The primary of a slot. While it does not answer, the topology is refreshed: another may have taken over."""

@@ -11,7 +11,7 @@ from redis.exceptions import AskError
 from ....clock import monotonic_us
 from ....decision import Charge
 from ....errors import StoreUnavailable
-from .. import script
+from ..actions import Action, charges_of
 from ..batching import Finish
 from ..connection.addresses import Address
 from ..connection.script_calls import ScriptCall
@@ -52,10 +52,10 @@ class ClusterNode(RedisNode):
         await super().aclose()
         await self._redirections.aclose()
 
-    def _send_batch(self, actions: list[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+    def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
         self._caller.start(self._call(actions, submitted, finish))
 
-    async def _call(self, actions: Sequence[script.Action], submitted: float, finish: Finish[Answer]) -> None:
+    async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
         answers: Sequence[Answer] | Exception = StoreUnavailable("the event loop has ended")
         try:
             answers = await self._answers(actions, submitted)
@@ -64,11 +64,11 @@ class ClusterNode(RedisNode):
         finally:
             self._finish(actions, answers, finish)
 
-    async def _answers(self, actions: Sequence[script.Action], submitted: float) -> Sequence[Answer]:
+    async def _answers(self, actions: Sequence[Action], submitted: float) -> Sequence[Answer]:
         """The answers to all actions; what the script leaves undone, at its bound of work, is sent again."""
         groups: dict[int, list[int]] = {}
         for at, action in enumerate(actions):
-            groups.setdefault(slot_of(script.charges_of(action)[0]), []).append(at)
+            groups.setdefault(slot_of(charges_of(action)[0]), []).append(at)
         answers: list[Answer] = [None] * len(actions)
         left = list(groups.values())
         while left:
@@ -80,7 +80,7 @@ class ClusterNode(RedisNode):
         self._repay_now_and_then()
         return answers
 
-    async def _call_groups(self, groups: list[list[script.Action]], submitted: float) -> list[Sequence[Answer]]:
+    async def _call_groups(self, groups: list[list[Action]], submitted: float) -> list[Sequence[Answer]]:
         """The answers to groups of actions, each in a slot of its own and a call of its own, in one packet."""
         sent_us = self._context.denials.now_us()
         calls = list(map(self._context.script_call, groups))
@@ -98,7 +98,7 @@ class ClusterNode(RedisNode):
             self._next_repayment = now + REPAY_INTERVAL_US
             self.repay()
 
-    def _read(self, actions: Sequence[script.Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
+    def _read(self, actions: Sequence[Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
         """The answers in the reply for one slot. Raises ``StoreUnavailable`` for what concerns the whole node."""
         if not isinstance(reply, Exception):
             return self._context.answers(actions, call, reply, sent_us)

@@ -13,8 +13,8 @@ from typing import Any
 from redis.crc import key_slot
 
 from ....algorithms import foresee
-from ....decision import Charge, Decision, QuotaState, Settlement, Take
-from .. import script
+from ....decision import Charge, Decision, QuotaState, Redemption, Settlement, Take
+from ..actions import Action, Peek, Reset, charges_of
 
 
 @dataclass(slots=True)
@@ -32,27 +32,31 @@ def slot_of(charge: Charge) -> int:
     return slot
 
 
-def split(action: script.Action) -> list[Part]:
+def split(action: Action) -> list[Part]:
     """An action as one part for each slot that its charges are in."""
     places: dict[int, list[int]] = {}
-    for place, charge in enumerate(script.charges_of(action)):
+    for place, charge in enumerate(charges_of(action)):
         places.setdefault(slot_of(charge), []).append(place)
     if len(places) == 1:
         return [Part(slot, all_places, action) for slot, all_places in places.items()]
     return [Part(slot, own, _restricted(action, own)) for slot, own in places.items()]
 
 
-def _restricted(action: script.Action, places: Sequence[int]) -> script.Action:
+def _restricted(action: Action, places: Sequence[int]) -> Action:
     """The same action for the charges at ``places`` only."""
     if isinstance(action, Settlement):
-        return replace(action, settled_charges=tuple([action.settled_charges[place] for place in places]))
-    if isinstance(action, script.Peek):
-        return script.Peek(_with_charges(action.take, places))
-    if isinstance(action, script.Reset):
-        return script.Reset([action.charges[place] for place in places])
-    if isinstance(action, tuple):  # a single one, which is never split
-        return action
-    return _with_charges(action, places)
+        settled = tuple([action.settled_charges[place] for place in places])
+        undone = None if action.undone is None else _with_charges(action.undone, places)
+        return replace(action, settled_charges=settled, undone=undone)
+    if isinstance(action, Redemption):
+        return replace(action, take=_with_charges(action.take, places))
+    if isinstance(action, Peek):
+        return Peek(_with_charges(action.take, places))
+    if isinstance(action, Reset):
+        return Reset([action.charges[place] for place in places])
+    if isinstance(action, Take):
+        return _with_charges(action, places)
+    return action  # a charge or a repayment: these are in one slot
 
 
 def _with_charges(take: Take, places: Sequence[int]) -> Take:
@@ -70,6 +74,7 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
     order.sort(key=lambda entry: entry[0])
     states = tuple([decision.states[at] for _, decision, at in order])
     binding = _binding(states, allowed)
+    before = [None if decision.before is None else decision.before[at] for _, decision, at in order]
     return Decision(
         allowed=allowed,
         granted=min(decision.granted for decision in decisions),
@@ -81,9 +86,10 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
         quota=binding.quota,
         states=states,
         take=take,
-        before=[(decision.before or ())[at] for _, decision, at in order],
+        before=None if None in before else before,
         now_us=min(decision.now_us for decision in decisions),
         times_us=tuple([decision.now_us for _, decision, at in order]),
+        birth=decisions[0].birth,
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from ....algorithms import foresee, share
 from ....clock import Clock
-from ....decision import Charge, Decision, OnError, Settlement, Take, checked_on_error
+from ....decision import Charge, Decision, OnError, Take, checked_on_error
 from ....errors import ConfigurationError, StoreError
-from ....quotas import Quota, TokenBucket, have_same_state
+from ....quotas import Quota, RollingWindow, TokenBucket
 from ...memory import MemoryStore
+from ...operations import OPERATION_TTL
 from ..script import StatesByBucket
 from .ledger import OutageLedger
 
@@ -34,14 +36,21 @@ class LocalDecisions:
     Raises ``ConfigurationError`` for any other ``on_error``.
     """
 
-    def __init__(self, on_error: OnError, replicas: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        on_error: OnError,
+        replicas: int,
+        clock: Clock,
+        parts_of: Callable[[Any], Sequence[Any]] = lambda action: (action,),
+        operation_ttl: float = OPERATION_TTL,
+    ) -> None:
         if not isinstance(replicas, int) or replicas < 1:
             raise ConfigurationError(f"replicas must be a whole number of at least 1, not {replicas!r}: replicas=4")
         self._on_error = checked_on_error(on_error)
         self._replicas = replicas
         self._clock = clock
-        self._local = MemoryStore(clock=clock)
-        self.ledger = OutageLedger(self._local, clock)
+        self._local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
+        self.ledger = OutageLedger(self._local, clock, parts_of)
         self.latest_states: StatesByBucket = {}
         """The states that the store has reported: updated with each reply."""
         self._older_states: StatesByBucket = {}
@@ -83,21 +92,16 @@ class LocalDecisions:
             decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
         return replace(decision, degraded=True, before=None)
 
-    async def settle(self, settlement: Settlement) -> None:
-        """Settle what was decided here."""
-        await self._local.settle(settlement)
-
     def _decide_locally(self, take: Take) -> Decision:
-        charges = take.charges
+        local_take = take
         if self._replicas > 1:
-            shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in charges])
-            take = replace(take, charges=shares)
-        self._adopt_states(take.charges)
-        before = list(map(self._local.state_of, take.charges))
-        decision = self._local.submit(take)
+            shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in take.charges])
+            local_take = replace(take, charges=shares)
+        self._adopt_states(local_take.charges)
+        before = list(map(self._local.state_of, local_take.charges))
+        decision = self._local.submit(local_take)
         if decision.allowed:
-            for charge, local_charge, state in zip(charges, take.charges, before):
-                self.ledger.record(charge, local_charge, state)
+            self.ledger.record(take, local_take, before, decision.granted)
         return replace(decision, degraded=True)
 
     def _adopt_states(self, charges: Sequence[Charge]) -> None:
@@ -105,8 +109,14 @@ class LocalDecisions:
         for charge in charges:
             older = self._older_states.pop(charge.bucket, None)
             quota, state = self.latest_states.pop(charge.bucket, older) or (charge.quota, None)
-            if state is not None and have_same_state(quota, charge.quota):
+            if state is not None and _has_equal_units(quota, charge.quota):
                 self._local.adopt(charge, share(quota, state, self._replicas))
+
+
+def _has_equal_units(quota: Quota, other: Quota) -> bool:
+    """Whether a state means as many units to one quota as to the other, which may have a share of its limit."""
+    parts = [quota.buckets if isinstance(quota, RollingWindow) else 0 for quota in (quota, other)]
+    return type(quota) is type(other) and quota.period_us == other.period_us and parts[0] == parts[1]
 
 
 @lru_cache(maxsize=1024)

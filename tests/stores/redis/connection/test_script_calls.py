@@ -43,7 +43,7 @@ async def caller(server: RedisServer) -> AsyncIterator[ScriptCaller]:
 
 def a_call(key: bytes = b"rl:key", take: Take = TAKE) -> Any:
     _, *packed = encode(b"rl", [take])
-    return (1, key, *packed, b"", 1)
+    return (1, key, *packed, b"", 1, 7)
 
 
 async def evaluate(caller: ScriptCaller, *calls: Any) -> list[Any]:
@@ -52,7 +52,7 @@ async def evaluate(caller: ScriptCaller, *calls: Any) -> list[Any]:
 
 def remaining(answer: Any) -> int:
     """``remaining`` of a take, by the script's reply."""
-    (decision,), _ = decode([TAKE], answer)  # type: ignore[misc]  # a take has a decision
+    (decision,), _ = decode([TAKE], answer, 7)  # type: ignore[misc]  # a take has a decision
     return decision.remaining
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from random import getrandbits
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import settlement_of
-from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
+from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement, Take
 from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores.operations import given_back, take_text
+from asgi_ratelimit.stores.redis.actions import Repayment
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 from asgi_ratelimit.testing import SteppedClock
@@ -36,20 +40,27 @@ class Outage:
     def refund(self, decision: Decision) -> None:
         settlement = settlement_of(decision, [0.0])
         assert settlement is not None
-        run_in_place(self.local.settle(settlement))
+        assert run_in_place(self.local.ledger.settle(settlement)) == []
 
-    def collect(self) -> list[Settlement]:
+    def due(self) -> list[Repayment | Settlement]:
         return list(self.local.ledger.collect(lambda charge: True))
+
+    def collect(self) -> list[Repayment | Settlement]:
+        """All entries, which are removed."""
+        entries = self.due()
+        for entry in entries:
+            self.local.ledger.remove(entry)
+        return entries
 
     def units(self) -> dict[str, float]:
         """The units in the ledger, by key; collecting them removes them."""
-        settled = [each for settlement in self.collect() for each in settlement.settled_charges]
+        settled = [each for entry in self.collect() for each in entry.settled_charges]
         return {each.charge.key: each.actual - each.charge.cost for each in settled}
 
     def repay(self) -> None:
         """Charge the store with all that is in the ledger."""
-        for settlement in self.collect():
-            run_in_place(self.store.settle(settlement))
+        for entry in self.collect():
+            run_in_place(self.store.settle(Settlement(float(getrandbits(53)), tuple(entry.settled_charges))))
 
     def left(self, quota: Quota) -> int:
         """What the store has left."""
@@ -141,33 +152,67 @@ def test_each_node_collects_its_own_buckets(outage: Outage) -> None:
     """The others stay in the ledger."""
     for key in "abc":
         outage.take(KINDS[0], 1, key)
-    assert [settled.charges[0].key for settled in outage.local.ledger.collect(lambda charge: charge.key == "b")] == [
-        "b"
-    ]
+    (entry,) = outage.local.ledger.collect(lambda charge: charge.key == "b")
+    outage.local.ledger.remove(entry)
+    assert entry.charges[0].key == "b"
     assert outage.units() == {"a": 1, "c": 1}
 
 
-def test_what_is_not_collected_stays(outage: Outage) -> None:
-    """Collecting may stop at any point."""
+def test_an_entry_stays_until_the_store_has_carried_it_out(outage: Outage) -> None:
+    """It is the same operation, of as many units, however often it is sent; what is taken later is another one."""
     for key in "abc":
         outage.take(KINDS[0], 1, key)
-    collected = outage.local.ledger.collect(lambda charge: True)
-    assert next(collected).charges[0].key == "a"
-    assert outage.units() == {"b": 1, "c": 1}
-    assert list(collected) == []
+    first = outage.due()
+    outage.take(KINDS[0], 5, "a")
+    outage.local.ledger.remove(first[1])
+    later = outage.due()
+    assert [entry.charges[0].key for entry in later] == ["a", "c", "a"]
+    assert later[:2] == [first[0], first[2]]
+    assert later[2].settled_charges[0].actual - later[2].charges[0].cost == 5
+    assert outage.units() == {"a": 5, "c": 1}
+    assert not outage.local.ledger
+
+
+def test_a_take_with_an_operation_is_repaid_under_it(outage: Outage) -> None:
+    """Once, beside what was taken without: altogether as much as was taken."""
+    take = Take((Charge(KINDS[0], "key", 3),), operation="id")
+    assert [outage.local.decide(take).remaining for _ in range(2)] == [17, 17]
+    outage.take(KINDS[0], 4)
+    entries = [entry for entry in outage.due() if isinstance(entry, Repayment)]
+    assert [each.actual - each.charge.cost for entry in entries for each in entry.settled_charges] == [3, 4]
+    assert entries[0].operation == take_text(take) != entries[1].operation
+
+
+def test_what_has_run_off_is_not_repaid(outage: Outage) -> None:
+    """Of takes with an operation neither; but they are remembered in the store."""
+    for number in range(3):
+        outage.local.decide(Take((Charge(KINDS[0], "key", 4),), operation=str(number)))
+    outage.clock.advance(10 * 3600 / 20)
+    owed = [each.actual - each.charge.cost for entry in outage.due() for each in entry.settled_charges]
+    assert owed == [2, 0, 0]
+
+
+def test_a_refund_of_a_take_with_an_operation(outage: Outage) -> None:
+    """It is neither repaid nor remembered."""
+    decision = outage.local.decide(Take((Charge(KINDS[0], "key", 3),), operation="id"))
+    settlement = given_back(decision)
+    assert settlement is not None
+    assert run_in_place(outage.local.ledger.settle(settlement)) == []
+    assert outage.due() == []
+    assert outage.local.decide(Take((Charge(KINDS[0], "key", 3),), operation="id")).remaining == 17
 
 
 def test_a_settlement_is_postponed(outage: Outage) -> None:
-    """For each bucket by itself; it is carried out once, however often it is sent."""
+    """It is carried out once, however often it is sent."""
     charges = (Charge(KINDS[0], "a", 5), Charge(KINDS[1], "b", 5, "other"))
     (decision,) = run_in_place(outage.store.take((Take(charges),)))
     settlement = settlement_of(decision, [2.0, 8.0])
     assert settlement is not None
     outage.local.ledger.postpone(settlement)
     collected = outage.collect()
-    assert [settled.charges for settled in collected] == [[charges[0]], [charges[1]]]
-    for settled in [*collected, *collected, settlement]:
-        run_in_place(outage.store.settle(settled))
+    assert collected == [settlement]
+    for _ in range(3):
+        run_in_place(outage.store.settle(settlement))
     left = [run_in_place(outage.store.peek(Take((charge,)))).states[0].remaining for charge in charges]
     assert left == [18, 12]
 
@@ -182,7 +227,48 @@ def test_a_ledger_is_bounded(outage: Outage, monkeypatch: pytest.MonkeyPatch) ->
     assert settlement is not None
     for _ in range(10):
         outage.local.ledger.postpone(settlement)
-    assert len(outage.collect()) == 3
+    assert len(outage.collect()) == 1
+
+
+@pytest.mark.parametrize("quota", KINDS, ids=repr)
+def test_a_refund_during_the_repayment_comes_after_it(outage: Outage, quota: Quota) -> None:
+    """It is not known whether the store has been charged, so the units are given back as soon as it has."""
+    decision = outage.take(quota, 7)
+    (entry,) = outage.due()
+    outage.refund(decision)
+    assert outage.due() == [entry]
+    outage.local.ledger.remove(entry, [booked(entry.settled_charges[0])])
+    (settlement,) = outage.collect()
+    (settled,) = settlement.settled_charges
+    assert (settled.charge.cost, settled.actual, settled.generation) == (7, 0, 5)
+
+
+@pytest.mark.parametrize("quota", KINDS, ids=repr)
+def test_a_refund_after_the_repayment_is_for_the_store(outage: Outage, quota: Quota) -> None:
+    """Once for each decision, and not more than was repaid; a debit is for the store as well."""
+    first, second, third = [outage.take(quota, cost) for cost in (2, 3, 4)]
+    (entry,) = outage.due()
+    outage.local.ledger.remove(entry, [booked(entry.settled_charges[0])])
+    sent = [settlement_of(decision, [actual]) for decision, actual in ((first, 0), (first, 0), (second, 1), (third, 9))]
+    there = [each for settlement in sent if settlement for each in run_in_place(outage.local.ledger.settle(settlement))]
+    assert [each.settled_charges[0].charge.cost - each.settled_charges[0].actual for each in there] == [2, 2, -5]
+    assert [each.degraded for each in there] == [False] * 3
+
+
+def test_a_decision_of_a_later_outage_is_settled_here(outage: Outage) -> None:
+    """Although an earlier outage of its bucket has been repaid."""
+    outage.take(KINDS[0], 2)
+    outage.repay()
+    outage.clock.advance(1)
+    outage.refund(outage.take(KINDS[0], 7))
+    assert outage.units() == {}
+
+
+def booked(settled: SettledCharge) -> SettledCharge:
+    """What the store says of a repayment."""
+    units = settled.actual - settled.charge.cost
+    charge = Charge(settled.charge.quota, settled.charge.key, units)
+    return SettledCharge(charge, 1.8e15, 5, 0.0, 1.8e15, units)
 
 
 TAKES = st.lists(st.tuples(st.sampled_from([1.0, 2.0, 0.5, 7.0]), st.booleans(), st.integers(0, 10**6)), max_size=30)

@@ -1,0 +1,125 @@
+"""Operations: actions with an id, which are carried out once, however often they are sent.
+
+The text of an operation starts with that of its first bucket, so that both are in one slot of a cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from random import getrandbits
+from typing import Generic, TypeAlias, TypeVar
+
+from ..algorithms import decide, settlement_of
+from ..algorithms.kinds import States
+from ..buckets import as_bytes, digest
+from ..decision import Decision, Redemption, Settlement, Take
+from ..errors import ConfigurationError
+from ..quotas import SECOND_US
+
+T = TypeVar("T")
+
+TakenBefore: TypeAlias = tuple[float, int, list[bytes | None]]
+"""What became of a take: its time, its first birth, and the values of its buckets before."""
+
+OPERATION_TTL = 600.0
+"""Seconds for which a store remembers an operation."""
+
+
+def checked_operation_ttl(seconds: float) -> float:
+    """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is seconds from 0.001 to a year."""
+    if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
+        return float(round(seconds * SECOND_US))
+    raise ConfigurationError(f"operation_ttl must be seconds from 0.001 to a year, not {seconds!r}: operation_ttl=600")
+
+
+def take_text(take: Take) -> str:
+    """The operation of a take that names one: of the same id, buckets and costs."""
+    charges = [f"{charge.bucket} {float(charge.cost)!r}" for charge in take.charges]
+    return _text(take.charges[0].bucket, "\n".join(["take", *charges, str(take.operation)]))
+
+
+def settlement_text(settled: Settlement | Redemption) -> str:
+    """The operation of a settlement, or of the redemption of the same ticket."""
+    return _text(settled.charges[0].bucket, f"settle\n{float(settled.id)!r}")
+
+
+def repayment_text(bucket: str) -> str:
+    """A new operation, for what a bucket is charged with after an outage."""
+    return _text(bucket, f"repay\n{getrandbits(128)}")
+
+
+def _text(bucket: str, operation: str) -> str:
+    return f"{bucket}:{digest(as_bytes(operation))}"
+
+
+def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None:
+    """How to settle a decision at the ``actual`` cost of each charge; ``None`` where there is nothing to settle.
+
+    Where all is given back, the operation of the take is forgotten.
+    """
+    settlement = settlement_of(decision, actual)
+    if settlement is None:
+        return None
+    if decision.take is not None and decision.take.operation is not None and not any(actual):
+        return replace(settlement, undone=decision.take)
+    return settlement if any(each.actual != each.charge.cost for each in settlement.settled_charges) else None
+
+
+def given_back(decision: Decision) -> Settlement | None:
+    """How to give all of a decision back."""
+    return settled_as(decision, [0.0] * len(decision.states))
+
+
+def decided_again(take: Take, states: States, now: float, birth: int) -> Decision:
+    """The decision of a take that was allowed at the time ``now`` over these states, once more.
+
+    Its slot is the one that was booked, even for a caller that would not have waited so long. If the quota has changed
+    since, the decision may not be the same, but it is allowed.
+    """
+    patient = take if take.best_effort else replace(take, max_wait=math.inf)
+    decision, _ = decide(patient, states, now, birth)
+    return replace(decision, take=take) if decision.allowed else as_allowed(replace(decision, take=take))
+
+
+def as_allowed(decision: Decision) -> Decision:
+    """A refusal turned into the decision of a take that was allowed all the same; it cannot be settled."""
+    cost = decision.take.charges[0].cost if decision.take is not None else decision.granted
+    return replace(decision, allowed=True, granted=cost, delay=0.0, retry_after=0.0, before=None)
+
+
+def redeemed(foreseen: Decision, is_first: bool) -> Decision:
+    """The answer to a redemption over the states of ``foreseen``."""
+    if is_first:
+        return as_allowed(foreseen)
+    return replace(foreseen, allowed=False, granted=0, delay=0.0, retry_after=math.inf, before=None)
+
+
+class Operations(Generic[T]):
+    """The latest operations, at most ``most`` of them, and what came of each. The oldest is forgotten first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: OrderedDict[str, tuple[float, T]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, text: str, now: float) -> T | None:
+        """What came of an operation; ``None`` where it is not remembered at the time ``now``."""
+        until_us, outcome = self._entries.get(text, (0.0, None))
+        return outcome if now < until_us else None
+
+    def forget(self, text: str) -> None:
+        """Forget an operation."""
+        self._entries.pop(text, None)
+
+    def add(self, text: str, outcome: T, now: float, until_us: float) -> None:
+        """Remember an operation, until a time in microseconds."""
+        entries = self._entries
+        entries.pop(text, None)
+        while entries and (len(entries) >= self._most or next(iter(entries.values()))[0] <= now):
+            entries.popitem(last=False)
+        entries[text] = (until_us, outcome)

@@ -1,0 +1,108 @@
+"""What one call of the script can carry out: takes, peeks, settlements, resets; and which of them are operations.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...algorithms import Outcome
+from ...decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
+from ..operations import settlement_text, take_text
+
+
+@dataclass(slots=True)
+class Peek:
+    """A request for the answer that a take would get."""
+
+    take: Take
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        return self.take.charges
+
+
+@dataclass(slots=True)
+class Reset:
+    """A request to forget the buckets of these charges."""
+
+    charges: Sequence[Charge]
+
+
+@dataclass(slots=True)
+class Repayment:
+    """What was taken until ``until_us`` in place of the store, to be debited there once, as the ``operation``."""
+
+    operation: str
+    settled_charges: tuple[SettledCharge, ...]
+    until_us: float
+
+    @property
+    def charges(self) -> list[Charge]:
+        return [settled.charge for settled in self.settled_charges]
+
+
+BucketCharge: TypeAlias = tuple[ChargeTemplate, str]
+"""A take of one charge without a wait: its template, and the bucket."""
+
+Action: TypeAlias = BucketCharge | Take | Peek | Redemption | Settlement | Repayment | Reset
+
+Answer: TypeAlias = Outcome | Decision | list[SettledCharge] | bool | None
+"""The outcome of a charge; the decision of a take, peek or redemption; the charges that a repayment has booked; whether
+a settlement was carried out; ``None`` for a reset."""
+
+
+def charges_of(action: Action) -> Sequence[Charge]:
+    """The charges of an action."""
+    return (action[0].charge(action[1]),) if isinstance(action, tuple) else action.charges
+
+
+def take_of(action: BucketCharge) -> Take:
+    """The take that a charge on a bucket stands for."""
+    return Take((action[0].charge(action[1]),))
+
+
+REMEMBER, ANSWER_AGAIN, UNDO = 0, 1, 2
+"""Whether an operation is refused the second time, or answered again; or is refused, and forgets that of a take."""
+
+
+@dataclass(slots=True)
+class Operation:
+    """How an action is carried out once: see ``rate_limit.lua``. Its texts name its key, and one that is forgotten."""
+
+    texts: tuple[str, ...]
+    mode: int
+    until_us: float = 0.0
+    token: float = 0.0
+
+
+def operation_of(action: Action) -> Operation | None:
+    """The operation that an action is; ``None`` where it is none."""
+    match action:
+        case Take():
+            return None if action.operation is None else Operation((take_text(action),), ANSWER_AGAIN)
+        case Settlement():
+            undone = () if action.undone is None else (take_text(action.undone),)
+            mode = UNDO if undone else REMEMBER
+            return Operation((settlement_text(action), *undone), mode, action.until_us)
+        case Redemption():
+            return Operation((settlement_text(action),), REMEMBER, action.until_us, action.token)
+        case Repayment():
+            return Operation((action.operation,), ANSWER_AGAIN)
+        case _:
+            return None
+
+
+def is_operation(action: Action) -> bool:
+    """Whether an action is carried out once, however often it is sent."""
+    return action.operation is not None if isinstance(action, Take) else not isinstance(action, (tuple, Peek, Reset))
+
+
+def operation_keys(action: Action) -> int:
+    """How many keys an action has besides those of its charges."""
+    if not is_operation(action):
+        return 0
+    return 2 if isinstance(action, Settlement) and action.undone is not None else 1

@@ -1,0 +1,101 @@
+"""Repayments: what the store is charged with after an outage, and where those charges are from then on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import getrandbits
+
+from ....decision import Charge, SettledCharge, Settlement
+from ..actions import Repayment
+
+MAX_REPAYMENTS = 10_000
+"""The most repayments that are due, and the most buckets whose repayments can be settled."""
+
+MAX_PAID = 8
+"""The most repayments of a bucket that can be settled."""
+
+
+@dataclass(slots=True)
+class Paid:
+    """A charge of a repayment, for all that was taken until ``until_us``; ``units`` of it can still be given back."""
+
+    booked: SettledCharge
+    until_us: float
+    units: float
+
+
+class Repayments:
+    """Repayments that are due, by their operation, and charges of those that the store has carried out, by bucket.
+
+    Whoever settles a charge of the outage later settles the repayment instead; while that is under way, it waits.
+    """
+
+    def __init__(self) -> None:
+        self.due: dict[str, Repayment] = {}
+        self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
+        self._held: list[SettledCharge] = []
+
+    def add(self, repayment: Repayment) -> None:
+        """Another one that is due."""
+        if len(self.due) < MAX_REPAYMENTS:
+            self.due[repayment.operation] = repayment
+
+    def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> Iterator[Settlement]:
+        """The store has carried one out, and has its charges at ``booked``; yields what is to be settled there."""
+        if self.due.pop(repayment.operation, None) is None:
+            return
+        for each in booked:
+            paid = self._paid.setdefault(each.charge.bucket, [])
+            self._paid.move_to_end(each.charge.bucket)
+            paid.append(Paid(each, repayment.until_us, each.actual))
+            del paid[:-MAX_PAID]
+        while len(self._paid) > MAX_REPAYMENTS:
+            self._paid.popitem(last=False)
+        held, self._held = self._held, []
+        for settled in held:
+            yield from self.settle(settled)
+
+    def holds(self, settled: SettledCharge) -> bool:
+        """Whether a charge of the outage is in a repayment, and no longer in the local store alone."""
+        bucket, since = settled.charge.bucket, settled.since_us
+        if any(since <= paid.until_us for paid in self._paid.get(bucket, ())):
+            return True
+        return any(self._is_of(settled, repayment) for repayment in self.due.values())
+
+    def settle(self, settled: SettledCharge) -> Iterator[Settlement]:
+        """What settles a charge that is in a repayment, at the store."""
+        if any(self._is_of(settled, repayment) for repayment in self.due.values()):
+            if len(self._held) < MAX_REPAYMENTS:
+                self._held.append(settled)
+            return
+        back = settled.charge.cost - settled.actual
+        if back < 0.0:
+            yield _alone(debited(self._charge(settled), -back))
+        for paid in self._paid.get(settled.charge.bucket, ()):
+            units = min(back, paid.units)
+            if units > 0.0 and settled.since_us <= paid.until_us:
+                paid.units -= units
+                back -= units
+                booked = paid.booked
+                yield _alone(replace(booked, actual=booked.charge.cost - units))
+
+    def _charge(self, settled: SettledCharge) -> Charge:
+        """The charge in terms of the store, whose quota may be more than the share of this process."""
+        paid = self._paid.get(settled.charge.bucket)
+        return replace(paid[-1].booked.charge, cost=settled.charge.cost) if paid else settled.charge
+
+    def _is_of(self, settled: SettledCharge, repayment: Repayment) -> bool:
+        if settled.since_us > repayment.until_us:
+            return False
+        return any(charge.bucket == settled.charge.bucket for charge in repayment.charges)
+
+
+def debited(charge: Charge, units: float) -> SettledCharge:
+    """``units`` of the bucket of ``charge``, to be charged whether they fit or not."""
+    return SettledCharge(charge, 0.0, 0, 0.0, 0.0, charge.cost + units)
+
+
+def _alone(settled: SettledCharge) -> Settlement:
+    return Settlement(float(getrandbits(53)), (settled,))

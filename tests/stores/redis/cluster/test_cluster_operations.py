@@ -1,0 +1,102 @@
+"""Operations and tickets on a cluster, whose takes may have parts in several slots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from redis.crc import key_slot
+
+from asgi_ratelimit import FixedWindow, Limiter, RedisStore, Ticket, TokenBucket
+from asgi_ratelimit.errors import ConfigurationError
+from tests.support.redis_cluster import RedisCluster
+
+pytestmark = pytest.mark.anyio
+
+QUOTAS = [FixedWindow(10, 3600, name="own"), TokenBucket(5, 3600, name="shared")]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RedisCluster]:
+    """A cluster for the whole module."""
+    with RedisCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def limiter(running: RedisCluster) -> AsyncIterator[Limiter]:
+    """A limiter whose charges are on two nodes; a test fails where this process decides."""
+    running.flush()
+    async with Limiter(QUOTAS, store=RedisStore(running.url, timeout=30, on_error="deny")) as made:
+        yield made
+
+
+@pytest.fixture
+def key(running: RedisCluster) -> dict[str, str]:
+    """Keys on two nodes."""
+    owners = {}
+    for number in range(1_000):
+        owners.setdefault(running.owner(key_slot(f"{{{number}}}".encode())), str(number))
+    own, shared, *_ = owners.values()
+    return {"own": own, "shared": shared}
+
+
+async def left(limiter: Limiter, key: dict[str, str]) -> list[int]:
+    """The units that are left of each quota."""
+    return [state.remaining for state in (await limiter.peek(key)).states]
+
+
+async def test_an_operation_is_charged_once(limiter: Limiter, key: dict[str, str]) -> None:
+    """Each of its parts is, however many callers send it at once."""
+    decisions = await asyncio.gather(*[limiter.rate_limit(key, 2, operation="id") for _ in range(50)])
+    assert [(decision.allowed, decision.remaining) for decision in decisions] == [(True, 3)] * 50
+    assert await left(limiter, key) == [8, 3]
+
+
+async def test_a_part_that_was_given_back_is_taken_anew(limiter: Limiter, key: dict[str, str]) -> None:
+    """Where another part refuses, the operation is as if it had never come; later it is charged in full."""
+    await limiter.rate_limit(key, {"shared": 4})
+    for _ in range(3):
+        assert not await limiter.rate_limit(key, 2, operation="id")
+    assert await left(limiter, key) == [10, 1]
+    await limiter.reset(key)
+    for _ in range(3):
+        assert await limiter.rate_limit(key, 2, operation="id")
+    assert await left(limiter, key) == [8, 3]
+
+
+async def test_an_operation_is_settled_once(limiter: Limiter, key: dict[str, str]) -> None:
+    """In all its parts."""
+    decisions = [await limiter.rate_limit(key, 4, operation="id") for _ in range(3)]
+    for decision in decisions:
+        await limiter.settle(decision, {"own": 1, "shared": 3})
+    assert await left(limiter, key) == [9, 2]
+
+
+async def test_an_operation_that_was_given_back(limiter: Limiter, key: dict[str, str]) -> None:
+    """It is forgotten in all its parts."""
+    for _ in range(2):
+        await limiter.refund(await limiter.rate_limit(key, 4, operation="id"))
+        assert await left(limiter, key) == [10, 5]
+    await limiter.rate_limit(key, 4, operation="id")
+    assert await left(limiter, key) == [6, 1]
+
+
+@pytest.mark.parametrize("is_one_key", [True, False])
+async def test_a_ticket_is_used_once(limiter: Limiter, key: dict[str, str], is_one_key: bool) -> None:
+    """Redeemed by one of ten workers, or cancelled: the other has no effect."""
+    keys = "key" if is_one_key else key
+    redeemed, cancelled = [str(await limiter.reserve(keys, 2)) for _ in range(2)]
+    decisions = await asyncio.gather(*[limiter.redeem(redeemed) for _ in range(10)])
+    assert sum(decision.allowed for decision in decisions) == 1
+    for text in (redeemed, cancelled, cancelled):
+        await limiter.cancel(Ticket.parse(text))
+    assert not await limiter.redeem(cancelled)
+    assert [state.remaining for state in (await limiter.peek(keys)).states] == [8, 3]
+
+
+async def test_a_best_effort_over_several_slots_is_no_operation(limiter: Limiter, key: dict[str, str]) -> None:
+    """What it would grant depends on all nodes, so that it could not be repeated: it says so."""
+    with pytest.raises(ConfigurationError, match="best_effort with an operation needs one key"):
+        await limiter.rate_limit(key, 2, best_effort=True, operation="id")

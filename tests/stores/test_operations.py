@@ -1,0 +1,257 @@
+"""Operations: takes with an id, which are charged once, on each store."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.decision import Decision, Take
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.limiter import Limiter, SyncLimiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
+from tests.support.strategies import quotas
+
+pytestmark = pytest.mark.anyio
+
+
+@KINDS
+async def test_an_operation_is_charged_once(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """However often it is sent, all are answered alike; another id, key or cost is another operation."""
+    limiter = Limiter(quota, store=store)
+    first = await limiter.rate_limit("key", 3, operation="id")
+    await limiter.rate_limit("key", 2)
+    clock.advance(1e-6)
+    assert [await limiter.rate_limit("key", 3, operation="id") for _ in range(3)] == [first] * 3
+    assert await remaining_units(limiter) == 5
+    for key, cost, operation in (("key", 3, "other id"), ("other key", 3, "id"), ("key", 2, "id")):
+        await limiter.rate_limit(key, cost, operation=operation)
+    assert await remaining_units(limiter) == 0
+
+
+@KINDS
+async def test_all_verbs_that_take(store: Store, quota: Quota) -> None:
+    """The same key and cost under the same id are charged once, whatever the verb."""
+    limiter = Limiter(quota, store=store)
+    paced = await limiter.pace("key", 2, operation="id")
+    ticket = await limiter.reserve("key", 2, operation="id")
+    assert (ticket.ready_at, ticket.id) == (paced.ready_at, (await limiter.reserve("key", 2, operation="id")).id)
+    assert (await limiter.acquire("key", 2, operation="id")).ready_at == paced.ready_at
+    async with limiter.spend("key", 2, operation="id") as spent:
+        assert spent.decision.ready_at == paced.ready_at
+    assert (await limiter.rate_limit("key", 2, operation="id")).allowed
+    assert await remaining_units(limiter) == 8
+
+
+@KINDS
+async def test_many_at_once(store: Store, quota: Quota) -> None:
+    """A hundred takes under one id, in one batch and one after the other, get one decision."""
+    limiter = Limiter(quota, store=store)
+    takes = [limiter.rate_limit("key", operation="id") for _ in range(100)]
+    decisions = await asyncio.gather(*takes)
+    assert [await limiter.rate_limit("key", operation="id"), *decisions] == [decisions[0]] * 101
+    assert await remaining_units(limiter) == 9
+
+
+async def test_a_refusal_is_not_kept(store: Store, clock: SteppedClock) -> None:
+    """Whoever comes again when there is room is allowed, and is asked at the store: no denial is cached for it."""
+    limiter = Limiter(TokenBucket(10), store=store)
+    await limiter.rate_limit("key", 10)
+    assert not await limiter.rate_limit("key", 2, operation="id")
+    clock.advance(0.2)
+    assert await limiter.rate_limit("key", 2, operation="id")
+    assert await limiter.rate_limit("key", 2, operation="id")
+
+
+async def test_a_repeated_operation_of_an_empty_bucket(store: Store) -> None:
+    """It is allowed, although there is no room, and although other takes have just been refused."""
+    limiter = Limiter(FIXED, store=store)
+    first = await limiter.rate_limit("key", 4, operation="id")
+    await limiter.rate_limit("key", 6)
+    assert not await limiter.rate_limit("key", 4)
+    assert await limiter.rate_limit("key", 4, operation="id") == first
+
+
+@KINDS
+async def test_a_booked_slot_is_booked_once(store: Store, quota: Quota) -> None:
+    """The answer is the same slot."""
+    limiter = Limiter(quota, store=store)
+    await limiter.rate_limit("key", 10)
+    decisions = [await limiter.pace("key", 4, operation="id") for _ in range(3)]
+    assert decisions[0].delay > 0
+    assert decisions == [decisions[0]] * 3
+    impatient = await limiter.rate_limit("key", 4, operation="id")
+    assert (impatient.allowed, impatient.delay) == (True, decisions[0].delay)
+
+
+async def test_a_partial_grant_is_granted_once(store: Store) -> None:
+    """The answer is the same number of units."""
+    limiter = Limiter(FIXED, store=store)
+    await limiter.rate_limit("key", 7)
+    assert [(await limiter.rate_limit("key", 5, best_effort=True, operation="id")).granted for _ in range(2)] == [3, 3]
+
+
+async def test_several_quotas_are_one_operation(store: Store) -> None:
+    """Each of them is charged once."""
+    limiter = Limiter([replace(BUCKET, name="a"), replace(FIXED, name="b"), replace(ROLLING, name="c")], store=store)
+    cost = {"a": 1, "b": 2, "c": 3}
+    decisions = [await limiter.rate_limit("key", cost, operation="id") for _ in range(3)]
+    assert decisions == [decisions[0]] * 3
+    assert [state.remaining for state in (await limiter.peek("key")).states] == [9, 8, 7]
+
+
+@KINDS
+async def test_copies_of_one_decision_are_settled_once(store: Store, quota: Quota) -> None:
+    """Whichever of those who sent the operation settles first."""
+    limiter = Limiter(quota, store=store)
+    decisions = [await limiter.rate_limit("key", 6, operation="id") for _ in range(3)]
+    await limiter.settle(decisions[1], 2)
+    for decision in decisions:
+        await limiter.settle(decision, 4)
+    assert await remaining_units(limiter) == 8
+    assert await limiter.rate_limit("key", 6, operation="id") == decisions[0]
+
+
+@KINDS
+async def test_an_operation_that_was_given_back_can_be_taken_anew(store: Store, quota: Quota) -> None:
+    """By its decision or its ticket: it is charged again, once, and only the new one can be given back."""
+    limiter = Limiter(quota, store=store)
+    old = await limiter.rate_limit("key", 6, operation="id")
+    copy = replace(old)
+    await limiter.cancel(old)
+    await limiter.rate_limit("key", 6, operation="id")
+    await limiter.cancel(copy)
+    assert await remaining_units(limiter) == 4
+    ticket = await limiter.reserve("key", 2, operation="job")
+    await limiter.cancel(ticket)
+    assert (await limiter.reserve("key", 2, operation="job")).id != ticket.id
+    assert await remaining_units(limiter) == 2
+
+
+@KINDS
+async def test_an_operation_is_forgotten_after_a_while(clock: SteppedClock, redis_url: str, quota: Quota) -> None:
+    """After the store's ``operation_ttl``, and not before."""
+    for store in (
+        MemoryStore(clock=clock, operation_ttl=60),
+        RedisStore(redis_url, clock=clock, timeout=30, operation_ttl=60),
+    ):
+        async with Limiter(quota, store=store) as limiter:
+            first = await limiter.pace("key", operation="id")
+            clock.advance(59.999999)
+            assert (await limiter.pace("key", operation="id")).ready_at == first.ready_at
+            clock.advance(1e-6)
+            assert (await limiter.pace("key", operation="id")).ready_at > first.ready_at
+
+
+async def test_a_changed_quota_keeps_its_operations(store: Store) -> None:
+    """What was allowed under the old limit stays allowed, although the new one would not have had room."""
+    old, new = [Limiter(FixedWindow(limit, 60), store=store) for limit in (10, 3)]
+    await old.rate_limit("key", 5, operation="id")
+    assert (await new.rate_limit("key", 5, operation="id")).allowed
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.5]), st.booleans()), max_size=30), quotas("q")
+)
+def test_operations_are_charged_as_if_sent_once(calls: list[tuple[str, float, bool]], quota: Quota) -> None:
+    """Whatever is sent again in between: the bucket is as if the repeated ones had never come."""
+    clock = SteppedClock()
+    with_ids, without = [SyncLimiter(quota, store=MemoryStore(clock=clock)) for _ in range(2)]
+    allowed: dict[tuple[str, float], Decision] = {}
+    for operation, cost, waits in calls:
+        clock.advance(0.01)
+        wait = math.inf if waits else 0.0
+        decision = with_ids.pace("key", cost, max_delay=wait, operation=operation)
+        if (operation, cost) in allowed:
+            assert replace(decision, take=None) == replace(allowed[operation, cost], take=None)
+            continue
+        assert decision.allowed == without.pace("key", cost, max_delay=wait).allowed
+        if decision.allowed:
+            allowed[operation, cost] = decision
+    assert with_ids.peek("key").states == without.peek("key").states
+
+
+async def test_memory_remembers_a_bounded_number(clock: SteppedClock) -> None:
+    """The oldest operations are forgotten first."""
+    limiter = Limiter(TokenBucket(1000), store=MemoryStore(clock=clock, max_keys=3))
+    first = [await limiter.rate_limit("key", operation=str(number)) for number in range(4)]
+    again = [await limiter.rate_limit("key", operation=str(number)) for number in (3, 2, 1)]
+    assert again == [first[3], first[2], first[1]]
+    assert (await limiter.rate_limit("key", operation="0")).remaining == first[3].remaining - 1
+
+
+@pytest.mark.parametrize("ttl", [0, -1, math.nan, math.inf, "600", None, 0.0001])
+def test_a_wrong_time_to_remember(ttl: Any) -> None:
+    """Both stores refuse it, and show a right one."""
+    for kind, arguments in ((MemoryStore, ()), (RedisStore, ("redis://localhost",))):
+        with pytest.raises(ConfigurationError, match=r"operation_ttl must be seconds .*: operation_ttl=600"):
+            kind(*arguments, operation_ttl=ttl)
+
+
+@pytest.mark.parametrize("operation", ["", "i" * 1025, "ü" * 513, b"id", 7, ("id",)])
+async def test_a_wrong_operation(store: Store, operation: Any) -> None:
+    """Every verb refuses it with a right example, and charges nothing."""
+    limiter = Limiter(BUCKET, store=store)
+    for verb in (limiter.rate_limit, limiter.pace, limiter.reserve, limiter.acquire):
+        with pytest.raises(
+            ValueError, match=r"operation must be a text of at most 1024 bytes .*: operation=message\.id"
+        ):
+            await verb("key", operation=operation)
+    with pytest.raises(ValueError, match="operation must be"):
+        limiter.spend("key", 1, operation=operation)
+    assert await remaining_units(limiter) == 10
+
+
+class OwnStore:
+    """A store of a user, that remembers no operations."""
+
+    in_process = True
+
+    def __init__(self) -> None:
+        self._inner = MemoryStore()
+        self.peek, self.settle, self.reset = self._inner.peek, self._inner.settle, self._inner.reset
+        self.aclose = self._inner.aclose
+
+    def __repr__(self) -> str:
+        return "OwnStore()"
+
+    async def take(self, takes: Any) -> list[Decision]:
+        return await self._inner.take([Take(take.charges, take.max_wait) for take in takes])
+
+
+async def test_a_store_without_operations_says_so() -> None:
+    """It refuses ids and tickets, which it would charge twice; it settles as ever."""
+    limiter = Limiter(BUCKET, store=OwnStore())
+    ticket = str(await Limiter(BUCKET).reserve("key"))
+    for refused in (
+        limiter.rate_limit("key", operation="id"),
+        limiter.pace("key", operation="id"),
+        limiter.reserve("key"),
+        limiter.redeem(ticket),
+    ):
+        with pytest.raises(ConfigurationError, match=r"OwnStore\(\) remembers no operations"):
+            await refused
+    decision = await limiter.rate_limit("key", 4)
+    await limiter.settle(decision, 1)
+    assert await remaining_units(limiter) == 9
+
+
+def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
+    """The verbs take the same argument."""
+    limiter = SyncLimiter(FIXED, store=MemoryStore(clock=clock))
+    for _ in range(2):
+        limiter.rate_limit("key", operation="a")
+        limiter.pace("key", operation="b")
+        limiter.reserve("key", operation="c")
+        limiter.acquire("key", operation="d")
+        with limiter.spend("key", 1, operation="e"):
+            pass
+    assert limiter.peek("key").remaining == 5
