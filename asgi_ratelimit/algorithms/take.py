@@ -49,10 +49,11 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
     return _grant(take, before, taken, wait_us, now, birth), written
 
 
-def decide_taken(take: Take, before: list[State], taken: list[Taken], now: float) -> Decision:
+def decide_taken(take: Take, before: list[State], taken: list[Taken], now: float, birth: int) -> Decision:
     """The decision of a take of one charge without a wait, of which is known what it took."""
-    decided = _refusal if taken[0][0] is None else _grant
-    return decided(take, before, taken, taken[0][1], now)
+    if taken[0][0] is None:
+        return _refusal(take, before, taken, taken[0][1], now)
+    return _grant(take, before, taken, taken[0][1], now, birth)
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:

@@ -119,38 +119,38 @@ class MemoryStore:
         try:
             now = float(self._now_ns() // 1000)
             value = values.get(bucket)
+            self._births = birth = self._births + 1
             if value is None:
-                self._births = birth = self._births + 1
                 level, last, high, low = 0.0, now, birth >> 32, birth & LOW_BITS
             elif len(value) == _PLAIN_SIZE:
                 _, stamp, last, high, low, level = _unpack_plain(value)
                 if stamp != quota.stamp or last > now:
-                    return self._decide_charge(template, bucket, now)
+                    return self._decide_charge(template, bucket, now, birth)
             else:
-                return self._decide_charge(template, bucket, now)
+                return self._decide_charge(template, bucket, now, birth)
             after = admit(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
             if after is None:
-                return self._decide_charge(template, bucket, now)
+                return self._decide_charge(template, bucket, now, birth)
             left = _pack_plain(now + after / quota.limit, quota.stamp, now, high, low, after)
             if value is None:
                 self._insert(bucket, left, now)
             else:
                 values[bucket] = left
-            return level, last, high, low, now, after
+            return level, last, high, low, now, after, birth
         finally:
             self._release()
 
-    def _decide_charge(self, template: ChargeTemplate, bucket: str, now: float) -> Outcome:
+    def _decide_charge(self, template: ChargeTemplate, bucket: str, now: float, birth: int) -> Outcome:
         """``submit_charge`` for quotas and states of any kind, and for refusals."""
         charge, quota = template.charge(bucket), template.quota
         algorithm, stored = ALGORITHMS[type(quota)], self._state(charge)
-        state = current(quota, stored, now, self._born(1))
+        state = current(quota, stored, now, birth)
         taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
         if after is not None:
             self._store(charge, after, now, reset_us(quota, after, now) if after[5] else outlook[2])
         elif stored is not None and stored is not state:  # a clock had left it in the future
             self._store(charge, state, now, reset_us(quota, state, now))
-        return taken, state, now
+        return taken, state, now, birth
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""

@@ -69,7 +69,7 @@ class Denials:
         there = float(int(now + denial.ahead_us))
         state = current(quota, denial.state, there)
         taken = ALGORITHMS[type(quota)].take(quota, state, there, template.cost, 0.0)
-        return None if taken[0] is not None else (taken, state, there)
+        return None if taken[0] is not None else (taken, state, there, 0)
 
     def note(self, decision: Decision, sent_us: float) -> None:
         """Remember a refusal; ``sent_us`` is when its take was sent, by our clock.

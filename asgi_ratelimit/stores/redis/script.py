@@ -213,7 +213,7 @@ def _outcome(
     if left is None or verdict != _YES:
         return _general_outcome(action, verdict, value, now, birth, after)
     after[bucket] = (quota, (left, now, high << 32 | low, (), (), b""))
-    return level, last, high, low, now, left
+    return level, last, high, low, now, left, birth
 
 
 def _general_outcome(
@@ -228,7 +228,7 @@ def _general_outcome(
         return _as_decided(decision, verdict == _YES)
     if left is not None or stored is not None:
         after[charge.bucket] = (quota, state if left is None else left)
-    return taken, state, now
+    return taken, state, now, birth
 
 
 def _answer(

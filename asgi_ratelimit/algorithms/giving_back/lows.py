@@ -18,8 +18,8 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..quotas import TokenBucket
-from .state import MAX_LOWS, NEVER, Lows, Pairs, State
+from ...quotas import TokenBucket
+from ..state import MAX_LOWS, NEVER, Lows, Pairs, State
 
 
 def sunk(state: State) -> float:

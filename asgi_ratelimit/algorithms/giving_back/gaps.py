@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from ..quotas import TokenBucket
-from .state import MAX_GAPS, NEVER, Gap, Gaps, State
+from ...quotas import TokenBucket
+from ..state import MAX_GAPS, NEVER, Gap, Gaps, State
 
 
 def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
