@@ -39,6 +39,10 @@ class _Stamped:
         return type(self), tuple([getattr(self, each.name) for each in fields(self) if each.init])  # type: ignore[arg-type]
 
 
+BURST_SCALE = 1200
+"""Bursts are told apart in stamps by their logarithm: those that differ by less than a thousandth count as one."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenBucket(_Stamped):
     """At most ``burst`` units at once from idle, and ``limit`` units for each ``period`` after that.
@@ -103,7 +107,7 @@ class TokenBucket(_Stamped):
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
             is_simple=self.burst_allowance_factor * self.limit == self.limit,
-            stamp=struct.pack("<Bfff", BUCKET_FORMAT, period_us, self.limit, self.burst),
+            stamp=_bucket_stamp(period_us, self.limit, self.burst),
             kind="",
         )
 
@@ -198,6 +202,10 @@ def have_same_state(one: Quota, other: Quota) -> bool:
 
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
+
+
+def _bucket_stamp(period_us: float, limit: float, burst: float) -> bytes:
+    return struct.pack("<BffH", BUCKET_FORMAT, period_us, limit, round(math.log2(burst) * BURST_SCALE))
 
 
 def whole_us(seconds: float) -> float:

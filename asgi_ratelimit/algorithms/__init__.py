@@ -24,7 +24,6 @@ from .packed import pack, unpack
 from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,
-    LOW_BITS,
     MAX_GAPS,
     MAX_LOWS,
     NEVER_US,
@@ -41,7 +40,6 @@ from .token_bucket import admit
 __all__ = [
     "ALGORITHMS",
     "BIRTH_BITS",
-    "LOW_BITS",
     "MAX_GAPS",
     "MAX_LOWS",
     "NEVER_US",

@@ -34,8 +34,8 @@ def availability(quota: Quota, outcome: Outcome) -> tuple[float, float]:
 def decision_of(charge: Charge, outcome: Outcome) -> Decision:
     """The decision of a take of one charge without a wait."""
     if len(outcome) == PLAIN_PARTS:
-        level, last, high, low, now, _, birth = outcome
-        state: State = (level, last, high << 32 | low, (), (), b"")
+        level, last, generation, now, _, birth = outcome
+        state: State = (level, last, int(generation), (), (), b"")
         taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, 0.0)
     else:
         taken, state, now, birth = outcome

@@ -6,7 +6,7 @@ A value is packed, little-endian. It starts with the quota's ``stamp``: B format
 * of a fixed window (format 5): nothing more;
 * of a rolling window (format 6): H buckets.
 
-Then follow d last, the generation (H its high 16 bits, I its low 32), and the core of the state:
+Then follow d last, d generation, and the core of the state:
 
 * of a token bucket: d level;
 * of a fixed window, for each run: d start, d stop, d count;
@@ -30,14 +30,14 @@ from typing import Any
 from ..quotas import BUCKET_FORMAT, FixedWindow, Quota, RollingWindow, TokenBucket
 from .state import Gap, Gaps, Lows, State
 
-_HEAD = struct.Struct("<dHI")
+_HEAD = struct.Struct("<dd")
 _LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
 _RUN = struct.Struct("<ddd")
 _COUNTS = struct.Struct("<HB")
 _FIRST_LOW = struct.Struct("<ddd")
 
-PLAIN = "13sdHId"
+PLAIN = "11sddd"
 """The fields of the value of a token bucket that has neither gaps nor lows nor an older version, after the byte order:
 stamp, ``last``, both parts of the generation, level."""
 
@@ -45,7 +45,7 @@ ANEW = 1 << 47
 """A generation differs by this where a state is made from that of another version; births are below it."""
 
 _PERIOD = slice(1, 5)
-_VERSION = struct.Struct("<BfffdHId")
+_VERSION = struct.Struct("<BffHddd")
 
 _PLAIN = struct.Struct("<" + PLAIN)
 _pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
@@ -55,8 +55,8 @@ def pack(quota: Quota, state: State) -> bytes:
     """The value of a state."""
     core, last, generation, gaps, lows, older = state
     if type(quota) is TokenBucket and not (gaps or lows or older):
-        return _pack_plain(quota.stamp, last, generation >> 32, generation & 0xFFFFFFFF, core)
-    head = quota.stamp + _HEAD.pack(last, generation >> 32, generation & 0xFFFFFFFF)
+        return _pack_plain(quota.stamp, last, generation, core)
+    head = quota.stamp + _HEAD.pack(last, generation)
     if isinstance(quota, TokenBucket):
         body = _LEVEL.pack(core)
     elif isinstance(quota, RollingWindow):
@@ -78,9 +78,9 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
     if value is None:
         return None
     if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
-        stamp, last, high, low, level = unpack_plain(value)
-        if stamp == quota.stamp and level - level == last - last == 0.0:
-            return (level, last, high << 32 | low, (), (), b"")
+        stamp, last, generation, level = unpack_plain(value)
+        if stamp == quota.stamp and level - level == last - last == generation - generation == 0.0:
+            return (level, last, int(generation), (), (), b"")
     try:
         if value.startswith(quota.stamp):
             return _unpacked(quota, value)
@@ -104,7 +104,7 @@ def _unpacked_version(quota: TokenBucket, value: bytes) -> State | None:
 
 def _unpacked(quota: Quota, value: bytes) -> State | None:
     at = len(quota.stamp)
-    last, high, low = _HEAD.unpack_from(value, at)
+    last, generation = _HEAD.unpack_from(value, at)
     at += _HEAD.size
     core: Any
     gaps: Gaps = ()
@@ -112,10 +112,10 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
     older = b""
     if isinstance(quota, FixedWindow):
         core = tuple(_RUN.iter_unpack(value[at:]))
-        numbers = [(last,), *core]
+        numbers = [(last, generation), *core]
     else:
         number, at = _LEVEL.unpack_from(value, at)[0], at + _LEVEL.size
-        numbers = [(last, number)]
+        numbers = [(last, generation, number)]
         if isinstance(quota, TokenBucket):
             core, (gaps, lows, older) = number, _tail(value, at)
         else:
@@ -123,7 +123,7 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
             numbers += core[1]
     if (older and not is_version(older)) or not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
         return None
-    return (core, last, high << 32 | low, gaps, lows, older)
+    return (core, last, int(generation), gaps, lows, older)
 
 
 def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
@@ -153,8 +153,8 @@ def is_version(value: bytes) -> bool:
     """Whether a value is one of a token bucket, whatever its numbers are."""
     if len(value) < _VERSION.size:
         return False
-    format_, period_us, limit, burst, last, _, _, level = _VERSION.unpack_from(value)
-    are_finite = all(map(math.isfinite, (period_us, limit, burst, last, level)))
+    format_, period_us, limit, _, last, generation, level = _VERSION.unpack_from(value)
+    are_finite = all(map(math.isfinite, (period_us, limit, last, generation, level)))
     return bool(format_ == BUCKET_FORMAT and are_finite and period_us > 0 and limit > 0)
 
 
@@ -172,5 +172,5 @@ def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) ->
 
 def older_reset_us(quota: TokenBucket, older: bytes, now: float) -> float:
     """Microseconds until the value of the other version means nothing any more; below 0 if it has been so for long."""
-    _, _, limit, _, last, _, _, level = _VERSION.unpack_from(older)
+    _, _, limit, _, last, _, level = _VERSION.unpack_from(older)
     return float(last + math.ceil(level / (limit * (quota.slow_rate / quota.limit))) - now)

@@ -19,16 +19,16 @@ Outlook: TypeAlias = tuple[float, float, float]
 Taken: TypeAlias = tuple["State | None", float, Outlook]
 """The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
 
-PlainOutcome: TypeAlias = tuple[float, float, int, int, float, float, int]
+PlainOutcome: TypeAlias = tuple[float, float, float, float, float, int]
 """What came of one charge that a token bucket granted at once, where nothing but its level counts: the level before,
-``last``, the high and low part of the generation, the time, the level after, and the birth of the decision."""
+``last``, the generation, the time, the level after, and the birth of the decision."""
 
 GeneralOutcome: TypeAlias = tuple[Taken, State, float, int]
 """What came of any other charge that does not wait: what was taken, the state before, the time, and the birth."""
 
 Outcome: TypeAlias = PlainOutcome | GeneralOutcome
 
-PLAIN_PARTS: Final = 7
+PLAIN_PARTS: Final = 6
 """The parts of a ``PlainOutcome``, by which it is told from the other kind."""
 
 NEVER_US = 2.0**52
@@ -42,9 +42,6 @@ MAX_LOWS = 8
 
 BIRTH_BITS = 48
 """Bits of a generation: a birth is a whole number from 0 to below 2 to this power."""
-
-LOW_BITS = 2**32 - 1
-"""The bits of the low part of a generation."""
 
 NEVER = math.inf
 

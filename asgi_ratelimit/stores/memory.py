@@ -11,7 +11,6 @@ from threading import Lock
 from ..algorithms import (
     ALGORITHMS,
     BIRTH_BITS,
-    LOW_BITS,
     Outcome,
     State,
     admit,
@@ -121,9 +120,9 @@ class MemoryStore:
             value = values.get(bucket)
             self._births = birth = self._births + 1
             if value is None:
-                level, last, high, low = 0.0, now, birth >> 32, birth & LOW_BITS
+                level, last, generation = 0.0, now, float(birth)
             elif len(value) == _PLAIN_SIZE:
-                _, stamp, last, high, low, level = _unpack_plain(value)
+                _, stamp, last, generation, level = _unpack_plain(value)
                 if stamp != quota.stamp or last > now:
                     return self._decide_charge(template, bucket, now, birth)
             else:
@@ -131,12 +130,12 @@ class MemoryStore:
             after = admit(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
             if after is None:
                 return self._decide_charge(template, bucket, now, birth)
-            left = _pack_plain(now + after / quota.limit, quota.stamp, now, high, low, after)
+            left = _pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
             if value is None:
                 self._insert(bucket, left, now)
             else:
                 values[bucket] = left
-            return level, last, high, low, now, after, birth
+            return level, last, generation, now, after, birth
         finally:
             self._release()
 

@@ -201,7 +201,7 @@ ROLLING = RollingWindow(3, 60, buckets=6)
 def places_of_numbers(quota: Quota, value: bytes) -> list[int]:
     """Where the numbers of a value are that may be infinite: behind the stamp, and behind the generation."""
     last = len(quota.stamp)
-    core = last + 8 + 6
+    core = last + 8 + 8
     if isinstance(quota, TokenBucket):
         return [last, core, *range(core + 8 + 3, len(value), 8)]
     return [last, *range(core, len(value), 8)]

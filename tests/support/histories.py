@@ -55,7 +55,7 @@ def without_generation(state: State | None) -> tuple[object, ...] | None:
     if state is None:
         return None
     core, last, _, gaps, lows, older = state
-    return core, last, gaps, lows, older[:21], older[27:]
+    return core, last, gaps, lows, older[:19], older[27:]
 
 
 def states_before(decision: Decision) -> list[object]:

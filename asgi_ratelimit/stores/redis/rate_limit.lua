@@ -6,7 +6,7 @@
 --
 -- KEYS     one string key for each charge, in the order of the takes, and before the charges of an operation its own
 --          key; all in one slot on a cluster
--- ARGV[1]  the distinct quotas, packed: for each  c13 stamp (its first byte is the format of values, and it is filled
+-- ARGV[1]  the distinct quotas, packed: for each  c11 stamp (its first byte is the format of values, and it is filled
 --          up with zeros), d period_us, d limit, d most, and then
 --          for a token bucket (4)    d slow_rate, d burst_level, d burst_floor
 --          for a fixed window (5)    d 0, d 0, d 0
@@ -46,7 +46,6 @@ local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
 local BUCKET = 4 -- the format of a token bucket's values
-local HIGH = 2 ^ 32 -- a generation is packed in two parts
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
 
@@ -64,7 +63,7 @@ local last_key, last_value -- the key that was read or written last, and its val
 
 -- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<c13dddddd', ARGV[1], quota * 61 - 60)
+  return struct.unpack('<c11dddddd', ARGV[1], quota * 59 - 58)
 end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
@@ -129,7 +128,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
       scaled = scaled, target = max(burst_level - scaled, 0), burst_level = burst_level,
-      level = 0, left = 0, last = 0, high = 0, low = 0,
+      level = 0, left = 0, last = 0, generation = 0,
     }
     is_simple = is_simple and slow_rate == limit
     is_never = is_never or (cost > most and max_wait_us <= 0)
@@ -137,7 +136,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
-  local level, left, last, high, low, ttl, text
+  local level, left, last, generation, ttl, text
   if not is_simple and not drained then define_draining() end
   while count > 0 and steps < MAX_STEPS do
     local wait_us, is_recorded = is_never and huge or 0, false
@@ -155,9 +154,10 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       if value then
         if #value ~= 35 then return count end -- an error is a table without a length
         local found
-        found, last, high, low, level = unpack('<c13dHId', value)
+        found, last, generation, level = unpack('<c11ddd', value)
         if found ~= stamp or now < last - period_us then return count end
-        if level - level ~= 0 or last - last ~= 0 then return count end
+        local sum = last + generation + level
+        if sum - sum ~= 0 then return count end -- one of them is not finite
         if is_simple and now >= last then
           left = level - (now - last) * limit
           if left < 0 then left = 0 end
@@ -170,36 +170,43 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         end
         if may_settle and now > last and left > 0 then is_recorded = true end
       else
-        high, low = floor((births + number) / HIGH), (births + number) % HIGH
+        generation = births + number
       end
       if is_several then
-        charge.level, charge.left, charge.last, charge.high, charge.low = level, left, last, high, low
+        charge.level, charge.left, charge.last, charge.generation = level, left, last, generation
       end
     end
     local allowed = wait_us <= max_wait_us and wait_us < huge
     if allowed and (is_recorded or (wait_us > 0 and may_settle)) then return count end
-    for i = 1, allowed and is_several and wait_us > 0 and charges or 0 do
-      local each = all[i]
-      local ahead = now + wait_us - each.last
-      if now <= each.last and each.level > 0 and ahead > 0 then
-        local booked = drained(each, each.level, ahead) + each.scaled + ahead * each.limit
-        if booked <= each.burst_level then return count end
+    if is_several and wait_us > 0 and allowed then
+      for i = 1, charges do
+        local each = all[i]
+        local ahead = now + wait_us - each.last
+        if now <= each.last and each.level > 0 and ahead > 0 then
+          local booked = drained(each, each.level, ahead) + each.scaled + ahead * each.limit
+          if booked <= each.burst_level then return count end
+        end
       end
     end
     for i = 1, allowed and charges or 0 do
       if is_several then
         charge = all[i]
         stamp, limit, scaled = charge.stamp, charge.limit, charge.scaled
-        level, left, last, high, low = charge.level, charge.left, charge.last, charge.high, charge.low
+        level, left, last, generation = charge.level, charge.left, charge.last, charge.generation
       end
-      local since = now > last and now or last
-      if wait_us > 0 then left = drained(charge, level, now - last + wait_us) end
-      left = left + scaled
-      if now + wait_us > since then left = left + (now + wait_us - since) * limit end
-      local meaning_us = is_simple and ceil(left / limit) or drain_time(charge, left, 0)
-      local meaning_ms = ceil((since - now + meaning_us) / 1000)
+      local since, meaning_ms = now, nil
+      if is_simple and now >= last then
+        left = left + scaled
+        meaning_ms = ceil(left / limit / 1000)
+      else
+        if last > now then since = last end
+        if wait_us > 0 then left = drained(charge, level, now - last + wait_us) end
+        left = left + scaled
+        if now + wait_us > since then left = left + (now + wait_us - since) * limit end
+        meaning_ms = ceil((since - now + drain_time(charge, left, 0)) / 1000)
+      end
       if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
-      last_key, last_value = keys[charges_done + i], pack('<c13dHId', stamp, since, high, low, left)
+      last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
       call('SET', last_key, last_value, 'PX', text)
     end
     verdicts[#verdicts + 1] = allowed and '1' or '0'
@@ -512,7 +519,7 @@ local function general_way()
     end
 
     local function older_reset_us(quota, older, now)
-      local limit, last, _, _, level = struct.unpack('<fxxxxdHId', older, 6)
+      local limit, last, _, level = struct.unpack('<fxxddd', older, 6)
       return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
     end
 
@@ -988,13 +995,13 @@ local function general_way()
 
   local function is_version(value)
     if #value < 35 then return false end
-    local format, period_us, limit, burst, last, _, _, level = struct.unpack('<BfffdHId', value)
-    return format == BUCKET and is_finite({ period_us, limit, burst, last, level }) and period_us > 0 and limit > 0
+    local format, period_us, limit, _, last, generation, level = struct.unpack('<BffHddd', value)
+    return format == BUCKET and is_finite({ period_us, limit, last, generation, level }) and period_us > 0 and limit > 0
   end
 
   local function unpacked(quota, value)
-    local state, last, high, low, at = {}, struct.unpack('<dHI', value, #quota.stamp + 1)
-    state.last, state.generation, state.gaps, state.lows, state.older = last, high * HIGH + low, {}, {}, ''
+    local state, last, generation, at = {}, struct.unpack('<dd', value, #quota.stamp + 1)
+    state.last, state.generation, state.gaps, state.lows, state.older = last, generation, {}, {}, ''
     local core
     core, at = quota.algorithm.unpack(state, value, at)
     if at <= #value then
@@ -1004,7 +1011,7 @@ local function general_way()
       state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
-    local whole = is_finite({ last }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
+    local whole = is_finite({ last, generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
     return whole and (state.older == '' or is_version(state.older)) and state or nil
   end
 
@@ -1028,7 +1035,7 @@ local function general_way()
 
   local function packed(quota, state)
     local generation, gaps, lows = state.generation, state.gaps, state.lows
-    local head = quota.stamp .. struct.pack('<dHI', state.last, floor(generation / HIGH), generation % HIGH)
+    local head = quota.stamp .. struct.pack('<dd', state.last, generation)
     local value = head .. quota.algorithm.pack(state)
     if #gaps == 0 and #lows == 0 and state.older == '' then return value end
     local counts = struct.pack('<HB', #gaps / 2, #lows > 0 and (#lows - 1) / 2 or 0)

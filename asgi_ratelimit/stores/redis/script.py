@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 from ...algorithms import (
     ALGORITHMS,
-    LOW_BITS,
     Outcome,
     State,
     admit,
@@ -60,7 +59,7 @@ PEEK_US = -1.0
 _YES, _AGAIN = ord("1"), ord("2")
 _TEXTS = {bytes, type(None)}
 
-_QUOTA = struct.Struct("<13sdddddd")
+_QUOTA = struct.Struct("<11sdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hdddddd")
@@ -202,9 +201,9 @@ def _outcome(
 ) -> Outcome | Decision:
     """The outcome of a charge; its new state is added to ``after``."""
     (quota, cost, _, _), bucket = action
-    stamp, last, high, low, level = quota.stamp, now, birth >> 32, birth & LOW_BITS, 0.0
+    stamp, last, generation, level = quota.stamp, now, float(birth), 0.0
     if value is not None and len(value) == PLAIN_SIZE:
-        stamp, last, high, low, level = unpack_plain(value)
+        stamp, last, generation, level = unpack_plain(value)
     elif value is not None:
         stamp = b""
     left = None
@@ -212,8 +211,8 @@ def _outcome(
         left = admit(quota, level, now - last, cost)
     if left is None or verdict != _YES:
         return _general_outcome(action, verdict, value, now, birth, after)
-    after[bucket] = (quota, (left, now, high << 32 | low, (), (), b""))
-    return level, last, high, low, now, left, birth
+    after[bucket] = (quota, (left, now, int(generation), (), (), b""))
+    return level, last, generation, now, left, birth
 
 
 def _general_outcome(
