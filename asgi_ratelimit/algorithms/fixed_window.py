@@ -129,9 +129,9 @@ def _joined(one: Run, other: Run) -> tuple[Run, float]:
     return (start, stop, count), lost
 
 
-def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> float:
-    """The window that ``book`` counts this cost in."""
-    return index(quota, now + wait_us)
+def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
+    """The window that ``book`` counts this cost in, and its slot."""
+    return index(quota, now + wait_us), max(now + wait_us, state[1])
 
 
 def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:

@@ -159,9 +159,9 @@ def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float)
     return full_until, parts[number:]
 
 
-def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
-    """The part that ``book`` counts this cost in."""
-    return index(quota, now + wait_us)
+def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
+    """The part that ``book`` counts this cost in, and its slot."""
+    return index(quota, now + wait_us), max(now + wait_us, state[1])
 
 
 def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:

@@ -228,16 +228,21 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
-def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
-    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead).
+def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
+    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead), and its slot.
 
-    Plus what the level has sunk until then, which is no longer so when it has sunk further.
+    The level is given with what it has sunk until then, which is no longer so when it has sunk further. At the end of
+    the queue, slots are in the order of their bookings: what was booked last is above all, even if it may go earlier.
+    In a gap, the slot ends in half a microsecond, so that it is known that others were above it.
     """
-    level, last, _, gaps, _, _ = state
+    level, last, _, gaps, lows, _ = state
     in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
-    left = drained(quota, level, now - last)
-    below = left if in_gap is None else in_gap[1]
-    return below + sunk(state) if left > 0.0 else below
+    left, slot = drained(quota, level, now - last), max(now + wait_us, last)
+    if in_gap is not None:
+        return in_gap[1] + sunk(state), slot + 0.5
+    if len(lows) > 1:
+        slot = max(slot, lows[-1][0])
+    return left + sunk(state) if left > 0.0 else 0.0, slot
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
@@ -247,7 +252,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
     if units <= 0.0:
         return state
-    base, slot = max(now, last), settled.slot_us
+    base, slot = max(now, last), float(math.floor(settled.slot_us))
     ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
     end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
     if slot > base:
@@ -261,7 +266,8 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
         after, gaps, pairs = _slot_given_back(quota, state, base, piece, slot)
         back = 0.0
     else:
-        after, gaps, pairs = _units_given_back(quota, state, slot, (end - scaled, end), units)
+        piece = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
+        after, gaps, pairs = _units_given_back(quota, state, slot, piece, units)
         back = level - after
     if not lows:
         return (after, last, generation, gaps, (), older)
@@ -273,12 +279,15 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
 
 
 def _units_given_back(
-    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float], units: float
+    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float, float], units: float
 ) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too."""
+    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too.
+
+    A piece is the level below a charge in a gap at its slot, and where it started and ended in the queue at ``last``.
+    """
     level, _, _, gaps, lows, _ = state
-    start, end = piece
-    low = low_since(quota, state, slot, end - start, end)
+    below, start, end = piece
+    low = low_since(quota, state, slot, (below, end - start), end)
     back = min(units, low, level)
     if back <= 0.0:
         return level, gaps, lows[1:]
@@ -304,7 +313,8 @@ def _slot_given_back(
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot])
+    over = last + level / quota.limit  # the pairs of slots that were cancelled before may be from here on
+    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot and (pair[0] < over or pair[0] <= last)])
     if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
         pairs = (*pairs, (last, 0.0))
     return level, gaps, pairs

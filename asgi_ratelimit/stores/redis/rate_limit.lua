@@ -467,7 +467,7 @@ local function general_way()
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
-    local function low_since(quota, state, slot, scaled, top)
+    local function low_since(quota, state, slot, below, scaled, top)
       local level, last, lows, low = state.level, state.last, state.lows, 0
       if #lows == 0 then
         return (level == top or (slot == last and level <= quota.burst_level)) and level or 0
@@ -478,7 +478,7 @@ local function general_way()
         if nodes[i] == slot then return nodes[i + 1] end
         if nodes[i] > slot then
           if quota.slow_rate ~= quota.limit then return low end
-          return max(low, min(nodes[i + 1], low + scaled - (nodes[i] - slot) * quota.limit))
+          return max(low, min(nodes[i + 1], min(low, below) + scaled - (nodes[i] - slot) * quota.limit))
         end
         low = nodes[i + 1]
       end
@@ -545,9 +545,9 @@ local function general_way()
       return changed(state, { level = booked, last = since, gaps = gaps, lows = lows })
     end
 
-    local function units_given_back(quota, state, slot, start, stop, units)
+    local function units_given_back(quota, state, slot, below, start, stop, units)
       local gaps, lows, lower = state.gaps, { unpack(state.lows, 4) }, {}
-      local low = low_since(quota, state, slot, stop - start, stop)
+      local low = low_since(quota, state, slot, below, stop - start, stop)
       local back = min(units, low, state.level)
       if back <= 0 then return state.level, gaps, lows end
       for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
@@ -565,7 +565,8 @@ local function general_way()
         gaps[#gaps] = nil
         gaps[#gaps] = nil
       end
-      while #lows > 0 and lows[#lows - 1] >= slot do
+      local over = last + level / quota.limit
+      while #lows > 0 and (lows[#lows - 1] >= slot or (lows[#lows - 1] >= over and lows[#lows - 1] > last)) do
         lows[#lows] = nil
         lows[#lows] = nil
       end
@@ -578,17 +579,19 @@ local function general_way()
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
       local sunk, level, gaps, lows = state.lows[3] or 0, nil, nil, nil
-      local ahead, passed = settled.slot - settled.since, state.last - settled.since
+      local slot = floor(settled.slot)
+      local ahead, passed = slot - settled.since, state.last - settled.since
       local below = settled.place - sunk
       local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
-      if settled.slot > base then
+      if slot > base then
         local start, had = stop - units, state.level
         local bottom = units == scaled and drained(quota, below, passed) or start
         local is_linear = stop < had and stop - scaled + passed * quota.limit == below
         if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then bottom, start, stop = had, had, had end
-        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, settled.slot)
+        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, slot)
       else
-        level, gaps, lows = units_given_back(quota, state, settled.slot, stop - scaled, stop, units)
+        local under = slot < settled.slot and drained(quota, below, ahead) or huge
+        level, gaps, lows = units_given_back(quota, state, slot, under, stop - scaled, stop, units)
         back = state.level - level
       end
       if #state.lows == 0 then return changed(state, { level = level, gaps = gaps }) end
