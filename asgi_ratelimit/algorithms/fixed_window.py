@@ -18,7 +18,7 @@ from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_unit
 
 Run: TypeAlias = tuple[float, float, float]
 
-MAX_RUNS = 1000
+MAX_RUNS = 256
 """The most runs of a state. Beyond that, two neighbours become one, with the higher count."""
 
 

@@ -23,7 +23,7 @@ from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_unit
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-MAX_AHEAD = 1000
+MAX_AHEAD = 256
 """The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 
