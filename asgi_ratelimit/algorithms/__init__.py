@@ -21,7 +21,7 @@ stands for a bucket that was never used:
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
 from .outcomes import availability, decision_of, is_allowed, wait_of
 from .packed import pack, unpack
-from .giving_back.settle import settle, settlement_of
+from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,
     LOW_BITS,

@@ -16,9 +16,9 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import TokenBucket
+from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
 from .giving_back.lows import given_back, low_since, lows_after, sunk
 from .packed import older_reset_us
-from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
 from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
 
 

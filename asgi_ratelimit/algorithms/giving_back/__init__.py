@@ -1,1 +1,1 @@
-"""What is given back of a charge: which units come free, and what a state records for that."""
+"""What a token bucket records of its past and future, so that charges can be given back exactly."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 
-from ...decision import Charge, Decision, SettledCharge, Settlement
-from ...quotas import SECOND_US
-from ..kinds import ALGORITHMS, States, current
-from ..state import State
+from ..decision import Charge, Decision, SettledCharge, Settlement
+from ..quotas import SECOND_US
+from .kinds import ALGORITHMS, States, current
+from .state import State
 
 
 def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
