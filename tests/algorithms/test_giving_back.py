@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_LOWS, State, current, decide, foresee, reset_us, settle, settlement_of, used
-from asgi_ratelimit.algorithms.token_bucket import drained
+from asgi_ratelimit.algorithms.draining import drained
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 

@@ -158,7 +158,7 @@ def test_a_take_is_bounded() -> None:
     for quota, most, weight in [
         (FixedWindow(10, 60), 50, 102),
         (RollingWindow(10, 60, 200), 50, 102),
-        (RollingWindow(10, 60, 201), 33, 102),
+        (RollingWindow(10, 60, 240), 33, 102),
         (RollingWindow(10, 6000, 1000), 16, 102),
     ]:
         wide = tuple([Charge(quota, str(number)) for number in range(most + 1)])

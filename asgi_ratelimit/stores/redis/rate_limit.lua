@@ -81,7 +81,7 @@ local function ttl_text(ttl)
   return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
 end
 
--- token_bucket: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
+-- draining: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
 
 local drained, drain_time, drain_wait
 
