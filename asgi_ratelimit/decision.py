@@ -13,13 +13,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
-from .quotas import MAX_UNITS, SECOND_US, Quota, RollingWindow
+from .quotas import MAX_UNITS, SECOND_US, FixedWindow, Quota, RollingWindow
 
 MAX_CHARGES = 100
 """The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
 
 PARTS_OF_ONE = 200
-"""A rolling window counts as one charge for each 200 of its buckets that have begun."""
+"""A fixed window counts as two charges, a rolling one as one, and one more for each 200 of its buckets."""
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
@@ -149,8 +149,8 @@ class Take:
         count = sum(map(_weight, self.charges))
         if count > MAX_CHARGES:
             raise ConfigurationError(
-                f"a take has at most {MAX_CHARGES} charges, where a rolling window counts once for each {PARTS_OF_ONE} "
-                f"of its buckets, not {count}: split it"
+                f"a take has at most {MAX_CHARGES} charges, where a window counts as two, and once more for each "
+                f"{PARTS_OF_ONE} of its buckets beyond {PARTS_OF_ONE}, not {count}: split it"
             )
 
     def _require_one_cost(self) -> None:
@@ -162,7 +162,9 @@ class Take:
 
 def _weight(charge: Charge) -> int:
     quota = charge.quota
-    return math.ceil(quota.buckets / PARTS_OF_ONE) if isinstance(quota, RollingWindow) else 1
+    if isinstance(quota, RollingWindow):
+        return 1 + math.ceil(quota.buckets / PARTS_OF_ONE)
+    return 2 if isinstance(quota, FixedWindow) else 1
 
 
 def _max_wait_us(max_wait: float) -> float:

@@ -18,6 +18,7 @@ stands for a bucket that was never used:
 * ``older``: the value of another version of a token bucket, which other processes may still use.
 """
 
+from .draining import admit
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
 from .outcomes import availability, decision_of, is_allowed, wait_of
 from .packed import pack, unpack
@@ -35,7 +36,6 @@ from .state import (
     Taken,
 )
 from .take import decide, foresee
-from .token_bucket import admit
 
 __all__ = [
     "ALGORITHMS",

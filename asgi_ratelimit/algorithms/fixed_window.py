@@ -18,7 +18,7 @@ from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_unit
 
 Run: TypeAlias = tuple[float, float, float]
 
-MAX_RUNS = 1000
+MAX_RUNS = 256
 """The most runs of a state. Beyond that, two neighbours become one, with the higher count."""
 
 
@@ -129,9 +129,9 @@ def _joined(one: Run, other: Run) -> tuple[Run, float]:
     return (start, stop, count), lost
 
 
-def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> float:
-    """The window that ``book`` counts this cost in."""
-    return index(quota, now + wait_us)
+def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
+    """The window that ``book`` counts this cost in, and its slot."""
+    return index(quota, now + wait_us), max(now + wait_us, state[1])
 
 
 def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from ..decision import Charge, Decision, Take
 from ..quotas import Quota
+from .draining import available
 from .kinds import ALGORITHMS
 from .state import PLAIN_PARTS, Outcome, State
 from .take import decide_taken
-from .token_bucket import available
 
 
 def is_allowed(outcome: Outcome) -> bool:

@@ -23,7 +23,7 @@ from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_unit
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-MAX_AHEAD = 1000
+MAX_AHEAD = 256
 """The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 
@@ -159,9 +159,9 @@ def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float)
     return full_until, parts[number:]
 
 
-def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> float:
-    """The part that ``book`` counts this cost in."""
-    return index(quota, now + wait_us)
+def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
+    """The part that ``book`` counts this cost in, and its slot."""
+    return index(quota, now + wait_us), max(now + wait_us, state[1])
 
 
 def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:

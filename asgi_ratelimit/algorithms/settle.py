@@ -30,10 +30,8 @@ def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | N
 
 def _settled_charge(charge: Charge, state: State, units: float, now: float, delay_us: float) -> SettledCharge:
     algorithm = ALGORITHMS[type(charge.quota)]
-    place = algorithm.place(charge.quota, state, now, charge.cost, delay_us)
-    since, newest = max(now, state[1]), state[4][-1][0] if len(state[4]) > 1 else 0.0
-    slot = max(now + delay_us, since, newest)  # slots in the order of their bookings: what was booked last is above all
-    return SettledCharge(charge, since, state[2], place, slot, units)
+    place, slot = algorithm.place(charge.quota, state, now, charge.cost, delay_us)
+    return SettledCharge(charge, max(now, state[1]), state[2], place, slot, units)
 
 
 def _identity(decision: Decision) -> float:

@@ -34,7 +34,7 @@ PLAIN_PARTS: Final = 6
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
 
-MAX_GAPS = 1000
+MAX_GAPS = 256
 """The most gaps that a state holds."""
 
 MAX_LOWS = 8

@@ -16,19 +16,21 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import TokenBucket
+from .draining import (
+    admit,
+    drain_time,
+    drain_wait,
+    drained,
+    outlook,
+    scaled_cost,
+    simple_outlook,
+    simple_wait,
+    units_at,
+)
 from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
 from .giving_back.lows import given_back, low_since, lows_after, sunk
 from .packed import older_reset_us
-from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
-
-
-def scaled_cost(quota: TokenBucket, cost: float) -> float:
-    """A cost scaled by the period, as a whole number, so that sums are exact: rounded up, but for a float's noise."""
-    scaled = cost * quota.period_us
-    if scaled % 1.0 == 0.0:
-        return scaled
-    nearest = float(math.floor(scaled + 0.5))
-    return nearest if abs(scaled - nearest) <= nearest * 1e-9 else float(math.ceil(scaled))
+from .state import NEVER, Gaps, Pairs, State, Taken
 
 
 def fresh(now: float, birth: int = 0) -> State:
@@ -53,38 +55,43 @@ def take(
     """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away.
 
     The slot is the first gap that the cost fits into, or else the end of the queue. Until its slot, a booked bucket is
-    held so full that it drains back to the right level at that moment. A cost above the burst never conforms when rate
-    limiting; when pacing it waits for an empty bucket.
+    held so full that it drains back to the right level at that moment.
     """
     level, last, generation, gaps, lows, older = state
     if older and older_reset_us(quota, older, now) <= 0.0:
         older = b""
         state = (level, last, generation, gaps, lows, older)
-    limit, scaled, elapsed = quota.limit, cost * quota.period_us, now - last
-    if scaled % 1.0:
-        scaled = scaled_cost(quota, cost)
-    target, wait_us = quota.burst_level - scaled, min_wait_us
+    elapsed = now - last
+    is_simple = elapsed >= 0.0 and quota.is_simple and not gaps and not min_wait_us
+    after = admit(quota, level, elapsed, cost) if is_simple else None
+    if after is not None:
+        if lows or may_settle:
+            left = drained(quota, level, elapsed)
+            lows = lows_after(quota, state, now, now, (left, left), scaled_cost(quota, cost))
+        return (after, now, generation, (), lows, older), 0.0, simple_outlook(quota, after, 0.0)
+    wait_us = _wait(quota, state, now, cost, max_wait_us, min_wait_us)
+    if wait_us > max_wait_us or wait_us == NEVER:
+        return None, wait_us, simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
+    booked = _booked(quota, state, now, scaled_cost(quota, cost), wait_us, may_settle)
+    return booked, wait_us, outlook(quota, booked, now)
+
+
+def _wait(quota: TokenBucket, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float) -> float:
+    """The least wait from ``min_wait_us`` on at which a cost conforms, in a gap or at the end of the queue.
+
+    A cost above the burst never conforms when rate limiting; when pacing it waits for an empty bucket.
+    """
+    level, last, _, gaps, _, _ = state
+    scaled, elapsed, wait_us = scaled_cost(quota, cost), now - last, min_wait_us
+    target = quota.burst_level - scaled
     if target < 0.0:
         if cost > quota.burst and max_wait_us <= 0.0:
-            return None, NEVER, outlook(quota, state, now)
+            return NEVER
         target = 0.0
-    is_simple = elapsed >= 0.0 and quota.slow_rate == limit and not gaps and not min_wait_us
-    left = level - elapsed * limit if is_simple else drained(quota, level, elapsed + min_wait_us)
-    if left < 0.0:
-        left = 0.0
-    if left > target:
-        wait_us = (_simple_wait if is_simple else drain_wait)(quota, level, elapsed, target)
-    if gaps:
-        wait_us = earliest_gap(quota, gaps, elapsed, scaled, wait_us, min_wait_us)
-    if wait_us > max_wait_us or wait_us == NEVER:
-        return None, wait_us, _simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
-    if is_simple and wait_us == 0.0:
-        if lows or may_settle:
-            lows = lows_after(quota, state, now, now, (left, left), scaled)
-        left += scaled
-        return (left, now, generation, (), lows, older), 0.0, _simple_outlook(quota, left, 0.0)
-    after = _booked(quota, state, now, scaled, wait_us, may_settle)
-    return after, wait_us, outlook(quota, after, now)
+    if drained(quota, level, elapsed + min_wait_us) > target:
+        wait = simple_wait if quota.is_simple and elapsed >= 0.0 and not min_wait_us else drain_wait
+        wait_us = wait(quota, level, elapsed, target)
+    return earliest_gap(quota, gaps, elapsed, scaled, wait_us, min_wait_us) if gaps else wait_us
 
 
 def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, may_settle: bool) -> State:
@@ -106,121 +113,6 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
     return (booked, since, generation, gaps_after(quota, gaps, since - last), lows, older)
 
 
-def admit(quota: TokenBucket, level: float, elapsed: float, cost: float) -> float | None:
-    """The level after taking ``cost`` at once; ``None`` if it does not fit. Without gaps, and at one rate."""
-    left, scaled = level - elapsed * quota.limit, cost * quota.period_us
-    if scaled % 1.0:
-        scaled = scaled_cost(quota, cost)
-    if left < 0.0:
-        left = 0.0
-    return left + scaled if left <= quota.burst_level - scaled else None  # None for NaN, too
-
-
-def available(quota: TokenBucket, level: float) -> tuple[float, float]:
-    """The whole units that fit above a level of now, and the microseconds until one more does, at one rate."""
-    period_us, burst_level, limit = quota.period_us, quota.burst_level, quota.limit
-    units = (burst_level - level) / period_us // 1.0
-    enough = burst_level - (units + 1.0) * period_us
-    if level > enough + period_us:
-        units -= 1.0
-        enough += period_us
-    if enough < 0.0:
-        return units, 0.0
-    more_us = -((enough - level) / limit // 1.0)
-    if level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
-        return units, more_us
-    return units, min(drain_wait(quota, level, 0.0, enough), NEVER_US)
-
-
-def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
-    """The level after ``elapsed`` microseconds: above ``burst_floor`` it drains at the full rate, below it slowly."""
-    if elapsed <= 0.0:
-        return level
-    if level <= quota.burst_floor or quota.slow_rate == quota.limit:
-        left = level - elapsed * quota.slow_rate
-        return left if left > 0.0 else 0.0
-    above = (level - quota.burst_floor) / quota.limit
-    if elapsed <= above:
-        return max(level - elapsed * quota.limit, quota.burst_floor)
-    return max(quota.burst_floor - (elapsed - above) * quota.slow_rate, 0.0)
-
-
-def drain_time(quota: TokenBucket, level: float, target: float) -> float:
-    """Microseconds, rounded up, until the level is down to ``target``, but for what rounding may add or take away."""
-    if level <= target:
-        return 0.0
-    if target >= quota.burst_floor or quota.slow_rate == quota.limit:
-        return -((target - level) / quota.limit // 1.0)
-    fast = max(level - quota.burst_floor, 0.0) / quota.limit
-    return float(math.ceil(fast + (min(level, quota.burst_floor) - target) / quota.slow_rate))
-
-
-def drain_wait(quota: TokenBucket, level: float, elapsed: float, target: float) -> float:
-    """The least whole number of microseconds from now on after which the level is down to ``target``, exactly."""
-    wait_us = drain_time(quota, level, target) - elapsed
-    if wait_us >= NEVER_US:
-        return NEVER
-    while drained(quota, level, elapsed + wait_us) > target:
-        wait_us += 1.0
-    while wait_us > 0.0 and drained(quota, level, elapsed + (wait_us - 1.0)) <= target:
-        wait_us -= 1.0
-    return wait_us
-
-
-def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
-    """The whole units that could be taken now one by one, and the microseconds until one more, and until all.
-
-    One more is counted at the end of the queue: where units were given back, it may come even sooner.
-    """
-    level, last, _, gaps, _, _ = state
-    elapsed = now - last
-    left = drained(quota, level, elapsed)
-    units = units_at(quota, left)
-    enough, more_us = quota.burst_level - (units + 1.0) * quota.period_us, 0.0
-    if enough >= 0.0:
-        more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
-    if gaps:
-        units += sum(units_in_gaps(quota, gaps, elapsed))
-    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
-
-
-def _simple_wait(quota: TokenBucket, level: float, elapsed: float, target: float) -> float:
-    """``drain_wait`` of a bucket that drains at one rate, whose level is above the target now."""
-    limit = quota.limit
-    until = elapsed - ((target - (level - elapsed * limit)) / limit // 1.0)
-    if level - until * limit <= target < level - (until - 1.0) * limit and until < NEVER_US:
-        return until - elapsed
-    return drain_wait(quota, level, elapsed, target)
-
-
-def _simple_outlook(quota: TokenBucket, level: float, elapsed: float) -> Outlook:
-    """``outlook`` of a bucket with this level ``elapsed`` ago, without gaps, that drains at one rate."""
-    limit, period_us, burst_level = quota.limit, quota.period_us, quota.burst_level
-    left = level - elapsed * limit
-    if left < 0.0:
-        left = 0.0
-    units = (burst_level - left) / period_us // 1.0
-    if left > burst_level - units * period_us:
-        units -= 1.0
-    if units < 0.0:
-        units = 0.0
-    enough, more_us = burst_level - (units + 1.0) * period_us, 0.0
-    if enough >= 0.0:
-        until = elapsed - ((enough - left) / limit // 1.0)
-        more_us = until - elapsed
-        if not level - until * limit <= enough < level - (until - 1.0) * limit:
-            more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
-    return units, more_us, -(-left / limit // 1.0)
-
-
-def units_at(quota: TokenBucket, level: float) -> float:
-    """The whole units that fit above a level, on the terms of ``take``, whatever the division rounds."""
-    units = (quota.burst_level - level) / quota.period_us // 1.0
-    if level > quota.burst_level - units * quota.period_us:
-        units -= 1.0
-    return units if units > 0.0 else 0.0
-
-
 def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     """The most whole units that one take could have now: those at the end of the queue, or in the largest gap."""
     level, last, _, gaps, _, _ = state
@@ -228,16 +120,21 @@ def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
-def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> float:
-    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead).
+def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
+    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead), and its slot.
 
-    Plus what the level has sunk until then, which is no longer so when it has sunk further.
+    The level is given with what it has sunk until then, which is no longer so when it has sunk further. At the end of
+    the queue, slots are in the order of their bookings: what was booked last is above all, even if it may go earlier.
+    In a gap, the slot ends in half a microsecond, so that it is known that others were above it.
     """
-    level, last, _, gaps, _, _ = state
+    level, last, _, gaps, lows, _ = state
     in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
-    left = drained(quota, level, now - last)
-    below = left if in_gap is None else in_gap[1]
-    return below + sunk(state) if left > 0.0 else below
+    left, slot = drained(quota, level, now - last), max(now + wait_us, last)
+    if in_gap is not None:
+        return in_gap[1] + sunk(state), slot + 0.5
+    if len(lows) > 1:
+        slot = max(slot, lows[-1][0])
+    return left + sunk(state) if left > 0.0 else 0.0, slot
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
@@ -247,7 +144,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
     if units <= 0.0:
         return state
-    base, slot = max(now, last), settled.slot_us
+    base, slot = max(now, last), float(math.floor(settled.slot_us))
     ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
     end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
     if slot > base:
@@ -261,7 +158,8 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
         after, gaps, pairs = _slot_given_back(quota, state, base, piece, slot)
         back = 0.0
     else:
-        after, gaps, pairs = _units_given_back(quota, state, slot, (end - scaled, end), units)
+        piece = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
+        after, gaps, pairs = _units_given_back(quota, state, slot, piece, units)
         back = level - after
     if not lows:
         return (after, last, generation, gaps, (), older)
@@ -273,12 +171,15 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
 
 
 def _units_given_back(
-    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float], units: float
+    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float, float], units: float
 ) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too."""
+    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too.
+
+    A piece is the level below a charge in a gap at its slot, and where it started and ended in the queue at ``last``.
+    """
     level, _, _, gaps, lows, _ = state
-    start, end = piece
-    low = low_since(quota, state, slot, end - start, end)
+    below, start, end = piece
+    low = low_since(quota, state, slot, (below, end - start), end)
     back = min(units, low, level)
     if back <= 0.0:
         return level, gaps, lows[1:]
@@ -304,7 +205,8 @@ def _slot_given_back(
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot])
+    over = last + level / quota.limit  # the pairs of slots that were cancelled before may be from here on
+    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot and (pair[0] < over or pair[0] <= last)])
     if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
         pairs = (*pairs, (last, 0.0))
     return level, gaps, pairs

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_LOWS, State, current, decide, foresee, reset_us, settle, settlement_of, used
-from asgi_ratelimit.algorithms.token_bucket import drained
+from asgi_ratelimit.algorithms.draining import drained
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 
@@ -184,7 +184,34 @@ def test_who_cancels_everything_has_used_nothing(
         assert state is None or reset_us(quota, state, buckets.now) == 0.0
 
 
+THREE = [TokenBucket(1, 1.0, 3, 1.0)]
+TAKE, CANCEL, QUEUE = Step("take"), Step("settle"), Step("take", max_wait=math.inf)
+HALF_USED = [TAKE, CANCEL, TAKE, Step("settle", share=0.5)]
+
+
 @given(histories(up=False))
+@example(
+    (
+        THREE,
+        [*HALF_USED, Step("take", cost=3.0, max_wait=math.inf), QUEUE, CANCEL, TAKE, CANCEL, Step("settle", share=0.9)],
+    )
+)
+@example(
+    (
+        THREE,
+        [
+            *HALF_USED,
+            Step("take", cost=3.0, max_wait=math.inf),
+            QUEUE,
+            QUEUE,
+            CANCEL,
+            CANCEL,
+            CANCEL,
+            QUEUE,
+            Step("settle", share=0.9),
+        ],
+    )
+)
 @settings(max_examples=500)
 def test_giving_back_makes_nobody_wait_longer(history: tuple[list[TokenBucket], list[Step]]) -> None:
     """Whatever somebody else would take next, now or later."""

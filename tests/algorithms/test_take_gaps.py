@@ -100,8 +100,7 @@ def used_states(draw: st.DrawFn, quota: Quota) -> State:
         cost = draw(st.sampled_from([1.0, 2.0, 0.5]))
         after, wait_us, _ = algorithm.take(quota, state, now, cost, 2e6)
         if after is not None:
-            place = algorithm.place(quota, state, now, cost, wait_us)
-            slot = max(now + wait_us, state[1])
+            place, slot = algorithm.place(quota, state, now, cost, wait_us)
             booked.append(SettledCharge(Charge(quota, "key", cost), now, state[2], place, slot, 0.0))
             state = after
     for number in draw(st.lists(st.integers(0, len(booked) - 1), unique=True)) if booked else []:

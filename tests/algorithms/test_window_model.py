@@ -81,7 +81,7 @@ class Model:
         assert wait_us == max(min_wait_us, place * self.part_us - self.now)
         assert (after is not None) == (wait_us <= max_wait_us)
         if after is not None:
-            assert self.algorithm.place(self.quota, self.state, self.now, cost, wait_us) == place
+            assert self.algorithm.place(self.quota, self.state, self.now, cost, wait_us)[0] == place
             self.bookings.append(Booking(place, cost, exact(cost), max(self.now, self.state[1])))
             self.state = after
         assert units == math.floor(exact(self.quota.limit) - self.fullest(int(self.now // self.part_us)))

@@ -155,10 +155,16 @@ def test_a_take_is_bounded() -> None:
     assert Take(charges).charges == charges
     with pytest.raises(ConfigurationError, match=f"at most {MAX_CHARGES} charges.*not 101: split it"):
         Take((*charges, Charge(QUOTA, "one more")))
-    wide = tuple([Charge(RollingWindow(10, 6000, 1000), str(number)) for number in range(21)])
-    assert len(Take(wide[:20]).charges) == 20
-    with pytest.raises(ConfigurationError, match="not 105: split it"):
-        Take(wide)
+    for quota, most, weight in [
+        (FixedWindow(10, 60), 50, 102),
+        (RollingWindow(10, 60, 200), 50, 102),
+        (RollingWindow(10, 60, 240), 33, 102),
+        (RollingWindow(10, 6000, 1000), 16, 102),
+    ]:
+        wide = tuple([Charge(quota, str(number)) for number in range(most + 1)])
+        assert len(Take(wide[:most]).charges) == most
+        with pytest.raises(ConfigurationError, match=f"not {weight}: split it"):
+            Take(wide)
 
 
 DECISION = decide(Take((Charge(QUOTA, "key", 2.5), Charge(OTHER, "key"))), [None, None], 1_800_000_000_250_000.0)[0]

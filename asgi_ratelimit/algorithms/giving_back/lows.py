@@ -89,9 +89,14 @@ def _thinned(pairs: Pairs, now: float) -> Pairs:
     return pairs
 
 
-def low_since(quota: TokenBucket, state: State, slot: float, scaled: float, end: float) -> float:
-    """How much can be given back of a charge of ``scaled`` at ``slot``, which came to lie below the level ``end``."""
+def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float, float], end: float) -> float:
+    """How much can be given back of a charge at ``slot``, which came to lie below the level ``end``.
+
+    A piece is the level below it then, if it is in a gap, and its scaled cost. There it has not raised the level, which
+    was as high as its end.
+    """
     level, last, _, _, lows, _ = state
+    below, scaled = piece
     if not lows:  # nobody may have recorded what has been booked ahead since
         is_newest = level == end or (slot == last and level <= quota.burst_level)
         return level if is_newest else 0.0
@@ -104,7 +109,7 @@ def low_since(quota: TokenBucket, state: State, slot: float, scaled: float, end:
         if time > slot:
             if quota.slow_rate != quota.limit:
                 return low
-            return max(low, min(next_low, low + scaled - (time - slot) * quota.limit))
+            return max(low, min(next_low, min(low, below) + scaled - (time - slot) * quota.limit))
         low = next_low
     return low if len(lows) > 1 and lows[-1][0] >= last else 0.0
 

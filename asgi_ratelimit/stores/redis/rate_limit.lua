@@ -41,7 +41,7 @@
 
 local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps that becomes a text
 local NEVER_US = 2 ^ 52
-local MAX_STEPS = 2500 -- a step takes less than a microsecond
+local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of large values less than half of one
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
@@ -80,7 +80,7 @@ local function ttl_text(ttl)
   return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
 end
 
--- token_bucket: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
+-- draining: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
 
 local drained, drain_time, drain_wait
 
@@ -220,11 +220,11 @@ end
 -- and those of its kind. The functions of a kind get the generation of a state that they make as `birth`.
 
 local function general_way()
-  local MAX_GAPS = 1000
+  local MAX_GAPS = 256
   local MAX_LOWS = 8
   local ANEW = 2 ^ 47
-  local MAX_RUNS = 1000
-  local MAX_AHEAD = 1000
+  local MAX_RUNS = 256
+  local MAX_AHEAD = 256
   local FINE = 2 ^ 30
   local MAX_ROUNDS = 4
   local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
@@ -275,18 +275,16 @@ local function general_way()
 
   -- So many numbers from a place in a value on, and the place behind them.
   local function numbers_at(value, at, count)
-    local numbers = {}
-    for i = 1, count do numbers[i], at = struct.unpack('<d', value, at) end
-    return numbers, at
+    local numbers = { struct.unpack('<' .. ('d'):rep(count), value, at) }
+    numbers[count + 1] = nil -- where it ends
+    return numbers, at + 8 * count
   end
 
   -- All numbers from a place in a value to its end, in groups of so many.
   local function numbers_from(value, at, group)
     local count = (#value - at + 1) / 8
     if count % group ~= 0 then error('cut short') end
-    local numbers = { struct.unpack('<' .. ('d'):rep(count), value, at) }
-    numbers[count + 1] = nil -- where it ends
-    return numbers
+    return (numbers_at(value, at, count))
   end
 
   local function packed_numbers(numbers)
@@ -302,8 +300,10 @@ local function general_way()
   -- How windows count: whole units, or millionths of a unit where the limit is not too large for them.
   local function snapped(quota, units)
     if units % 1 == 0 then return units end
-    if quota.limit < FINE then return max(floor(units * 1e6 + 0.5) / 1e6, 1e-6) end
-    return ceil(units)
+    if quota.limit >= FINE then return ceil(units) end
+    local fine = units * 1e6 + 0.5 -- rounded without a call, because windows do this for each of their parts
+    fine = (fine - fine % 1) / 1e6
+    return fine < 1e-6 and 1e-6 or fine
   end
 
   local function given_back(quota, count, cost, actual)
@@ -330,8 +330,15 @@ local function general_way()
     end
 
     local function gaps_after(quota, gaps, elapsed)
-      local after = {}
-      for i = 1, #gaps, 2 do add_gap(after, gap_at(quota, gaps[i], gaps[i + 1], elapsed)) end
+      local passed, after, count = max(elapsed, 0) * quota.limit, {}, 0
+      for i = 1, #gaps, 2 do
+        local start, size = gaps[i] - passed, gaps[i + 1]
+        if start < 0 then start, size = 0, size + start end
+        if size > 0 then
+          after[count + 1], after[count + 2] = start, size
+          count = count + 2
+        end
+      end
       return after
     end
 
@@ -372,15 +379,17 @@ local function general_way()
     end
 
     local function gaps_without(quota, gaps, elapsed, taken, start, scaled)
-      local after = {}
+      local after, passed = {}, max(elapsed, 0) * quota.limit
       for i = 1, #gaps, 2 do
-        local at, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
+        local at, size = gaps[i] - passed, gaps[i + 1]
+        if at < 0 then at, size = 0, size + at end
         if i == taken then
           local bottom = max(start, at)
           add_gap(after, at, bottom - at)
           add_gap(after, bottom + scaled, at + size - (bottom + scaled))
-        else
-          add_gap(after, at, size)
+        elseif size > 0 then
+          local count = #after
+          after[count + 1], after[count + 2] = at, size
         end
       end
       for i = #after, 2 * MAX_GAPS + 1, -1 do after[i] = nil end
@@ -388,20 +397,19 @@ local function general_way()
     end
 
     local function with_gap(gaps, start, size)
-      local stop, apart, after, adds = start + size, {}, {}, true
+      local stop, after, adds, count = start + size, {}, true, 0
       for i = 1, #gaps, 2 do
-        if gaps[i] + gaps[i + 1] < start or gaps[i] > stop then
-          add_gap(apart, gaps[i], gaps[i + 1])
+        local at, had = gaps[i], gaps[i + 1]
+        if at + had < start or at > stop then
+          if adds and at > stop then
+            after[count + 1], after[count + 2] = start, size
+            adds, count = false, count + 2
+          end
+          after[count + 1], after[count + 2] = at, had
+          count = count + 2
         else
-          start, size = min(start, gaps[i]), size + gaps[i + 1]
+          start, size = min(start, at), size + had
         end
-      end
-      for i = 1, #apart, 2 do
-        if adds and apart[i] > start then
-          add_gap(after, start, size)
-          adds = false
-        end
-        add_gap(after, apart[i], apart[i + 1])
       end
       if adds then add_gap(after, start, size) end
       for i = #after, 2 * MAX_GAPS + 1, -1 do after[i] = nil end
@@ -474,7 +482,7 @@ local function general_way()
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
-    local function low_since(quota, state, slot, scaled, top)
+    local function low_since(quota, state, slot, below, scaled, top)
       local level, last, lows, low = state.level, state.last, state.lows, 0
       if #lows == 0 then
         return (level == top or (slot == last and level <= quota.burst_level)) and level or 0
@@ -485,7 +493,7 @@ local function general_way()
         if nodes[i] == slot then return nodes[i + 1] end
         if nodes[i] > slot then
           if quota.slow_rate ~= quota.limit then return low end
-          return max(low, min(nodes[i + 1], low + scaled - (nodes[i] - slot) * quota.limit))
+          return max(low, min(nodes[i + 1], min(low, below) + scaled - (nodes[i] - slot) * quota.limit))
         end
         low = nodes[i + 1]
       end
@@ -552,9 +560,9 @@ local function general_way()
       return changed(state, { level = booked, last = since, gaps = gaps, lows = lows })
     end
 
-    local function units_given_back(quota, state, slot, start, stop, units)
+    local function units_given_back(quota, state, slot, below, start, stop, units)
       local gaps, lows, lower = state.gaps, { unpack(state.lows, 4) }, {}
-      local low = low_since(quota, state, slot, stop - start, stop)
+      local low = low_since(quota, state, slot, below, stop - start, stop)
       local back = min(units, low, state.level)
       if back <= 0 then return state.level, gaps, lows end
       for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
@@ -572,7 +580,8 @@ local function general_way()
         gaps[#gaps] = nil
         gaps[#gaps] = nil
       end
-      while #lows > 0 and lows[#lows - 1] >= slot do
+      local over = last + level / quota.limit
+      while #lows > 0 and (lows[#lows - 1] >= slot or (lows[#lows - 1] >= over and lows[#lows - 1] > last)) do
         lows[#lows] = nil
         lows[#lows] = nil
       end
@@ -585,17 +594,19 @@ local function general_way()
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
       local sunk, level, gaps, lows = state.lows[3] or 0, nil, nil, nil
-      local ahead, passed = settled.slot - settled.since, state.last - settled.since
+      local slot = floor(settled.slot)
+      local ahead, passed = slot - settled.since, state.last - settled.since
       local below = settled.place - sunk
       local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
-      if settled.slot > base then
+      if slot > base then
         local start, had = stop - units, state.level
         local bottom = units == scaled and drained(quota, below, passed) or start
         local is_linear = stop < had and stop - scaled + passed * quota.limit == below
         if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then bottom, start, stop = had, had, had end
-        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, settled.slot)
+        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, slot)
       else
-        level, gaps, lows = units_given_back(quota, state, settled.slot, stop - scaled, stop, units)
+        local under = slot < settled.slot and drained(quota, below, ahead) or huge
+        level, gaps, lows = units_given_back(quota, state, slot, under, stop - scaled, stop, units)
         back = state.level - level
       end
       if #state.lows == 0 then return changed(state, { level = level, gaps = gaps }) end
@@ -629,7 +640,8 @@ local function general_way()
       local most = units_at(quota, drained(quota, state.level, elapsed))
       for i = 1, elapsed >= 0 and #gaps or 0, 2 do
         local start, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
-        local units = floor(max(min(size, quota.burst_level - start), 0) / quota.period_us)
+        if start > quota.burst_level then break end -- gaps are in order
+        local units = floor(min(size, quota.burst_level - start) / quota.period_us)
         local scaled = units * quota.period_us
         if units > 0 and not fits(quota, gaps[i], gaps[i + 1], elapsed, scaled) then units = units - 1 end
         most = max(most, units)
@@ -687,9 +699,10 @@ local function general_way()
 
     local function bounded(runs)
       while #runs > 3 * MAX_RUNS do
-        local least = 1
+        local least, least_loss = 1, loss(runs, 1)
         for i = 4, #runs - 3, 3 do
-          if loss(runs, i) < loss(runs, least) then least = i end
+          local lost = loss(runs, i)
+          if lost < least_loss then least, least_loss = i, lost end
         end
         runs[least + 5] = max(runs[least + 2], runs[least + 5])
         for _ = 1, 3 do table.remove(runs, least + 1) end
@@ -698,10 +711,17 @@ local function general_way()
     end
 
     local function with_count(runs, at, count, first)
-      local after = {}
-      for i = 1, #runs, 3 do add_run(after, max(runs[i], first), min(runs[i + 1], at), runs[i + 2]) end
-      add_run(after, at, at + 1, count)
-      for i = 1, #runs, 3 do add_run(after, max(runs[i], at + 1), runs[i + 1], runs[i + 2]) end
+      local after, adds = {}, true
+      for i = 1, #runs, 3 do
+        local start, stop = runs[i], runs[i + 1]
+        if start < at then add_run(after, start < first and first or start, stop < at and stop or at, runs[i + 2]) end
+        if stop > at then
+          if adds then add_run(after, at, at + 1, count) end
+          add_run(after, start > at and start or at + 1, stop, runs[i + 2])
+          adds = false
+        end
+      end
+      if adds then add_run(after, at, at + 1, count) end
       return bounded(after)
     end
 
@@ -864,14 +884,18 @@ local function general_way()
     end
 
     local function with_units(quota, parts, at, units)
-      local after, adds = {}, true
+      local after, count, adds = {}, 0, true
       for i = 1, #parts, 2 do
-        if adds and parts[i] >= at then
-          if parts[i] == at then units = snapped(quota, parts[i + 1] + units) end
-          add(after, at, units)
-          adds = false
+        local part = parts[i]
+        if adds and part >= at then
+          if part == at then units = snapped(quota, parts[i + 1] + units) end
+          after[count + 1], after[count + 2] = at, units
+          count, adds = count + 2, false
         end
-        if parts[i] ~= at then add(after, parts[i], parts[i + 1]) end
+        if part ~= at then
+          after[count + 1], after[count + 2] = part, parts[i + 1]
+          count = count + 2
+        end
       end
       if adds then add(after, at, units) end
       return after
@@ -886,7 +910,8 @@ local function general_way()
         full_until = parts[#parts - 1 - 2 * most] + quota.buckets + 1
         while from <= #parts and parts[from] < full_until - quota.buckets do from = from + 2 end
       end
-      for i = from, #parts do after[i - from + 1] = parts[i] end
+      if from == 1 then after = parts end
+      for i = from, from > 1 and #parts or 0 do after[i - from + 1] = parts[i] end
       return changed(state, { full_until = full_until, parts = after })
     end
 
@@ -915,11 +940,14 @@ local function general_way()
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local base, parts, after = max(now, state.last), state.parts, {}
+      local base, parts, after, size = max(now, state.last), state.parts, {}, 0
       for i = 1, #parts, 2 do
         local count = parts[i + 1]
         if parts[i] == settled.place then count = given_back(quota, count, settled.cost, settled.actual) end
-        if count > 0 then add(after, parts[i], count) end
+        if count > 0 then
+          after[size + 1], after[size + 2] = parts[i], count
+          size = size + 2
+        end
       end
       return bounded(quota, changed(state, { last = base }), state.full_until, after, index(quota, base))
     end
@@ -985,12 +1013,6 @@ local function general_way()
       algorithms[quota.kind] = ({ [BUCKET] = token_bucket, [5] = fixed_window, [6] = rolling_window })[quota.kind]()
     end
     return algorithms[quota.kind]
-  end
-
-  local function packed_numbers(numbers)
-    local parts = {}
-    for i = 1, #numbers do parts[i] = struct.pack('<d', numbers[i]) end
-    return table.concat(parts)
   end
 
   local function is_version(value)
