@@ -206,3 +206,19 @@ async def test_in_real_time_versions_admit_no_more_than_both_quotas(
     assert sum(entry.units for version in both for entry in version.ledger.entries) >= 30
     with redis.Redis.from_url(redis_url) as client:
         assert all(-2 <= client.pttl(key) <= 1000 for key in client.keys("rl:*"))  # after a second, all are full again
+
+
+SHARED = {name: change for name, change in CHANGES.items() if len({quota.kind for quota in change}) == 1}
+
+
+@pytest.mark.parametrize(("old", "new"), SHARED.values(), ids=SHARED)
+async def test_a_value_lives_as_long_as_either_version_needs_it(redis_url: str, old: Quota, new: Quota) -> None:
+    """What the old version has booked ahead outlives a take of the new one."""
+    async with Limiter(old, store=RedisStore(redis_url, timeout=30, on_error="deny")) as before:
+        for _ in range(65):
+            await before.pace("key")
+        with redis.Redis.from_url(redis_url) as client:
+            (key,) = client.keys("rl:*")
+            needed_ms = client.pttl(key)
+            await Limiter(new, store=before.store).pace("key")
+            assert client.pttl(key) >= needed_ms - 10_000  # real time goes on
