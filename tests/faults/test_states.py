@@ -8,6 +8,7 @@ import struct
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from redis import Redis
@@ -212,13 +213,13 @@ async def test_a_value_with_a_number_that_is_not_finite_counts_as_never_used(
     redis_url: str, quota: Quota, wrong: float
 ) -> None:
     """Whichever number it is, for a plain take, a paced one, a peek and a settlement, in Python as in the script."""
-    clock, client = SteppedClock(), Redis.from_url(redis_url)
+    clock, client, births = SteppedClock(), Redis.from_url(redis_url), count(1)
     async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, on_error="deny", clock=clock)) as limiter:
         unused = (await limiter.peek("key")).remaining
         decisions = [await limiter.pace("key") for _ in range(8 if quota is not BUCKET else 2)]
         if quota is not BUCKET:
             await limiter.cancel(decisions[-3])
-        (key,) = client.keys("*")
+        (key,) = [key for key in client.keys("*") if key.endswith(b"{key}")]  # not those of operations
         value = client.get(key)
         places = places_of_numbers(quota, value)
         assert unpack(quota, value) is not None
@@ -234,10 +235,10 @@ async def test_a_value_with_a_number_that_is_not_finite_counts_as_never_used(
                 await limiter.refund(decision)
                 assert (await limiter.peek("key")).remaining == unused
             client.set(key, tampered)
-            await limiter.settle(replace(decisions[0], settled=False), 0)
+            await limiter.settle(replace(decisions[0], settled=False, birth=next(births)), 0)
             assert (await limiter.peek("key")).remaining == unused
             client.set(key, tampered)
-            await limiter.settle(replace(decisions[0], settled=False), 2)
+            await limiter.settle(replace(decisions[0], settled=False, birth=next(births)), 2)
             assert (await limiter.peek("key")).remaining == unused - 1
     client.close()
 
