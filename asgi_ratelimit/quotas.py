@@ -141,7 +141,7 @@ class FixedWindow(_Stamped):
     def __post_init__(self) -> None:
         _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
         period_us = _window_us(self.period)
-        stamp, kind = struct.pack("<Bf", FIXED_FORMAT, period_us), f"f{_in_seconds(period_us)}:"
+        stamp, kind = struct.pack("<Bf", FIXED_FORMAT, self.limit), f"f{_in_seconds(period_us)}:"
         _set(self, name=_checked_name(self.name, self.period), period_us=period_us, stamp=stamp, kind=kind)
 
     @property
@@ -182,7 +182,7 @@ class RollingWindow(_Stamped):
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
-            stamp=struct.pack("<BfH", ROLLING_FORMAT, period_us, self.buckets),
+            stamp=struct.pack("<BfH", ROLLING_FORMAT, self.limit, self.buckets),
             kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
 
@@ -193,12 +193,6 @@ class RollingWindow(_Stamped):
 
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
-
-
-def have_same_state(one: Quota, other: Quota) -> bool:
-    """Whether one quota can continue from the state of the other."""
-    return one.stamp == other.stamp
-
 
 MAX_PARTS = 1000
 """The most parts of a rolling window."""

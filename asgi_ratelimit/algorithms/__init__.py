@@ -15,7 +15,7 @@ stands for a bucket that was never used:
   nothing is given back to a bucket that was reset since;
 * ``gaps``: slots in the future that were given back, at most ``MAX_GAPS`` pairs in order;
 * ``lows``: what may be given back of past charges of a token bucket, at most ``MAX_LOWS`` pairs in order;
-* ``older``: the value of another version of a token bucket, which other processes may still use.
+* ``older``: the value of another version of the quota, under another limit, which other processes may still use.
 """
 
 from .draining import admit

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
+from .packed import of_older
 from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
 
 Run: TypeAlias = tuple[float, float, float]
@@ -34,10 +35,10 @@ def fresh(now: float, birth: int = 0) -> State:
 
 def rebased(quota: FixedWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all windows are moved back by whole ones."""
-    runs, last, _, _, _, _ = state
+    runs, last, _, _, _, older = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(start - back, stop - back, count) for start, stop, count in runs])
-    return (moved, now, birth, (), (), b"")
+    return (moved, now, birth, (), (), older)
 
 
 def take(
@@ -53,8 +54,15 @@ def take(
     wait_us = wait(quota, state, now, cost, min_wait_us)
     if wait_us > max_wait_us or wait_us == NEVER:
         return None, wait_us, outlook(quota, state, now)
-    after = book(quota, state, now, cost, wait_us)
+    after = book(quota, without_what_is_over(quota, state, now) if state[5] else state, now, cost, wait_us)
     return after, wait_us, outlook(quota, after, now)
+
+
+def without_what_is_over(quota: FixedWindow, state: State, now: float) -> State:
+    """The state without another version that means nothing any more."""
+    older = state[5]
+    is_over = older and reset_us(quota, of_older(quota, older), now) <= 0.0
+    return (*state[:5], b"") if is_over else state
 
 
 def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us: float = 0.0) -> float:
@@ -74,15 +82,15 @@ def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us:
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    runs, last, generation, _, _, _ = state
+    runs, last, generation, _, _, older = state
     taken, since, units = index(quota, now + wait_us), now if now > last else last, snapped(quota, cost)
     first = index(quota, since)
     if not runs or runs[-1][1] <= first:
-        return (((taken, taken + 1.0, units),), since, generation, (), (), b"")
+        return (((taken, taken + 1.0, units),), since, generation, (), (), older)
     count = snapped(quota, count_at(runs, taken) + units)
     if len(runs) == 1 and runs[0][0] == taken == runs[0][1] - 1.0:  # as with_count, but faster
-        return (((taken, taken + 1.0, count),), since, generation, (), (), b"")
-    return (with_count(runs, taken, count, first), since, generation, (), (), b"")
+        return (((taken, taken + 1.0, count),), since, generation, (), (), older)
+    return (with_count(runs, taken, count, first), since, generation, (), (), older)
 
 
 def count_at(runs: tuple[Run, ...], at: float) -> float:
@@ -136,18 +144,18 @@ def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: fl
 
 def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:
     """The state after a charge came to less than its cost, unless the window that it was booked in is over."""
-    runs, last, generation, _, _, _ = state
+    runs, last, generation, _, _, older = state
     base = max(now, last)
     first, count = index(quota, base), count_at(runs, settled.place)
     if settled.place < first or count == 0.0:
         return state
     left = given_back(quota, count, settled.charge.cost, settled.actual)
-    return (with_count(runs, settled.place, left, first), base, generation, (), (), b"")
+    return (with_count(runs, settled.place, left, first), base, generation, (), (), older)
 
 
 def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:
     """The state with ``units`` more: they fill all windows from this one on, as far as that takes."""
-    runs, last, generation, _, _, _ = state
+    runs, last, generation, _, _, older = state
     base, left, after = max(now, last), snapped(quota, units), list[Run]()
     at = index(quota, base)
     for start, stop, count in runs:
@@ -156,7 +164,7 @@ def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:
             left = _filled(quota, after, (max(start, at), stop, count), left)
             at = stop
     _filled(quota, after, (at, math.inf, 0.0), left)
-    return (bounded(after), base, generation, (), (), b"")
+    return (bounded(after), base, generation, (), (), older)
 
 
 def _filled(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> float:
@@ -178,10 +186,11 @@ def _filled(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> floa
 
 
 def reset_us(quota: FixedWindow, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    runs, last, _, _, _, _ = state
+    """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
+    runs, last, _, _, _, older = state
     over: float = runs[-1][1] * quota.period_us if runs else 0.0
-    return max(over, last) - now if over > now else 0.0
+    own_us = max(over, last) - now if over > now else 0.0
+    return max(own_us, reset_us(quota, of_older(quota, older), now)) if older else own_us
 
 
 def most_at_once(quota: FixedWindow, state: State, now: float) -> float:
@@ -194,7 +203,7 @@ def outlook(quota: FixedWindow, state: State, now: float) -> Outlook:
     """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
     units = most_at_once(quota, state, now)
     more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
-    return units, more_us, reset_us(quota, state, now)
+    return units, more_us, reset_us(quota, (*state[:5], b""), now)
 
 
 def at_end(quota: FixedWindow, state: State) -> State:

@@ -1,10 +1,10 @@
 """States as bytes: what both stores hold for a bucket.
 
-A value is packed, little-endian. It starts with the quota's ``stamp``: B format, f period_us, and
+A value is packed, little-endian. It starts with the quota's ``stamp``:
 
-* of a token bucket (format 4): f limit, f burst;
-* of a fixed window (format 5): nothing more;
-* of a rolling window (format 6): H buckets.
+* of a token bucket: B 4, f period_us, f limit, f burst;
+* of a fixed window: B 5, f limit;
+* of a rolling window: B 6, f limit, H buckets.
 
 Then follow d last, d generation, and the core of the state:
 
@@ -13,9 +13,9 @@ Then follow d last, d generation, and the core of the state:
 * of a rolling window: d full_until, and for each part d part, d count.
 
 In the value of a token bucket, H gaps and B lows follow where there are any, d, d for each gap, d, d, d for the first
-low, d, d for each other, and the value of another version of the quota to the end. A token bucket's value with another
-stamp is of another version (see below). Any other one counts as never used, and so does one with a number that is not
-finite.
+low, d, d for each other, and the value of another version of the quota to the end. In that of a window, the value of
+another version follows where there is one, and I its length. A value with another stamp of the same format is of
+another version (see below). Any other one counts as never used, and so does one with a number that is not finite.
 ``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -36,10 +36,11 @@ _PAIR = struct.Struct("<dd")
 _RUN = struct.Struct("<ddd")
 _COUNTS = struct.Struct("<HB")
 _FIRST_LOW = struct.Struct("<ddd")
+_LENGTH = struct.Struct("<I")
 
 PLAIN = "11sddd"
 """The fields of the value of a token bucket that has neither gaps nor lows nor an older version, after the byte order:
-stamp, ``last``, both parts of the generation, level."""
+stamp, ``last``, generation, level."""
 
 ANEW = 1 << 47
 """A generation differs by this where a state is made from that of another version; births are below it."""
@@ -63,6 +64,8 @@ def pack(quota: Quota, state: State) -> bytes:
         body = _LEVEL.pack(core[0]) + _packed_pairs(core[1])
     else:
         body = b"".join([_RUN.pack(*run) for run in core])
+    if not isinstance(quota, TokenBucket):
+        return head + body + older + _LENGTH.pack(len(older)) if older else head + body
     if not (gaps or lows or older):
         return head + body
     packed_lows = struct.pack(f"<{2 * len(lows) + 1}d", *chain(*lows)) if lows else b""
@@ -84,18 +87,20 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
     try:
         if value.startswith(quota.stamp):
             return _unpacked(quota, value)
-        return _unpacked_version(quota, value) if isinstance(quota, TokenBucket) else None
+        return _unpacked_version(quota, value)
     except struct.error:  # cut short
         return None
 
 
-def _unpacked_version(quota: TokenBucket, value: bytes) -> State | None:
+def _unpacked_version(quota: Quota, value: bytes) -> State | None:
     """The state of this version of a quota in the value of another: its own, which that has carried, or a new one."""
-    stored = _unpacked(quota, value) if is_version(value) else None
+    stored = _unpacked(quota, value) if is_version(quota, value) else None
     if stored is None:
         return None
     carried = stored[-1]
     other = value[: len(value) - len(carried)]
+    if carried and not isinstance(quota, TokenBucket):
+        other = other[: -_LENGTH.size]
     if carried.startswith(quota.stamp):
         own = _unpacked(quota, carried)
         return own and (*own[:-1], other)
@@ -110,6 +115,8 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
     gaps: Gaps = ()
     lows: Gaps = ()
     older = b""
+    if not isinstance(quota, TokenBucket):
+        value, older = _without_older(quota, value, at)
     if isinstance(quota, FixedWindow):
         core = tuple(_RUN.iter_unpack(value[at:]))
         numbers = [(last, generation), *core]
@@ -121,9 +128,21 @@ def _unpacked(quota: Quota, value: bytes) -> State | None:
         else:
             core = (number, tuple(_PAIR.iter_unpack(value[at:])))
             numbers += core[1]
-    if (older and not is_version(older)) or not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
+    if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain(*numbers, *gaps, *lows))):
         return None
     return (core, last, int(generation), gaps, lows, older)
+
+
+def _without_older(quota: FixedWindow | RollingWindow, value: bytes, at: int) -> tuple[bytes, bytes]:
+    """The value of a window and that of the other version in it; its core is from ``at`` on."""
+    fixed, each = (0, _RUN.size) if isinstance(quota, FixedWindow) else (_LEVEL.size, _PAIR.size)
+    if (len(value) - at - fixed) % each == 0:
+        return value, b""
+    end = len(value) - _LENGTH.size
+    (size,) = _LENGTH.unpack_from(value, end)
+    if not 0 < size <= end - at - fixed:
+        raise struct.error("cut short")
+    return value[: end - size], value[end - size : end]
 
 
 def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
@@ -144,13 +163,15 @@ def _tail(value: bytes, at: int) -> tuple[Gaps, Lows, bytes]:
     return gaps, (first, *lows), value[at:]
 
 
-# Versions of a token bucket: the same bucket under another limit, burst or period, as while a new version rolls out.
+# Versions: the same bucket under another limit (or a token bucket's burst or period), as while a new one rolls out.
 # Each version decides on a state of its own, and the other one's value is carried along as ``older`` while it means
 # anything. So both together never admit more than both quotas, and neither locks out the callers of the other.
 
 
-def is_version(value: bytes) -> bool:
-    """Whether a value is one of a token bucket, whatever its numbers are."""
+def is_version(quota: Quota, value: bytes) -> bool:
+    """Whether a value is one of a quota of this kind, whatever its numbers are."""
+    if not isinstance(quota, TokenBucket):
+        return value[:1] == quota.stamp[:1] and value[5 : len(quota.stamp)] == quota.stamp[5:]
     if len(value) < _VERSION.size:
         return False
     format_, period_us, limit, _, last, generation, level = _VERSION.unpack_from(value)
@@ -158,16 +179,33 @@ def is_version(value: bytes) -> bool:
     return bool(format_ == BUCKET_FORMAT and are_finite and period_us > 0 and limit > 0)
 
 
-def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) -> State:
+def of_version(quota: Quota, stored: State, stamp: bytes, older: bytes) -> State:
     """The state of a quota that is made from one that was ``stored`` under another ``stamp``; see ``older`` there.
 
     What was used stays used, up to the burst. What is booked ahead keeps its slots, and nobody else waits for them.
     """
     level, last, generation, _, _, _ = stored
+    if isinstance(quota, FixedWindow):
+        at = float(math.floor(last / quota.period_us))
+        runs = tuple([(at, at + 1.0, count) for start, stop, count in level if start <= at < stop])
+        return (runs, last, generation ^ ANEW, (), (), older)
+    if isinstance(quota, RollingWindow):
+        at = float(math.floor(last / quota.part_us))
+        parts = tuple([part for part in level[1] if part[0] <= at])
+        return ((min(level[0], at + 1.0 + quota.buckets), parts), last, generation ^ ANEW, (), (), older)
     if stamp[_PERIOD] != quota.stamp[_PERIOD]:
         (period_us,) = struct.unpack("<f", stamp[_PERIOD])
         level = float(math.ceil(level / period_us * quota.period_us))
     return (min(level, quota.burst_level), last, generation ^ ANEW, (), (), older)
+
+
+def of_older(quota: Quota, older: bytes) -> State:
+    """The state of the other version of a window; one that was never used where its value means nothing."""
+    try:
+        state = _unpacked(quota, older)
+    except struct.error:
+        state = None
+    return state or (() if isinstance(quota, FixedWindow) else (0.0, ()), 0.0, 0, (), (), b"")
 
 
 def older_reset_us(quota: TokenBucket, older: bytes, now: float) -> float:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
+from .packed import of_older
 from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
 
 Part: TypeAlias = tuple[float, float]
@@ -39,10 +40,10 @@ def fresh(now: float, birth: int = 0) -> State:
 
 def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all parts are moved back by whole ones."""
-    (full_until, parts), last, _, _, _, _ = state
+    (full_until, parts), last, _, _, _, older = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(part - back, count) for part, count in parts])
-    return ((max(full_until - back, 0.0), moved), now, birth, (), (), b"")
+    return ((max(full_until - back, 0.0), moved), now, birth, (), (), older)
 
 
 def take(
@@ -58,8 +59,15 @@ def take(
     wait_us = wait(quota, state, now, cost, min_wait_us)
     if wait_us > max_wait_us or wait_us == NEVER:
         return None, wait_us, outlook(quota, state, now)
-    after = book(quota, state, now, cost, wait_us)
+    after = book(quota, without_what_is_over(quota, state, now) if state[5] else state, now, cost, wait_us)
     return after, wait_us, outlook(quota, after, now)
+
+
+def without_what_is_over(quota: RollingWindow, state: State, now: float) -> State:
+    """The state without another version that means nothing any more."""
+    older = state[5]
+    is_over = older and reset_us(quota, of_older(quota, older), now) <= 0.0
+    return (*state[:5], b"") if is_over else state
 
 
 def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_us: float = 0.0) -> float:
@@ -130,10 +138,10 @@ def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    (full_until, parts), last, generation, _, _, _ = state
+    (full_until, parts), last, generation, _, _, older = state
     taken, since = index(quota, now + wait_us), now if now > last else last
     after = with_units(quota, parts, taken, snapped(quota, cost))
-    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), (), b"")
+    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), (), older)
 
 
 def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> Parts:
@@ -166,19 +174,19 @@ def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: 
 
 def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:
     """The state after a charge came to less than its cost, if the part that it was booked in still counts."""
-    (full_until, parts), last, generation, _, _, _ = state
+    (full_until, parts), last, generation, _, _, older = state
     base, after = max(now, last), []
     for part, count in parts:
         if part == settled.place:
             count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
         if count > 0.0:
             after.append((part, count))
-    return (bounded(quota, full_until, tuple(after), index(quota, base)), base, generation, (), (), b"")
+    return (bounded(quota, full_until, tuple(after), index(quota, base)), base, generation, (), (), older)
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
     """The state with ``units`` more: as many as fit go into this part, the rest where it fits, and none before that."""
-    (full_until, parts), last, generation, _, _, _ = state
+    (full_until, parts), last, generation, _, _, older = state
     base, limit, left = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
     first = index(quota, base)
     at = max(first, full_until)
@@ -194,14 +202,15 @@ def debit(quota: RollingWindow, state: State, now: float, units: float) -> State
         at = first_fit(quota, parts, at, left)
     if left > 0.0:
         parts, full_until = with_units(quota, parts, at, left), at
-    return (bounded(quota, full_until, parts, first), base, generation, (), (), b"")
+    return (bounded(quota, full_until, parts, first), base, generation, (), (), older)
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
-    (full_until, parts), last, _, _, _, _ = state
+    """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
+    (full_until, parts), last, _, _, _, older = state
     over: float = max(full_until, parts[-1][0] + quota.buckets + 1.0 if parts else 0.0) * quota.part_us
-    return max(over, last) - now if over > now else 0.0
+    own_us = max(over, last) - now if over > now else 0.0
+    return max(own_us, reset_us(quota, of_older(quota, older), now)) if older else own_us
 
 
 def most_at_once(quota: RollingWindow, state: State, now: float) -> float:
@@ -217,7 +226,7 @@ def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
     """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
     units = most_at_once(quota, state, now)
     more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
-    return units, more_us, reset_us(quota, state, now)
+    return units, more_us, reset_us(quota, (*state[:5], b""), now)
 
 
 def at_end(quota: RollingWindow, state: State) -> State:

@@ -55,7 +55,8 @@ def without_generation(state: State | None) -> tuple[object, ...] | None:
     if state is None:
         return None
     core, last, _, gaps, lows, older = state
-    return core, last, gaps, lows, older[:19], older[27:]
+    at = {4: 19, 5: 13, 6: 15}[older[0]] if older else 0
+    return core, last, gaps, lows, older[:at], older[at + 8 :]
 
 
 def states_before(decision: Decision) -> list[object]:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from asgi_ratelimit.errors import QuotaError
-from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, have_same_state
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,6 @@ def test_invalid_windows(kind: type[FixedWindow | RollingWindow], limit: float, 
     with pytest.raises(QuotaError, match=problem) as raised:
         kind(limit, period)
     assert "Window(1000, 3600" in str(raised.value) or "TokenBucket(100, 60)" in str(raised.value)
-
-
-@pytest.mark.parametrize("kind", [FixedWindow, RollingWindow])
-def test_windows_of_one_period_share_their_values(kind: type[FixedWindow | RollingWindow]) -> None:
-    """Whatever their limits: two versions of one quota count together. Another period, or other parts, do not."""
-    one = kind(10, 60, name="window")
-    assert have_same_state(one, kind(99.5, 60, name="window"))
-    assert not have_same_state(one, kind(10, 120, name="window"))
-    assert not have_same_state(one, RollingWindow(10, 60, 30, name="window"))
 
 
 @pytest.mark.parametrize("period", [16_985_629.226564, 34_559_999.999999, 0.000001, 1e-3, 400 * 86_400])

@@ -45,7 +45,7 @@ local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of larg
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
-local BUCKET = 4 -- the format of a token bucket's values
+local BUCKET, FIXED, ROLLING = 4, 5, 6 -- the formats of values
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
 
@@ -227,7 +227,7 @@ local function general_way()
   local MAX_AHEAD = 256
   local FINE = 2 ^ 30
   local MAX_ROUNDS = 4
-  local STAMP_SIZES = { [BUCKET] = 13, [5] = 5, [6] = 7 }
+  local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
   if not drained then define_draining() end
@@ -260,6 +260,11 @@ local function general_way()
     last_key, last_value = key, value
   end
 
+  -- A generation differs by ANEW where a state is made from that of another version.
+  local function anew(generation)
+    return generation < ANEW and generation + ANEW or generation - ANEW
+  end
+
   -- The functions below change a state and return it.
   local function changed(state, changes)
     for name, value in pairs(changes) do state[name] = value end
@@ -289,6 +294,14 @@ local function general_way()
 
   local function packed_numbers(numbers)
     return struct.pack('<' .. ('d'):rep(#numbers), unpack(numbers))
+  end
+
+  local of_older -- the state of the other version of a window
+
+  local function without_what_is_over(quota, state)
+    local older = state.older
+    if older ~= '' and quota.algorithm.reset_us(quota, of_older(quota, older), now) <= 0 then state.older = '' end
+    return state
   end
 
   -- state -------------------------------------------------------------------------------------------------------------
@@ -516,13 +529,12 @@ local function general_way()
 
     -- versions
 
-    function algorithm.of_version(quota, stored, stamp, older)
-      local level, generation = stored.level, stored.generation
+    function algorithm.of_version(quota, stored, older, stamp)
+      local level = stored.level
       if string.sub(stamp, 2, 5) ~= string.sub(quota.stamp, 2, 5) then
         level = ceil(level / struct.unpack('<f', stamp, 2) * quota.period_us)
       end
-      generation = generation < ANEW and generation + ANEW or generation - ANEW
-      local state = { level = min(level, quota.burst_level), last = stored.last, generation = generation }
+      local state = { level = min(level, quota.burst_level), last = stored.last, generation = anew(stored.generation) }
       return changed(state, { gaps = {}, lows = {}, older = older })
     end
 
@@ -754,7 +766,7 @@ local function general_way()
       else
         runs = with_count(runs, taken, snapped(quota, count_at(runs, taken) + units), first)
       end
-      return changed(state, { last = since, runs = runs })
+      return changed(without_what_is_over(quota, state), { last = since, runs = runs })
     end
 
     function algorithm.give_back(quota, state, now, settled)
@@ -798,7 +810,19 @@ local function general_way()
     function algorithm.reset_us(quota, state, now)
       local runs = state.runs
       local over = #runs > 0 and runs[#runs - 1] * quota.period_us or 0
-      return over > now and max(over, state.last) - now or 0
+      local own_us = over > now and max(over, state.last) - now or 0
+      if state.older == '' then return own_us end
+      return max(own_us, algorithm.reset_us(quota, of_older(quota, state.older), now))
+    end
+
+    -- versions
+
+    function algorithm.of_version(quota, stored, older)
+      local state = { gaps = {}, lows = {} }
+      local at = index(quota, stored.last)
+      local count = count_at(stored.runs, at)
+      state.runs = count > 0 and { at, at + 1, count } or {}
+      return changed(state, { last = stored.last, generation = anew(stored.generation), older = older })
     end
 
     function algorithm.most_at_once(quota, state, now)
@@ -936,6 +960,7 @@ local function general_way()
     function algorithm.book(quota, state, now, cost, wait_us)
       local taken, since = index(quota, now + wait_us), max(now, state.last)
       local parts = with_units(quota, state.parts, taken, snapped(quota, cost))
+      without_what_is_over(quota, state)
       return bounded(quota, changed(state, { last = since }), state.full_until, parts, index(quota, since))
     end
 
@@ -975,7 +1000,21 @@ local function general_way()
     function algorithm.reset_us(quota, state, now)
       local parts = state.parts
       local over = max(state.full_until, #parts > 0 and parts[#parts - 1] + quota.buckets + 1 or 0) * quota.part_us
-      return over > now and max(over, state.last) - now or 0
+      local own_us = over > now and max(over, state.last) - now or 0
+      if state.older == '' then return own_us end
+      return max(own_us, algorithm.reset_us(quota, of_older(quota, state.older), now))
+    end
+
+    -- versions
+
+    function algorithm.of_version(quota, stored, older)
+      local state = { gaps = {}, lows = {}, parts = {} }
+      local at, parts = index(quota, stored.last), stored.parts
+      for i = 1, #parts, 2 do
+        if parts[i] <= at then add(state.parts, parts[i], parts[i + 1]) end
+      end
+      state.full_until = min(stored.full_until, at + 1 + quota.buckets)
+      return changed(state, { last = stored.last, generation = anew(stored.generation), older = older })
     end
 
     function algorithm.most_at_once(quota, state, now)
@@ -1010,12 +1049,27 @@ local function general_way()
 
   local function algorithm_of(quota)
     if not algorithms[quota.kind] then
-      algorithms[quota.kind] = ({ [BUCKET] = token_bucket, [5] = fixed_window, [6] = rolling_window })[quota.kind]()
+      algorithms[quota.kind] = ({ [BUCKET] = token_bucket, [FIXED] = fixed_window, [ROLLING] = rolling_window })[quota.kind]()
     end
     return algorithms[quota.kind]
   end
 
-  local function is_version(value)
+  -- The value of a window and that of the other version in it; the core is from `at` on.
+  local function without_older(quota, value, at)
+    local fixed, each = 0, 24
+    if quota.kind == ROLLING then fixed, each = 8, 16 end
+    if (#value - at + 1 - fixed) % each == 0 then return value, '' end
+    local size = struct.unpack('<I', value, #value - 3)
+    local stop = #value - 4 - size
+    if size == 0 or stop < at - 1 + fixed then error('cut short') end
+    return string.sub(value, 1, stop), string.sub(value, stop + 1, -5)
+  end
+
+  local function is_version(quota, value)
+    if quota.kind ~= BUCKET then
+      local stamp, size = quota.stamp, #quota.stamp
+      return string.sub(value, 1, 1) == string.sub(stamp, 1, 1) and string.sub(value, 6, size) == string.sub(stamp, 6)
+    end
     if #value < 35 then return false end
     local format, period_us, limit, _, last, generation, level = struct.unpack('<BffHddd', value)
     return format == BUCKET and is_finite({ period_us, limit, last, generation, level }) and period_us > 0 and limit > 0
@@ -1025,6 +1079,7 @@ local function general_way()
     local state, last, generation, at = {}, struct.unpack('<dd', value, #quota.stamp + 1)
     state.last, state.generation, state.gaps, state.lows, state.older = last, generation, {}, {}, ''
     local core
+    if quota.kind ~= BUCKET then value, state.older = without_older(quota, value, at) end
     core, at = quota.algorithm.unpack(state, value, at)
     if at <= #value then
       local gaps, lows
@@ -1034,25 +1089,31 @@ local function general_way()
       state.older = string.sub(value, at)
     end
     local whole = is_finite({ last, generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
-    return whole and (state.older == '' or is_version(state.older)) and state or nil
+    return whole and (state.older == '' or is_version(quota, state.older)) and state or nil
   end
 
   local function unpacked_version(quota, value)
-    local stored = is_version(value) and unpacked(quota, value)
+    local stored = is_version(quota, value) and unpacked(quota, value)
     if not stored then return nil end
     local carried, size = stored.older, #quota.stamp
     local other = string.sub(value, 1, #value - #carried)
+    if carried ~= '' and quota.kind ~= BUCKET then other = string.sub(other, 1, -5) end
     if string.sub(carried, 1, size) == quota.stamp then
       local own = unpacked(quota, carried)
       return own and changed(own, { older = other })
     end
-    return quota.algorithm.of_version(quota, stored, string.sub(value, 1, size), other)
+    return quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
+  end
+
+  of_older = function(quota, older)
+    local whole, state = pcall(unpacked, quota, older)
+    return whole and state or quota.algorithm.fresh(0, 0)
   end
 
   local function state_in(quota, value)
     if not value then return nil end
     if string.sub(value, 1, #quota.stamp) == quota.stamp then return unpacked(quota, value) end
-    return quota.kind == BUCKET and unpacked_version(quota, value) or nil
+    return unpacked_version(quota, value)
   end
 
   local function packed(quota, state)
@@ -1060,6 +1121,7 @@ local function general_way()
     local head = quota.stamp .. struct.pack('<dd', state.last, generation)
     local value = head .. quota.algorithm.pack(state)
     if #gaps == 0 and #lows == 0 and state.older == '' then return value end
+    if quota.kind ~= BUCKET then return value .. state.older .. struct.pack('<I', #state.older) end
     local counts = struct.pack('<HB', #gaps / 2, #lows > 0 and (#lows - 1) / 2 or 0)
     return value .. counts .. packed_numbers(gaps) .. packed_numbers(lows) .. state.older
   end

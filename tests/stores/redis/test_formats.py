@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import pytest
@@ -81,6 +81,13 @@ async def take_three_and_settle_one(limiter: Limiter) -> None:
     await limiter.settle(decisions[1], 1)
 
 
+async def take_three_of_two_versions(limiter: Limiter) -> None:
+    """Two slots under a limit of five, and one now."""
+    (quota,) = limiter.quotas
+    await book(Limiter(replace(quota, limit=5), store=limiter.store), 6)
+    await book(limiter, 1)
+
+
 async def take_under_another_limit(limiter: Limiter) -> None:
     """Before, one unit under a limit of five."""
     await Limiter(TokenBucket(5, burst=5, name="quota"), store=limiter.store).rate_limit("key", 0.5)
@@ -92,8 +99,12 @@ def without_generations(quota: Quota, value: bytes) -> bytes:
     at = len(quota.stamp) + 8
     value = value[:at] + bytes(8) + value[at + 8 :]
     state = unpack(quota, value)
-    older = b"" if state is None else state[5]
-    return value[: len(value) - len(older)] + older[:19] + bytes(8 if older else 0) + older[27:]
+    older, tail = b"" if state is None else state[5], b""
+    if not older:
+        return value
+    if not isinstance(quota, TokenBucket):
+        value, tail = value[:-4], value[-4:]
+    return value[: len(value) - len(older)] + older[:at] + bytes(8) + older[at + 8 :] + tail
 
 
 @dataclass
@@ -111,6 +122,12 @@ class Golden:
 
 
 OLDER = pack(TokenBucket(5, burst=5), (5e5, NOW, GENERATION, (), (), b""))
+OLDER_FIXED = pack(
+    FixedWindow(5, 10), (((WINDOW, WINDOW + 1, 5.0), (WINDOW + 1, WINDOW + 2, 1.0)), NOW, GENERATION, (), (), b"")
+)
+OLDER_ROLLING = pack(
+    RollingWindow(5, 10, buckets=10), ((0.0, ((PART, 5.0), (PART + 11, 1.0))), NOW, GENERATION, (), (), b"")
+)
 
 # the stamp, last, generation; the core of the state; the numbers of gaps and lows, the gaps, the lows, another version
 GOLDEN = {
@@ -150,13 +167,13 @@ GOLDEN = {
     "fixed": Golden(
         FIXED,
         book_three,
-        "05 8096184b  000062a25c941943 0000000000000000  000000002a75a541000000022a75a5410000000000000840",
+        "05 00002041  000062a25c941943 0000000000000000  000000002a75a541000000022a75a5410000000000000840",
         (((WINDOW, WINDOW + 1, 3.0),), NOW, GENERATION, (), (), b""),
     ),
     "fixed, booked ahead": Golden(
         FIXED,
         book_25_and_cancel_one,
-        "05 8096184b  000062a25c941943 0000000000000000  000000002a75a541000000022a75a5410000000000002440"
+        "05 00002041  000062a25c941943 0000000000000000  000000002a75a541000000022a75a5410000000000002440"
         "  000000022a75a541000000042a75a5410000000000002240000000042a75a541000000062a75a5410000000000001440",
         (
             ((WINDOW, WINDOW + 1, 10.0), (WINDOW + 1, WINDOW + 2, 9.0), (WINDOW + 2, WINDOW + 3, 5.0)),
@@ -167,23 +184,39 @@ GOLDEN = {
             b"",
         ),
     ),
+    "fixed with another version": Golden(
+        FIXED,
+        take_three_of_two_versions,
+        "05 00002041  000062a25c941943 0000000000000000  000000002a75a541000000022a75a5410000000000001840"
+        "  050000a040000062a25c9419430000000000000000000000002a75a541000000022a75a5410000000000001440000000"
+        "  022a75a541000000042a75a541000000000000f03f45000000",
+        (((WINDOW, WINDOW + 1, 6.0),), NOW, GENERATION, (), (), OLDER_FIXED),
+    ),
+    "rolling with another version": Golden(
+        ROLLING,
+        take_three_of_two_versions,
+        "06 000020410a00  000062a25c941943 0000000000000000  00000000000000000000008074d2da410000000000001840"
+        "  060000a0400a00000062a25c941943000000000000000000000000000000000000008074d2da41000000000000144000"
+        "  00c08274d2da41000000000000f03f3f000000",
+        ((0.0, ((PART, 6.0),)), NOW, GENERATION, (), (), OLDER_ROLLING),
+    ),
     "rolling": Golden(
         ROLLING,
         book_three,
-        "06 8096184b0a00  000062a25c941943 0000000000000000  00000000000000000000008074d2da410000000000000840",
+        "06 000020410a00  000062a25c941943 0000000000000000  00000000000000000000008074d2da410000000000000840",
         ((0.0, ((PART, 3.0),)), NOW, GENERATION, (), (), b""),
     ),
     "rolling, booked ahead": Golden(
         ROLLING,
         book_25_and_cancel_one,
-        "06 8096184b0a00  000062a25c941943 0000000000000000  00000000000000000000008074d2da410000000000002440"
+        "06 000020410a00  000062a25c941943 0000000000000000  00000000000000000000008074d2da410000000000002440"
         "  0000c08274d2da4100000000000022400000808574d2da410000000000001440",
         ((0.0, ((PART, 10.0), (PART + 11, 9.0), (PART + 22, 5.0))), NOW, GENERATION, (), (), b""),
     ),
     "rolling with a debit": Golden(
         ROLLING,
         book_one_and_settle_it_to_thirteen,
-        "06 8096184b0a00  000062a25c941943 0000000000000000  0000c08274d2da410000c08274d2da410000000000000840",
+        "06 000020410a00  000062a25c941943 0000000000000000  0000c08274d2da410000c08274d2da410000000000000840",
         ((PART + 11, ((PART + 11, 3.0),)), NOW, GENERATION, (), (), b""),
     ),
 }
@@ -321,7 +354,9 @@ async def test_a_number_that_is_not_finite_counts_as_never_used(
 ) -> None:
     """Be it the time or anywhere in the core of a state."""
     size, packed = len(golden.quota.stamp), struct.pack("<d", number)
-    stop = size + 24 if isinstance(golden.quota, TokenBucket) else len(golden.value)
+    older = golden.state[5]
+    end = len(golden.value) - (len(older) + 4 if older else 0)
+    stop = size + 24 if isinstance(golden.quota, TokenBucket) else end
     for at in range(size, stop, 8):
         value = golden.value[:at] + packed + golden.value[at + 8 :]
         client.set(key_of(golden.quota), value)
