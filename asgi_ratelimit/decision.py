@@ -172,7 +172,7 @@ def _max_wait_us(max_wait: float) -> float:
         scaled = max_wait * SECOND_US
         if scaled >= 0:  # false for NaN, too
             return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # but for a float's noise
-    except TypeError:
+    except (TypeError, OverflowError):
         pass
     raise ValueError(f"max_wait must be seconds from 0 up, not {max_wait!r}: max_wait=2.5")
 

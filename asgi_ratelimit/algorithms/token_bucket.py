@@ -28,7 +28,7 @@ from .draining import (
     units_at,
 )
 from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .giving_back.lows import given_back, low_since, lows_after, sunk
+from .giving_back.lows import given_back, low_since, lows_after, lows_after_debit, sunk
 from .packed import older_reset_us
 from .state import NEVER, Gaps, Pairs, State, Taken
 
@@ -217,7 +217,7 @@ def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
     level, last, generation, gaps, _, older = state
     since, scaled = max(now, last), scaled_cost(quota, units)
     left = drained(quota, level, since - last)
-    lows = lows_after(quota, state, since, since, (left, left), scaled)
+    lows = lows_after_debit(quota, state, since, left, scaled)
     return (left + scaled, since, generation, gaps_after(quota, gaps, since - last), lows, older)
 
 

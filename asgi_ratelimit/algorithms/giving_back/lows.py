@@ -33,10 +33,10 @@ def lows_after(
     """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then."""
     level, last, _, _, lows, _ = state
     left_now, left = lefts
+    if left_now <= 0.0:
+        return ((since, scaled, 0.0), (slot, scaled)) if slot > since or scaled > quota.burst_level else ()
     if since <= last and slot <= since:  # with the charges of the same microsecond
         return ((lows[0][0], lows[0][1] + scaled, lows[0][2]), *lows[1:]) if lows else ()
-    if left_now <= 0.0:
-        return ((since, scaled, 0.0), (slot, scaled)) if slot > since else ()
     start, units, sunk = lows[0] if lows else (last, level, 0.0)
     pairs = _with_newest(state)
     if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
@@ -45,6 +45,14 @@ def lows_after(
     if slot > since and (not pairs or pairs[-1][0] < slot):
         pairs = (*pairs, (slot, left + scaled))
     return ((start, units + scaled, sunk), *_thinned(pairs, since))
+
+
+def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float, scaled: float) -> Lows:
+    """The lows after a debit at ``since``, whose level before it was ``left``: above the burst, they are recorded."""
+    lows, level = lows_after(quota, state, since, since, (left, left), scaled), left + scaled
+    if not lows and left <= quota.burst_level < level:
+        return ((since, level, 0.0), (since, level))
+    return lows
 
 
 def _room(quota: TokenBucket, level: float, left: float) -> float:
@@ -95,11 +103,10 @@ def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float,
     A piece is the level below it then, if it is in a gap, and its scaled cost. There it has not raised the level, which
     was as high as its end.
     """
-    level, last, _, _, lows, _ = state
+    _, last, _, _, lows, _ = state
     below, scaled = piece
-    if not lows:  # nobody may have recorded what has been booked ahead since
-        is_newest = level == end or (slot == last and level <= quota.burst_level)
-        return level if is_newest else 0.0
+    if not lows:
+        return _low_unrecorded(quota, state, slot, scaled, end)
     if slot < lows[0][0]:
         return 0.0
     low = 0.0
@@ -112,6 +119,22 @@ def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float,
             return max(low, min(next_low, min(low, below) + scaled - (time - slot) * quota.limit))
         low = next_low
     return low if len(lows) > 1 and lows[-1][0] >= last else 0.0
+
+
+def _low_unrecorded(quota: TokenBucket, state: State, slot: float, scaled: float, end: float) -> float:
+    """``low_since`` where nothing is recorded, nor what may have been booked ahead since.
+
+    Without that, an older charge has drained by no more than the time between it and the newest one.
+    """
+    level, last = state[0], state[1]
+    if slot > last:
+        return level if level == end else 0.0
+    if level > quota.burst_level:
+        return 0.0
+    if slot == last:
+        return level
+    left = scaled - (last - slot) * quota.limit if quota.slow_rate == quota.limit else 0.0
+    return max(min(left, level), 0.0)
 
 
 def given_back(pairs: Pairs, slot: float, low: float, back: float) -> Pairs:

@@ -132,6 +132,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
     }
     is_simple = is_simple and slow_rate == limit
     is_never = is_never or (cost > most and max_wait_us <= 0)
+    if may_settle and scaled > burst_level then return count end
   end
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
@@ -481,11 +482,13 @@ local function general_way()
 
     local function lows_after(quota, state, since, slot, left_now, left, scaled)
       local lows = state.lows
+      if left_now <= 0 then
+        return (slot > since or scaled > quota.burst_level) and { since, scaled, 0, slot, scaled } or {}
+      end
       if since <= state.last and slot <= since then
         if #lows == 0 then return lows end
         return { lows[1], lows[2] + scaled, unpack(lows, 3) }
       end
-      if left_now <= 0 then return slot > since and { since, scaled, 0, slot, scaled } or {} end
       local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
       after = lowered(after, room(quota, state.level, left))
@@ -495,11 +498,26 @@ local function general_way()
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
-    local function low_since(quota, state, slot, below, scaled, top)
-      local level, last, lows, low = state.level, state.last, state.lows, 0
-      if #lows == 0 then
-        return (level == top or (slot == last and level <= quota.burst_level)) and level or 0
+    local function lows_after_debit(quota, state, since, left, scaled)
+      local lows, level = lows_after(quota, state, since, since, left, left, scaled), left + scaled
+      if #lows == 0 and left <= quota.burst_level and quota.burst_level < level then
+        return { since, level, 0, since, level }
       end
+      return lows
+    end
+
+    local function low_unrecorded(quota, state, slot, scaled, top)
+      local level, last, left = state.level, state.last, 0
+      if slot > last then return level == top and level or 0 end
+      if level > quota.burst_level then return 0 end
+      if slot == last then return level end
+      if quota.slow_rate == quota.limit then left = scaled - (last - slot) * quota.limit end
+      return max(min(left, level), 0)
+    end
+
+    local function low_since(quota, state, slot, below, scaled, top)
+      local last, lows, low = state.last, state.lows, 0
+      if #lows == 0 then return low_unrecorded(quota, state, slot, scaled, top) end
       if slot < lows[1] then return 0 end
       local nodes = with_newest(state)
       for i = 1, #nodes, 2 do
@@ -631,7 +649,7 @@ local function general_way()
     function algorithm.debit(quota, state, now, units)
       local since, scaled = max(now, state.last), scaled_cost(quota.period_us, units)
       local left = drained(quota, state.level, since - state.last)
-      local lows = lows_after(quota, state, since, since, left, left, scaled)
+      local lows = lows_after_debit(quota, state, since, left, scaled)
       local gaps = gaps_after(quota, state.gaps, since - state.last)
       return changed(state, { level = left + scaled, last = since, gaps = gaps, lows = lows })
     end
