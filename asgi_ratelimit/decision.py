@@ -222,8 +222,9 @@ class Decision:
 class SettledCharge:
     """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.
 
-    ``since_us`` is the time at which it was booked, ``slot_us`` the time that it was booked for, ``generation`` that
-    of the bucket's state, and ``place`` is where: a level, or the number of a window or part.
+    ``since_us`` is the time at which it was booked, ``slot_us`` the time that it was booked for (half a microsecond
+    more, where others of the queue stay there), ``generation`` that of the bucket's state, and ``place`` is where: a
+    level, or the number of a window or part.
     """
 
     charge: Charge

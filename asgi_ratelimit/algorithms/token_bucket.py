@@ -125,16 +125,16 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
 
     The level is given with what it has sunk until then, which is no longer so when it has sunk further. At the end of
     the queue, slots are in the order of their bookings: what was booked last is above all, even if it may go earlier.
-    In a gap, the slot ends in half a microsecond, so that it is known that others were above it.
+    In a gap, and where it is not the charge's own, a slot ends in half a microsecond, so that this is known later.
     """
     level, last, _, gaps, lows, _ = state
     in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
     left, slot = drained(quota, level, now - last), max(now + wait_us, last)
     if in_gap is not None:
         return in_gap[1] + sunk(state), slot + 0.5
-    if len(lows) > 1:
-        slot = max(slot, lows[-1][0])
-    return left + sunk(state) if left > 0.0 else 0.0, slot
+    since = max(now, last)  # the pairs of slots that were cancelled may lie beyond the queue
+    newest = max([time for time, _ in lows[1:] if (time - since) * quota.limit <= left], default=0.0)
+    return left + sunk(state) if left > 0.0 else 0.0, newest + 0.5 if newest > slot else slot
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
@@ -154,15 +154,18 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
             or (end < level and end - scaled + passed * quota.limit == below)
         )
         bottom = drained(quota, below, passed) if units == scaled else end - units
-        piece = (bottom, end - units, end) if is_known else (level, level, level)
-        after, gaps, pairs = _slot_given_back(quota, state, base, piece, slot)
+        rest = end - units - (slot - last) * quota.limit if units < scaled else 0.0
+        piece = (bottom, end - units, end, rest) if is_known else (level, level, level, 0.0)
+        after, gaps, pairs = _slot_given_back(quota, state, base, piece, settled.slot_us)
         back = 0.0
     else:
-        piece = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
-        after, gaps, pairs = _units_given_back(quota, state, slot, piece, units)
+        charged = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
+        after, gaps, pairs = _units_given_back(quota, state, slot, charged, units)
         back = level - after
     if not lows:
-        return (after, last, generation, gaps, (), older)
+        hides = slot > base and 0.0 < after < level and (units < scaled or after < piece[0])
+        hidden = (float(math.ceil(last + level / quota.limit)), after, 0.0)  # what is left may still be ahead
+        return (after, last, generation, gaps, (hidden,) if hides else (), older)
     start, used, _ = lows[0]
     used -= units if settled.since_us >= start else 0.0
     if used <= 0.0:
@@ -188,14 +191,15 @@ def _units_given_back(
 
 
 def _slot_given_back(
-    quota: TokenBucket, state: State, base: float, piece: tuple[float, float, float], slot: float
+    quota: TokenBucket, state: State, base: float, piece: tuple[float, float, float, float], slot: float
 ) -> tuple[float, Gaps, Pairs]:
     """Level, gaps and pairs without a piece of the queue: it is a gap, or the end of the queue moves back.
 
-    A piece is the level that the queue moves back to, its start and its end.
+    A piece is the level that the queue moves back to, its start and its end, and the level then at its slot, if some of
+    the charge is left there.
     """
     level, last, _, gaps, lows, _ = state
-    bottom, start, end = piece
+    bottom, start, end, rest = piece
     start = max(start, (base - last) * quota.limit)  # what has run off is gone
     if end <= start:
         return level, gaps, lows[1:]
@@ -205,8 +209,9 @@ def _slot_given_back(
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    over = last + level / quota.limit  # the pairs of slots that were cancelled before may be from here on
-    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot and (pair[0] < over or pair[0] <= last)])
+    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot])
+    if lows and rest > 0.0 and (not pairs or pairs[-1][0] < math.floor(slot)):
+        pairs = (*pairs, (float(math.floor(slot)), rest))
     if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
         pairs = (*pairs, (last, 0.0))
     return level, gaps, pairs

@@ -157,7 +157,15 @@ def carry_out(buckets: Buckets, step: Step) -> None:
         buckets.settle(booked, step.share * booked.decision.granted)
 
 
+FIRST, LATER, LEFT = Step("take", cost=0.1), Step("take", max_wait=math.inf), Step("settle", which=1, share=0.1)
+UNRECORDED = Step("take", max_wait=math.inf, may_settle=False)
+BACK, PAUSE = Step("settle"), Step("move", us=50_000)
+
+
 @given(histories())
+@example(([TokenBucket(1, 1.0, 1)], [FIRST, UNRECORDED, LEFT, BACK, LATER]))
+@example(([TokenBucket(1, 1.0, 1)], [FIRST, LATER, LEFT, PAUSE, FIRST, BACK, BACK, LATER]))
+@example(([TokenBucket(1, 1.0, 1)], [FIRST, UNRECORDED, UNRECORDED, LEFT, Step("settle", which=1), BACK, LATER]))
 @settings(max_examples=1500)
 def test_the_promise_holds_for_actual_units(history: tuple[list[TokenBucket], list[Step]]) -> None:
     """Under any order of takes, bookings, refunds, settlements up and down, and cancellations."""

@@ -599,8 +599,9 @@ local function general_way()
       return state.level - back, gaps_after(quota, lower, 0), given_back(lows, slot, low, back)
     end
 
-    local function slot_given_back(quota, state, base, bottom, start, stop, slot)
+    local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot)
       local gaps, lows, level, last = state.gaps, { unpack(state.lows, 4) }, state.level, state.last
+      local own = floor(slot)
       start = max(start, (base - last) * quota.limit)
       if stop <= start then return level, gaps, lows end
       if stop < level then return level, with_gap(gaps, start, stop - start), lows end
@@ -610,10 +611,12 @@ local function general_way()
         gaps[#gaps] = nil
         gaps[#gaps] = nil
       end
-      local over = last + level / quota.limit
-      while #lows > 0 and (lows[#lows - 1] >= slot or (lows[#lows - 1] >= over and lows[#lows - 1] > last)) do
+      while #lows > 0 and lows[#lows - 1] >= slot do
         lows[#lows] = nil
         lows[#lows] = nil
+      end
+      if #state.lows > 0 and rest > 0 and (#lows == 0 or lows[#lows - 1] < own) then
+        lows[#lows + 1], lows[#lows + 2] = own, rest
       end
       if #state.lows > 0 and (#lows == 0 or lows[#lows - 1] < last) then lows[#lows + 1], lows[#lows + 2] = last, 0 end
       return level, gaps, lows
@@ -623,23 +626,30 @@ local function general_way()
       local scaled, base, back = scaled_cost(quota.period_us, settled.cost), max(now, state.last), 0
       local units = scaled - (settled.actual > 0 and scaled_cost(quota.period_us, settled.actual) or 0)
       if units <= 0 then return state end
-      local sunk, level, gaps, lows = state.lows[3] or 0, nil, nil, nil
+      local sunk, had, bottom, level, gaps, lows = state.lows[3] or 0, state.level, nil, nil, nil, nil
       local slot = floor(settled.slot)
       local ahead, passed = slot - settled.since, state.last - settled.since
       local below = settled.place - sunk
       local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
       if slot > base then
-        local start, had = stop - units, state.level
-        local bottom = units == scaled and drained(quota, below, passed) or start
+        local start = stop - units
+        bottom = units == scaled and drained(quota, below, passed) or start
         local is_linear = stop < had and stop - scaled + passed * quota.limit == below
-        if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then bottom, start, stop = had, had, had end
-        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, slot)
+        local rest = units < scaled and stop - units - (slot - state.last) * quota.limit or 0
+        if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then
+          bottom, start, stop, rest = had, had, had, 0
+        end
+        level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
       else
         local under = slot < settled.slot and drained(quota, below, ahead) or huge
         level, gaps, lows = units_given_back(quota, state, slot, under, stop - scaled, stop, units)
         back = state.level - level
       end
-      if #state.lows == 0 then return changed(state, { level = level, gaps = gaps }) end
+      if #state.lows == 0 then
+        local hides = slot > base and level > 0 and level < had and (units < scaled or level < bottom)
+        local hidden = hides and { ceil(state.last + had / quota.limit), level, 0 } or {}
+        return changed(state, { level = level, gaps = gaps, lows = hidden })
+      end
       local start, used = state.lows[1], state.lows[2]
       if settled.since >= start then used = used - units end
       if used <= 0 then return changed(state, { level = 0, gaps = {}, lows = {} }) end
