@@ -147,8 +147,9 @@ GOLDEN = {
     "bucket with a debit": Golden(
         BUCKET,
         book_one_and_settle_it_to_three,
-        "04 00247449000020410000  000062a25c941943 0000000000000000  0000000060e34641",
-        (3e6, NOW, GENERATION, (), (), b""),
+        "04 00247449000020410000  000062a25c941943 0000000000000000  0000000060e34641000002000062a25c9419430000000060"
+        "  e346410000000000000000000062a25c9419430000000060e34641",
+        (3e6, NOW, GENERATION, (), ((NOW, 3e6, 0.0), (NOW, 3e6)), b""),
     ),
     "bucket with lows": Golden(
         BURST,
