@@ -146,9 +146,11 @@ class Limiter:
         The first caller gets a decision that is ``allowed``. All others get one that is not, and that never will be;
         so do all after a cancellation. A ticket that comes more than ``late_tolerance`` seconds after its slot, because
         workers were down, has missed it: it books a new slot behind all others, and ``delay`` is the time until that.
-        Raises ``ValueError`` for anything but a ticket of this limiter, and for one whose slot was over a week ago. May
-        raise ``StoreError``: then the ticket may have been redeemed.
+        Raises ``ValueError`` for anything but a ticket of this limiter, for one whose slot was over a week ago, and for
+        a tolerance that is no number of seconds. May raise ``StoreError``: then the ticket may have been redeemed.
         """
+        if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
+            raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
         redemption = ticket.redemption(self.quotas, self.name)
         decision = await operating(self.store).redeem(redemption)

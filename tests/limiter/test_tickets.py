@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter, Ticket
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
-from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
 
@@ -362,3 +362,13 @@ def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
     assert limiter.reserve("guild", operation="job") == third
     limiter.cancel(third)
     assert (limiter.waiting("guild"), first.delay) == (1, 0.0)
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan, "5", None])
+async def test_a_tolerance_is_seconds(wrong: Any) -> None:
+    """Anything else is refused before the ticket is used up."""
+    limiter = SteppedLimiter("10/s")
+    ticket = await limiter.reserve("key")
+    with pytest.raises(ValueError, match=f"late_tolerance must be seconds from 0 up, not {wrong!r}: late_tolerance=5"):
+        await limiter.redeem(ticket, late_tolerance=wrong)
+    assert await limiter.redeem(ticket)
