@@ -6,6 +6,7 @@ Annotations are evaluated, not strings: FastAPI reads them to see what to pass.
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from inspect import Parameter, Signature
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -22,14 +23,17 @@ from ..keys import KeyFunction, client_ip
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
 from ..stores import MemoryStore, Store
+from ..stores.checked import checked_store
 from ..stores.owners import register
 from .answers.responses import LimitUnavailable, Refusal
+from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency
+from .functions.dependency_key import DependencyKey, store_values
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults
-from .rules import CompiledRule, CostFunction, QuotaFunction, constant_quotas, require_agreement
+from .rules import CompiledRule, constant_quotas, require_agreement
 from .startup.checks import warn_of_costs
 from .startup.routes import place_text, walk
 
@@ -42,10 +46,28 @@ _UNNAMED = "(unnamed)"
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
+class _Parameters:
+    """What FastAPI passes to a limit: the connection, its answer, and what the dependencies return that are keys."""
+
+    def __get__(self, limit: "RateLimit | None", owner: object) -> Signature:
+        if limit is None:
+            raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
+        kind = Parameter.KEYWORD_ONLY
+        keys = [Parameter(name, kind, default=key.dependency) for name, key in limit.dependency_keys.items()]
+        return Signature(
+            [
+                Parameter("connection", kind, annotation=HTTPConnection),
+                Parameter("response", kind, annotation=Response),
+                *keys,
+            ]
+        )
+
+
 class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. ``key`` and ``store`` are those
+    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. A ``key`` may also be the value
+    of a dependency, ``key=Depends(current_user_id)``: a middleware runs before these. ``key`` and ``store`` are those
     of the ``RateLimitMiddleware`` around the app, if there is one, and otherwise the client's address and this
     process's memory. One instance is one limit. Without a ``name`` it is named after the route that it stands on; one
     that several routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
@@ -55,11 +77,13 @@ class RateLimit:
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
+    __signature__ = _Parameters()
+
     def __init__(
         self,
         quota: "QuotaLike | QuotaFunction",
         *,
-        key: "KeyFunction | None" = None,
+        key: "KeyFunction | Any | None" = None,
         cost: "float | CostFunction" = 1,
         name: str | None = None,
         store: "Store | str | None" = None,
@@ -69,8 +93,9 @@ class RateLimit:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         name = _UNNAMED if name is None else checked_name(name)
-        self._own = None if store is None else _enforcer_of(as_store(store))
-        self._set_rules([Defaults(name, key or _INHERITED, cost, on_error).compiled(quota, penalty)])
+        self._own = None if store is None else _enforcer_of(as_store(checked_store(store)))
+        key = _INHERITED if key is None else DependencyKey(key) if is_dependency(key) else key
+        self._set_rules([Defaults(name, key, cost, on_error, fallback=address_key([key])).compiled(quota, penalty)])
         warn_of_costs(self.rules)
         if self._own is not None and not self.is_unnamed:
             self._plan_with(self._own)
@@ -97,15 +122,22 @@ class RateLimit:
         self._route: tuple[object, object] | None = None
         self._enforcer: Enforcer | None = None
         self._plan = Plan(rules)
+        keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
+        self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
+        """The keys that dependencies return, by the names under which FastAPI passes them."""
 
     def __repr__(self) -> str:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
         each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
-        """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
+    async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
+        """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused.
+
+        ``values`` are what the dependencies have returned that are keys.
+        """
         scope = connection.scope
+        store_values(scope, {self.dependency_keys[name]: value for name, value in values.items()})
         limits = request_limits(scope) or _started(scope)
         enforcer = self._own or limits.enforcer
         if self.is_unnamed:
@@ -129,7 +161,7 @@ class RateLimit:
     def _plan_with(self, enforcer: Enforcer) -> Plan:
         """The plan of the limit behind this enforcer, whose key it takes over if it has none."""
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
-        rules = [replace(rule, key=enforcer.key) if rule.key is _INHERITED else rule for rule in named]
+        rules = [_behind(enforcer, rule) for rule in named]
         register(enforcer.store, self, constant_quotas(rules))
         self._enforcer, self._plan = enforcer, Plan(rules)
         return self._plan
@@ -159,6 +191,12 @@ class RateLimit:
         numbers = count(number)
         own = [rule.name for rule in self.rules]
         return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
+
+
+def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:
+    """A rule of a limit behind an enforcer, with the key of that if it has none, and with its trusted proxies."""
+    key = enforcer.key if rule.key is _INHERITED else rule.key
+    return replace(rule, key=key, fallback=address_key([key, enforcer.key]), failures=enforcer.failures)
 
 
 _Names: TypeAlias = dict[str, list[str]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from starlette.requests import HTTPConnection
@@ -13,8 +13,9 @@ from starlette.types import Scope
 from ..buckets import as_key, short_key
 from ..errors import ConfigurationError
 
-Key: TypeAlias = str | bytes | None
-KeyFunction: TypeAlias = Callable[[HTTPConnection], Key | Awaitable[Key]]
+Key: TypeAlias = str | bytes | int | None
+KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
+"""A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
 
 UNREADABLE = "unreadable"
 """The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""

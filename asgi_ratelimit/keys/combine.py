@@ -46,6 +46,11 @@ class _Parts(PathKey):
     def __repr__(self) -> str:
         return f"{self._function}({', '.join(map(repr, self._parts))})"
 
+    @property
+    def parts(self) -> tuple[KeyFunction, ...]:
+        """The keys that it is made of."""
+        return self._parts
+
     @abstractmethod
     def __call__(self, connection: HTTPConnection) -> str | Awaitable[str | None] | None:
         """The key of the request of this connection."""

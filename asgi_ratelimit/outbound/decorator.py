@@ -13,6 +13,7 @@ from ..errors import ConfigurationError
 from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
+from ..stores.checked import checked_store
 from ..waiting import SlotWaiter
 from .call_arguments import depends_on_call, from_call
 from .wrappers import TakeOfCall, wrapper_for
@@ -50,7 +51,8 @@ def pace(
     A call that is cancelled while it waits gives its slot back, and the calls behind it move up. Raises ``QuotaError``,
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
-    limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=store, name="pace" if name is None else name)
+    quotas = as_quotas(quota, default_burst=EVEN_BURST)
+    limiter = Limiter(quotas, store=checked_store(store), name="pace" if name is None else name)
     return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
 
 

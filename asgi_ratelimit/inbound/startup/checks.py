@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from starlette.types import ASGIApp
 
 from ...keys.path_patterns import compile_path
+from ...logs import warn_once
 from ...stores import MemoryStore, Store
 from ..rules import CompiledRule
 from .routes import AppRoute, example_path, walk
-
-PAGE = "docs/warnings.md"
-
-logger = logging.getLogger("asgi_ratelimit")
-
-
-@cache
-def warn_once(section: str, text: str) -> None:
-    """Log a warning with a link to a section of the docs, once in this process."""
-    logger.warning("%s (%s#%s)", text, PAGE, section)
 
 
 def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
