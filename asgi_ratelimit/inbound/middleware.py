@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +21,7 @@ from ..stores.checked import checked_store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
-from .dependency import require_names
+from .dependency import register_limits, require_names
 from .functions.checked import CostFunction, QuotaFunction, address_key
 from .functions.failures import Failures
 from .outcomes import Settling
@@ -84,7 +84,6 @@ class RateLimitMiddleware:
         self._defaults, self._has_name = defaults, name is not None
         self._new_table = partial(RuleTable, quota, rules, penalty=penalty)
         self.rule_table = self._new_table(defaults)
-        self._plan_for: Callable[[Scope], Plan | None] = self._first_plan_for
         self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
         self._store = as_store(checked_store(store))
@@ -186,8 +185,12 @@ class RateLimitMiddleware:
             app = Settling(app, self._store, planned.settle_rules, decisions)
         return app, decisions[: planned.is_enforced]
 
-    def _first_plan_for(self, scope: Scope) -> Plan | None:
-        """The plan of the first request, which shows where this middleware stands."""
+    def _plan_for(self, scope: Scope) -> Plan | None:
+        """The plan of the first request, which shows where this middleware stands.
+
+        Later requests go to the rule table at once: no attribute holds a method of this object, so that it is gone,
+        and owns no names, as soon as the program drops it.
+        """
         outer = request_limits(scope)
         self._start(scope, outer.enforcer if outer else None)
         return self.rule_table.plan_for(scope)
@@ -203,7 +206,8 @@ class RateLimitMiddleware:
         register(self._store, self, constant_quotas(self.rule_table.charging))
         warn_of_workers(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
-        self._plan_for, self._constant_plan = self.rule_table.plan_for, self.rule_table.constant_plan
+        self._plan_for = self.rule_table.plan_for  # type: ignore[method-assign]
+        self._constant_plan = self.rule_table.constant_plan
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what is no request; the start of the app is also that of this middleware."""
@@ -213,6 +217,7 @@ class RateLimitMiddleware:
         try:
             self._start(scope, scope.get(SCOPE_KEY))
             require_names(self.app)
+            register_limits(self.app, self._enforcer)
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})
