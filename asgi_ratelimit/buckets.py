@@ -29,15 +29,13 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def as_key(key: str | bytes | int) -> str:
+def as_key(key: str | bytes) -> str:
     """A key of any content as text; bytes that are not UTF-8 stay apart from all that are. ``TypeError`` otherwise."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):
         return key.decode("utf-8", "surrogateescape")
-    if isinstance(key, int) and not isinstance(key, bool):
-        return str(int(key))
-    raise TypeError(f"a key is a str, bytes or an int, not {key!r}: key=str(user.id)")
+    raise TypeError(f"a key is a str or bytes, not {key!r}: key=str(user.id)")
 
 
 def digest(data: bytes) -> str:

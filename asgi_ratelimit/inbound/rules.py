@@ -10,11 +10,10 @@ from functools import lru_cache
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import as_key
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
-from ..keys.base import UNREADABLE, ScopeKey
+from ..keys.base import UNREADABLE, ScopeKey, key_text
 from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
 from .answers.responses import LimitUnavailable
@@ -179,7 +178,7 @@ class CompiledRule:
         """The key of a connection; the client's address where its function fails."""
         try:
             returned = await called_once(self.key, connection, results)
-            key = None if returned is None else as_key(returned)
+            key = None if returned is None else key_text(returned)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             key = self._address(connection.scope, error)
         self.watch(key)

@@ -56,6 +56,13 @@ def bind(key: KeyFunction, path: str) -> KeyFunction:
     return key.bind(path) if isinstance(key, PathKey) else key
 
 
+def key_text(key: str | bytes | int) -> str:
+    """What a key function has returned as text; ``TypeError`` for what is no key."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    return as_key(key)  # type: ignore[arg-type]  # a bool, say, which it refuses
+
+
 def as_text(value: object, source: str) -> str | None:
     """A value of the app's as a key; ``TypeError`` for one whose text is not the same in every process."""
     if value is None:

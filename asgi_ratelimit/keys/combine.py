@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import as_key, short_key
+from ..buckets import short_key
 from ..errors import ConfigurationError
-from .base import KeyFunction, PathKey, ScopeKey, bind
+from .base import KeyFunction, PathKey, ScopeKey, bind, key_text
 
 
 def combine(*keys: KeyFunction) -> KeyFunction:
@@ -119,7 +119,7 @@ async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | Non
     key = part(connection)
     if inspect.isawaitable(key):
         key = await key
-    return None if key is None else as_key(key)
+    return None if key is None else key_text(key)
 
 
 def _checked(keys: Iterable[KeyFunction], example: str) -> Sequence[KeyFunction]:

@@ -16,6 +16,7 @@ from ..stores import Store
 from ..stores.checked import checked_store
 from ..waiting import SlotWaiter
 from .call_arguments import depends_on_call, from_call
+from .decorator_order import warn_of_route
 from .wrappers import TakeOfCall, wrapper_for
 
 P = ParamSpec("P")
@@ -71,6 +72,7 @@ class Pace:
         Take(limiter.charges("", 1), self._max_wait)  # raises at once for a delay that is not valid
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        warn_of_route(function)
         wrap = wrapper_for(function)
         paced = wrap(function, self._waiter, self._take_of(function))
         return cast("Callable[P, R]", functools.wraps(function)(paced))
