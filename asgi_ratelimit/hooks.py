@@ -99,4 +99,4 @@ class Hooks:
                 self._report(hook, error)
 
     def _report(self, hook: Hook | FailureHook, error: Exception) -> None:
-        self._log.report(f"the hook {hook!r} failed", error)
+        self._log.report(f"the hook {hook!r} failed", error, id(hook))

@@ -26,15 +26,18 @@ class FailureLog:
     """Failures by what failed. The first is logged at once, later ones at most once a minute, with their number."""
 
     def __init__(self) -> None:
-        self._unreported: dict[str, tuple[float, int]] = {}
+        self._unreported: dict[object, tuple[float, int]] = {}
 
-    def report(self, what: str, error: Exception) -> None:
-        """Log that ``what``, a constant text, failed, unless that was logged within the last minute."""
-        now = monotonic_us()
-        reported_at, count = self._unreported.get(what, (-math.inf, 0))
+    def report(self, what: str, error: Exception, of: object = None) -> None:
+        """Log that ``what`` failed, unless that was logged within the last minute.
+
+        ``of`` identifies what failed; the text does so by default.
+        """
+        now, of = monotonic_us(), what if of is None else of
+        reported_at, count = self._unreported.get(of, (-math.inf, 0))
         if now - reported_at < REPORT_EVERY_US:
-            self._unreported[what] = reported_at, count + 1
+            self._unreported[of] = reported_at, count + 1
             return
-        self._unreported[what] = now, 0
+        self._unreported[of] = now, 0
         times = f" ({count + 1} times since the last report)" if count else ""
         logger.error("%s%s: %r", what, times, error, exc_info=error)

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, checked_cost
 from ..errors import StoreError
+from ..keys.calls import called
 from ..stores import Store, settle
-from .functions.calls import called
 from .plan import SettleRule
 from .rules import CompiledRule
 

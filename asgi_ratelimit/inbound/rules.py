@@ -176,13 +176,20 @@ class CompiledRule:
 
     async def _key(self, connection: HTTPConnection, results: Results) -> str | None:
         """The key of a connection; the client's address where its function fails."""
+        if isinstance(self.key, ScopeKey):
+            key = self.key_of(connection.scope)
+        else:
+            key = await self._called_key(connection, results)
+        if not self.key_watch.is_over:
+            self.watch(key)
+        return key
+
+    async def _called_key(self, connection: HTTPConnection, results: Results) -> str | None:
         try:
             returned = await called_once(self.key, connection, results)
-            key = None if returned is None else key_text(returned)
+            return None if returned is None else key_text(returned)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
-            key = self._address(connection.scope, error)
-        self.watch(key)
-        return key
+            return self._address(connection.scope, error)
 
     def _address(self, scope: Scope, error: Exception) -> str | None:
         self.failures.report(self.name, "key", "the client's address is the key", error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import ClassVar, Self
@@ -13,6 +12,7 @@ from starlette.types import Scope
 from ..buckets import short_key
 from ..errors import ConfigurationError
 from .base import KeyFunction, PathKey, ScopeKey, bind, key_text
+from .calls import called
 
 
 def combine(*keys: KeyFunction) -> KeyFunction:
@@ -116,9 +116,7 @@ def _numbered(number: int, key: str) -> str:
 
 
 async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | None:
-    key = part(connection)
-    if inspect.isawaitable(key):
-        key = await key
+    key = await called(part, connection)
     return None if key is None else key_text(key)
 
 

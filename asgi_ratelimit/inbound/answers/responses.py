@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision
 from ...headers import Header, names, retry_after, retry_after_seconds
+from ...keys.calls import called
 from ...quotas import SECOND_US, Quota
-from ..functions.calls import called, connection_of
+from ..functions.calls import connection_of
 from ..functions.checked import require_function
 from ..functions.failures import Failures
 from .header_options import HeaderOptions

@@ -9,8 +9,9 @@ from starlette.types import Scope
 
 from ...decision import OnError
 from ...keys.base import ScopeTest
+from ...keys.calls import called
 from ..answers.responses import AccessDenied, LimitUnavailable
-from ..functions.calls import called, connection_of
+from ..functions.calls import connection_of
 from ..functions.checked import require_function
 from ..functions.failures import Failures
 

@@ -85,10 +85,20 @@ async def test_one_key_is_enough(first: int, options: dict[str, Any], caplog: py
     assert warnings(caplog) == []
 
 
-@pytest.mark.parametrize("hooks", [[], [lambda event: None]], ids=["without hooks", "with hooks"])
-async def test_an_own_quota_is_warned_of(hooks: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"hooks": [lambda event: None]},
+        {"quota": lambda request: "1/s"},
+        {"cost": lambda request: 1},
+        {"penalty": Penalty("1 hour", after=5)},
+    ],
+    ids=["one charge", "hooks", "quota function", "cost function", "penalty"],
+)
+async def test_an_own_quota_is_warned_of(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     """After exactly 100 requests, each counted once."""
-    app = limited(ok, key=header("x-api-key"), hooks=hooks)
+    app = limited(ok, key=header("x-api-key"), **options)
     for _ in range(99):
         await ask(app)
     assert warnings(caplog) == []
