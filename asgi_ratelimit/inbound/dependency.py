@@ -39,6 +39,9 @@ from .startup.routes import place_text, walk
 _UNNAMED = "(unnamed)"
 """The name of a limit that is still to be named after its route."""
 
+_MOST_PLANS = 16
+"""How many apps with one limit have a plan that is kept, at the most."""
+
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
@@ -128,6 +131,7 @@ class RateLimit:
         self._route: tuple[object, object] | None = None
         self._enforcer: Enforcer | None = None
         self._plan = Plan(rules)
+        self._plans: dict[Enforcer, Plan] = {}
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
@@ -150,7 +154,7 @@ class RateLimit:
             enforcer = app_stores.replacement
         if self.is_unnamed:
             self._name_after_route(scope)
-        plan = self._plan if enforcer is self._enforcer else self._first_plan(enforcer, scope.get("app"))
+        plan = self._plan if enforcer is self._enforcer else self._other_plan(enforcer, scope.get("app"))
         try:
             planned = None if limits.is_exempt else await plan.evaluate(scope)
         except LimitUnavailable as error:
@@ -166,8 +170,15 @@ class RateLimit:
             _report(limits, response)
         return decision
 
-    def _first_plan(self, enforcer: Enforcer, app: Any) -> Plan:
-        """The plan of the limit, after all limits of its app that share the store were found to agree."""
+    def _other_plan(self, enforcer: Enforcer, app: Any) -> Plan:
+        """The plan of the limit behind another enforcer than that of the last request, as in another app.
+
+        The first time, all limits of the app that share the store must agree.
+        """
+        plan = self._plans.get(enforcer)
+        if plan is not None:
+            self._enforcer, self._plan = enforcer, plan
+            return plan
         if app is not None:
             register_limits(app, enforcer)
         return self._plan_with(enforcer)
@@ -177,7 +188,10 @@ class RateLimit:
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
         rules = [_behind(enforcer, rule) for rule in named]
         register(enforcer.store, self, constant_quotas(rules))
-        self._enforcer, self._plan = enforcer, Plan(rules)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._enforcer = enforcer
+        self._plan = self._plans[enforcer] = Plan(rules)
         return self._plan
 
     def register(self, enforcer: Enforcer) -> None:
@@ -196,6 +210,7 @@ class RateLimit:
         if self._route is not None and self._names != own:
             raise _needs_name(self, [self._names[0], place])
         self._route, self._names, self._enforcer = (router, route), own, None
+        self._plans.clear()
 
     def _names_on(self, route: Any) -> "_Names":
         """Its names on a route that is not among those of the app; ``ConfigurationError`` where there is no route."""

@@ -11,6 +11,7 @@ import pytest
 from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
+from asgi_ratelimit.inbound import dependency
 from asgi_ratelimit.inbound.startup import workers
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
@@ -133,6 +134,17 @@ async def test_a_store_need_be_neither_hashable_nor_weakly_referenceable() -> No
     state = an_app()
     state.state.rate_limit_store = Odd()
     assert await statuses(state, state) == [200, 429]
+
+
+async def test_a_limit_in_two_apps_is_worked_out_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their requests may alternate; each app has a memory of its own."""
+    limit, walks = RateLimit("2/hour", name="both"), []
+    monkeypatch.setattr(dependency, "register_limits", lambda app, enforcer: walks.append(app))
+    apps = [FastAPI(dependencies=[Depends(limit)]) for _ in range(2)]
+    for app in apps:
+        app.get("/")(lambda: "hello")
+    assert await statuses(*apps, *apps, *apps) == [200] * 4 + [429] * 2
+    assert walks == apps
 
 
 # Workers
