@@ -6,9 +6,9 @@ Annotations are evaluated, not strings: FastAPI reads them to see what to pass.
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -48,9 +48,9 @@ _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", k
 class _Parameters:
     """What FastAPI passes to a limit: the connection, its answer, and what the dependencies return that are keys."""
 
-    def __get__(self, limit: "RateLimit | None", owner: object) -> Signature:
+    def __get__(self, limit: "RateLimit | None", owner: "type[RateLimit]") -> Signature:
         if limit is None:
-            raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
+            return _parameters_of_class(owner)
         kind = Parameter.KEYWORD_ONLY
         keys = [Parameter(name, kind, default=key.dependency) for name, key in limit.dependency_keys.items()]
         return Signature(
@@ -60,6 +60,19 @@ class _Parameters:
                 *keys,
             ]
         )
+
+
+class _LacksItsCall:
+    """The annotation of a quota, which FastAPI reads where ``Depends(RateLimit)`` lacks the call of ``RateLimit``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
+
+
+def _parameters_of_class(limit: "type[RateLimit]") -> Signature:
+    _, quota, *others = signature(limit.__init__).parameters.values()
+    quota = quota.replace(annotation=Annotated[Any, _LacksItsCall()])
+    return Signature([quota, *[each.replace(annotation=Parameter.empty) for each in others]])
 
 
 class RateLimit:

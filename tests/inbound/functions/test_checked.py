@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from functools import partial
 from typing import Any
@@ -112,6 +113,12 @@ def test_a_dependency_that_lacks_its_call() -> None:
     """It is refused where FastAPI reads its parameters."""
     with refused('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))'):
         FastAPI().get("/", dependencies=[Depends(RateLimit)])(lambda: "hello")
+
+
+def test_tools_can_read_the_parameters_of_a_dependency() -> None:
+    """Those of the class, as editors show them."""
+    assert list(inspect.signature(RateLimit).parameters)[:3] == ["quota", "key", "cost"]
+    assert inspect.getmembers(RateLimit)
 
 
 @pytest.mark.parametrize(
