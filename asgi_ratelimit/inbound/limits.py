@@ -79,7 +79,7 @@ class Limits:
 
     def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
         """For each store one take of all that this request is charged there."""
-        for store in dict.fromkeys(self._request_limits.stores):
+        for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
             more = tuple([replace(each, cost=cost) for each in charges.values() if _is_of(each, name)])

@@ -18,6 +18,7 @@ from ..keys.base import KeyFunction
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
 from .answers.responses import Refusal
+from .functions.failures import Failures
 from .penalties.blocks import apply_penalties
 from .plan import PlannedTakes
 
@@ -40,12 +41,15 @@ class Enforcer:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
+    failures: Failures = field(init=False)
+    """Where it is reported that a function of a dependency has failed."""
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
     """Submits a request of one charge, where nobody needs a decision at once."""
 
     def __post_init__(self) -> None:
+        self.failures = Failures(self.hooks)
         self.is_observed = bool(self.hooks)
         self.submit = submitter(self.store)
         self.submit_charge = None if self.is_observed else charge_submitter(self.store)

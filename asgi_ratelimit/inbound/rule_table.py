@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, count
 
 from starlette.types import Scope
 
 from ..decision import OnError
-from ..keys.base import KeyFunction, bind
+from ..errors import ConfigurationError
+from ..keys import client_ip
+from ..keys.base import KeyFunction, ScopeKey, bind
 from ..keys.path_patterns import compile_path, route_path
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
-from .penalties.penalty import Penalty, checked_penalty
-from .plan import Plan
-from .rules import (
-    CompiledRule,
+from .functions.checked import (
     CostFunction,
     QuotaFunction,
-    Rule,
-    as_cost,
-    as_methods,
-    as_on_error,
-    require_agreement,
+    checked_cost_or_function,
+    checked_key,
+    checked_quota,
     takes_bytes,
 )
+from .functions.failures import Failures
+from .penalties.penalty import Penalty, checked_penalty
+from .plan import Plan
+from .rules import CompiledRule, Rule, as_methods, as_on_error, require_agreement
 
 LONGEST_CACHED = 256
 """Characters of a method and path whose plan is cached; for longer ones the rules are matched each time."""
@@ -40,17 +41,34 @@ class Defaults:
     key: KeyFunction
     cost: float | CostFunction = 1
     on_error: OnError | None = None
+    base_cost: float = 1
+    """The cost where a function of it fails."""
+    fallback: ScopeKey = field(default_factory=client_ip)
+    """The key where a function of it fails."""
+    failures: Failures = field(default_factory=Failures)
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        as_cost(self.cost)
+        checked_key(self.key)
+        checked_cost_or_function(self.cost)
         as_on_error(self.on_error)
 
     def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
         """A rule that charges this quota for every request, with these values."""
         checked_penalty(penalty, quota)
+        quota = None if quota is None else checked_quota(quota)
         quotas = () if quota is None else quota if callable(quota) else as_quotas(quota)
-        return CompiledRule(self.name, quotas, self.key, self.cost, on_error=self.on_error, penalty=penalty)
+        return CompiledRule(
+            self.name,
+            quotas,
+            self.key,
+            self.cost,
+            on_error=self.on_error,
+            penalty=penalty,
+            base_cost=self.base_cost,
+            fallback=self.fallback,
+            failures=self.failures,
+        )
 
 
 class RuleTable:
@@ -151,7 +169,19 @@ def _specified(rule: Rule, defaults: Defaults) -> Defaults:
     """The defaults, except where the rule has its own values."""
     return replace(
         defaults,
-        key=bind(rule.key or defaults.key, rule.path),
+        key=bind(defaults.key if rule.key is None else checked_key(rule.key), rule.path),
         cost=defaults.cost if rule.cost is None else rule.cost,
+        base_cost=defaults.base_cost if callable(defaults.cost) else defaults.cost,
         on_error=rule.on_error or defaults.on_error,
     )
+
+
+def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules of a middleware; ``ConfigurationError`` for anything else."""
+    if isinstance(rules, Rule) or not isinstance(rules, Iterable):
+        raise ConfigurationError(f"rules are a list, not {rules!r}: rules=[Rule(...)]")
+    listed = tuple(rules)
+    wrong = [rule for rule in listed if not isinstance(rule, Rule)]
+    if wrong:
+        raise ConfigurationError(f'rules are a list of Rule, not of {wrong[0]!r}: rules=[Rule("/login", "3/minute")]')
+    return listed

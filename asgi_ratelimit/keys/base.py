@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from starlette.requests import HTTPConnection
@@ -13,8 +13,9 @@ from starlette.types import Scope
 from ..buckets import as_key, short_key
 from ..errors import ConfigurationError
 
-Key: TypeAlias = str | bytes | None
-KeyFunction: TypeAlias = Callable[[HTTPConnection], Key | Awaitable[Key]]
+Key: TypeAlias = str | bytes | int | None
+KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
+"""A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
 
 UNREADABLE = "unreadable"
 """The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""
@@ -53,6 +54,13 @@ class PathKey(ABC):
 def bind(key: KeyFunction, path: str) -> KeyFunction:
     """``key`` for a rule with ``path``: a ``path_param`` in it reads from that path."""
     return key.bind(path) if isinstance(key, PathKey) else key
+
+
+def key_text(key: str | bytes | int) -> str:
+    """What a key function has returned as text; ``TypeError`` for what is no key."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    return as_key(key)  # type: ignore[arg-type]  # a bool, say, which it refuses
 
 
 def as_text(value: object, source: str) -> str | None:

@@ -48,7 +48,7 @@ from asgi_ratelimit import (
     pace,
     parse_quotas,
 )
-from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.hooks import Event, Failure, failures
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from asgi_ratelimit.tools import Covered, coverage
@@ -116,6 +116,51 @@ def decisions(decision: Decision, error: PaceTimeout) -> None:
 def by_path(connection: HTTPConnection) -> str | None:
     """A key of one's own."""
     return connection.url.path
+
+
+def by_request(request: Request) -> str:
+    """A key of one's own, as FastAPI's users write it."""
+    return request.method
+
+
+def by_number(request: Request) -> int | None:
+    return int(request.query_params["id"])
+
+
+def plan(request: Request) -> str:
+    return "10/minute" if request.method == "GET" else "1/minute"
+
+
+def pages(request: Request) -> float:
+    return max(1.0, float(request.query_params.get("pages", 1)))
+
+
+def is_internal(request: Request) -> bool:
+    return request.url.hostname == "localhost"
+
+
+def shorter(request: Request, decision: Decision) -> Response:
+    return PlainTextResponse(f"{request.method}: {decision.retry_after}", 429)
+
+
+def user_id() -> int:
+    return 7
+
+
+def with_functions_of_requests(app: ASGIApp) -> list[object]:
+    """Functions may be annotated with what they are called with."""
+    rule = Rule("/", plan, key=by_request, cost=pages)
+    count: list[Failure] = []
+    hooks = [failures(count.append)]
+    return [
+        RateLimitMiddleware(app, plan, key=by_number, cost=pages, rules=[rule], allow=is_internal, hooks=hooks),
+        RateLimitMiddleware(app, "1/s", headers="both", on_limited=shorter, deny=is_internal),
+        RateLimitMiddleware(app, "1/s", headers=HeaderOptions("legacy")),
+        RateLimitMiddleware(app, "1/s", headers="draft-11"),  # type: ignore[arg-type]
+        RateLimit(plan, key=by_request, cost=pages),
+        RateLimit("5/minute", key=Depends(user_id)),
+        first_of(by_request, by_number, combine(user(), by_request)),
+    ]
 
 
 async def by_user(connection: HTTPConnection) -> bytes | None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...buckets import DEFAULT_NAME
 from ...decision import Decision
-from ...errors import ConfigurationError
 from ...headers import Header, names, retry_after, retry_after_seconds
+from ...keys.calls import called
 from ...quotas import SECOND_US, Quota
+from ..functions.calls import connection_of
+from ..functions.checked import require_function
+from ..functions.failures import Failures
 from .header_options import HeaderOptions
 
-OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
+OnLimited: TypeAlias = Callable[[Any, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
 """The answer to a refused connection: a response, or ``None`` for the usual one."""
 
 Connection: TypeAlias = tuple[Scope, Receive, Send]
@@ -30,8 +31,6 @@ Problem: TypeAlias = tuple[int, bytes, list[Header]]
 _USUAL = HeaderOptions()
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
-logger = logging.getLogger("asgi_ratelimit")
-
 
 class Refusal:
     """The answer to a request that was refused: ``on_limited``'s, or else problem details.
@@ -40,14 +39,19 @@ class Refusal:
     answer it.
     """
 
-    def __init__(self, on_limited: OnLimited | None = None, options: HeaderOptions = _USUAL) -> None:
-        if on_limited is not None and not callable(on_limited):
-            raise ConfigurationError(
-                f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
-            )
+    def __init__(
+        self,
+        on_limited: OnLimited | None = None,
+        options: HeaderOptions = _USUAL,
+        name: str = DEFAULT_NAME,
+        failures: Failures | None = None,
+    ) -> None:
+        if on_limited is not None:
+            require_function("on_limited", on_limited, 2, "on_limited=lambda request, decision: ...")
         self._on_limited = on_limited
         self._retry_after = options.retry_after if options.spread else retry_after
-        self._failed = False
+        self._name = name
+        self._failures = Failures() if failures is None else failures
         self.is_usual = on_limited is None and not options.spread
         """Whether every refusal by a quota gets the same answer, but for the time to wait."""
 
@@ -78,12 +82,9 @@ class Refusal:
 
     async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
         try:
-            answer = on_limited(HTTPConnection(scope), decision)
-            return await answer if inspect.isawaitable(answer) else answer
-        except Exception as error:  # a function of the user's, which may raise whatever it likes
-            if not self._failed:
-                self._failed = True
-                logger.error("on_limited failed, the usual answer is given: %r", error, exc_info=error)
+            return cast("ASGIApp | None", await called(on_limited, connection_of(scope), decision))
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            self._failures.report(self._name, "on_limited", "the usual answer is given", error)
             return None
 
 
