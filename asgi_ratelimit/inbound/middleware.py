@@ -14,6 +14,7 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction, client_ip
+from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -76,7 +77,7 @@ class RateLimitMiddleware:
         self.app = app
         defaults = Defaults(DEFAULT_NAME if name is None else name, key, cost, on_error)
         self._defaults, self._has_name = defaults, name is not None
-        self._new_table = partial(RuleTable, quota, tuple(rules), penalty=penalty)
+        self._new_table = partial(RuleTable, quota, tuple(rules), penalty=penalty, root=own_root_path(app))
         self.rule_table = self._new_table(defaults)
         self._plan_for: Callable[[Scope], Plan | None] = self._first_plan_for
         self._constant_plan: Plan | None = None

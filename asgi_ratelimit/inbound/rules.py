@@ -17,6 +17,7 @@ from ..buckets import as_key
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys.base import KeyFunction, ScopeKey
+from ..keys.path_patterns import PathPattern
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .answers.responses import LimitUnavailable
@@ -112,7 +113,7 @@ class CompiledRule:
     _: KW_ONLY
     source: Rule | None = None
     """What the user wrote, if it was a ``Rule``."""
-    pattern: re.Pattern[str] = _ANY_PATH
+    pattern: PathPattern = _ANY_PATH
     methods: frozenset[str] | None = None
     is_final: bool = False
     """Whether no other rule is enforced where this one matches."""
