@@ -46,7 +46,7 @@ class Lists:
     async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
         try:
             if isinstance(test, ScopeTest):
-                return test.of(scope)
+                return test.of_host(scope) if name == "deny" else test.of(scope)
             answer = test(HTTPConnection(scope))
             return bool(await answer if inspect.isawaitable(answer) else answer)
         except Exception as error:  # a user's function may raise anything
