@@ -129,9 +129,11 @@ async def tls_in_front_of(port: int, certificate: Path, key: Path) -> AsyncItera
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
-    writer.close()
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+    finally:
+        writer.close()
 
 
 def test_a_store_serves_event_loops_one_after_the_other(redis_url: str) -> None:
