@@ -15,6 +15,7 @@ from ..keys.base import KeyFunction, bind
 from ..keys.path_patterns import compile_rule_path, route_path
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
+from .answers.responses import checked_on_limited
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
 from .rules import (
@@ -82,6 +83,8 @@ class RuleTable:
             self.rules.append(_compiled(rule, replace(defaults, name=name), root))
         self.charging = tuple([rule for rule in (*self._own, *self.rules) if not rule.is_exemption])
         """The rules that charge anything, the own quota first."""
+        self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
+        """The own answers of rules to what they refuse, by the names of the rules."""
         require_agreement(self.charging)
         self._plan_of = lru_cache(maxsize=1024)(Plan)
         self._cached = lru_cache(maxsize=MAX_CACHED)(self._matched)
@@ -162,6 +165,7 @@ def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
             shadow=rule.shadow,
             messages=() if rule.messages is None else as_quotas(rule.messages),
             settle=rule.settle,
+            on_limited=checked_on_limited(rule.on_limited),
             settles_by_bytes=rule.settle is not None and takes_bytes(rule.settle),
         )
     except ValueError as error:

@@ -20,7 +20,7 @@ from ..keys.base import KeyFunction, ScopeKey
 from ..keys.path_patterns import PathPattern
 from ..quota_text import QuotaLike, as_quotas, parse_quotas
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .answers.responses import LimitUnavailable
+from .answers.responses import LimitUnavailable, OnLimited
 from .penalties.penalty import Penalty
 
 QuotaFunction: TypeAlias = Callable[[HTTPConnection], "QuotaLike | Awaitable[QuotaLike | None] | None"]
@@ -66,7 +66,8 @@ class Rule:
     so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
     closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
 
-    A ``penalty`` blocks, for this rule, a key that it refuses again and again.
+    ``on_limited`` answers what this rule refuses, in place of the middleware's own. A ``penalty`` blocks, for this
+    rule, a key that it refuses again and again.
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
@@ -85,6 +86,7 @@ class Rule:
     messages: QuotaLike | None = None
     on_error: OnError | None = None
     penalty: Penalty | None = None
+    on_limited: OnLimited | None = None
 
     def __repr__(self) -> str:
         given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
@@ -123,6 +125,7 @@ class CompiledRule:
     messages: tuple[Quota, ...] = ()
     """Quotas for each message of a WebSocket."""
     settle: SettleFunction | None = None
+    on_limited: OnLimited | None = None
     settles_by_bytes: bool = False
     """Whether ``settle`` takes the number of bytes that were sent."""
     has_failed: bool = field(init=False, default=False)

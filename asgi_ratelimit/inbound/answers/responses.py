@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...decision import Decision
@@ -18,8 +19,10 @@ from ...headers import Header, names, retry_after, retry_after_seconds
 from ...quotas import SECOND_US, Quota
 from .header_options import HeaderOptions
 
-OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
-"""The answer to a refused connection: a response, or ``None`` for the usual one."""
+OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | Sequence[Any] | None
+
+OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
+"""The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
 Connection: TypeAlias = tuple[Scope, Receive, Send]
 """What an ASGI app is called with."""
@@ -36,16 +39,12 @@ logger = logging.getLogger("asgi_ratelimit")
 class Refusal:
     """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
-    The status is 429, or 503 where the store is out and no quota refused. A handshake is closed where the server cannot
-    answer it.
+    The status is 429, or 503 where the store is out and no quota refused; then ``on_limited`` is not called. A
+    handshake is closed where the server cannot answer it.
     """
 
     def __init__(self, on_limited: OnLimited | None = None, options: HeaderOptions = _USUAL) -> None:
-        if on_limited is not None and not callable(on_limited):
-            raise ConfigurationError(
-                f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
-            )
-        self._on_limited = on_limited
+        self.on_limited = checked_on_limited(on_limited)
         self._retry_after = options.retry_after if options.spread else retry_after
         self._failed = False
         self.is_usual = on_limited is None and not options.spread
@@ -59,15 +58,24 @@ class Refusal:
         await send({"type": "http.response.body", "body": body})
 
     async def answer(
-        self, reported: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False
+        self,
+        reported: Sequence[Decision],
+        decision: Decision,
+        connection: Connection,
+        by_block: bool = False,
+        on_limited: OnLimited | None = None,
     ) -> None:
-        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions."""
+        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
+
+        ``on_limited`` is that of the rule or dependency, in place of the middleware's.
+        """
         scope, receive, send = connection
         if not _can_answer(scope):
             code, reason = (1013, "rate limit unavailable") if is_outage(decision) else (1008, "rate limit exceeded")
             await send({"type": "websocket.close", "code": code, "reason": reason})
             return
-        own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
+        on_limited = on_limited or self.on_limited
+        own = None if on_limited is None or is_outage(decision) else await self._own(on_limited, scope, decision)
         if own is None:
             status, body, headers = _problem(violated(reported), by_block)
             start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
@@ -79,12 +87,29 @@ class Refusal:
     async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
         try:
             answer = on_limited(HTTPConnection(scope), decision)
-            return await answer if inspect.isawaitable(answer) else answer
+            answer = await answer if inspect.isawaitable(answer) else answer
+            return None if answer is None else _as_app(answer)
         except Exception as error:  # a function of the user's, which may raise whatever it likes
             if not self._failed:
                 self._failed = True
                 logger.error("on_limited failed, the usual answer is given: %r", error, exc_info=error)
             return None
+
+
+def _as_app(answer: object) -> ASGIApp:
+    """An own answer as an app; ``TypeError`` for what is none."""
+    if callable(answer):
+        return cast("ASGIApp", answer)
+    if isinstance(answer, (Mapping, list, tuple)):
+        return JSONResponse(answer, 429)
+    raise TypeError(f"on_limited returns a response, a dict or None, not {answer!r}: JSONResponse({{...}}, 429)")
+
+
+def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
+    """A function that answers refused requests, or ``None``; ``ConfigurationError`` for anything else."""
+    if on_limited is None or callable(on_limited):
+        return on_limited
+    raise ConfigurationError(f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ...")
 
 
 class AccessDenied(Exception):
