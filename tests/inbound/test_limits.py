@@ -29,7 +29,7 @@ from asgi_ratelimit import (
     limits,
 )
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok
+from tests.support.asgi import Peer, ask, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -129,6 +129,26 @@ async def test_a_refused_charge_is_answered_by_the_rule_s_own() -> None:
     app = RateLimitMiddleware(a_framework(500), rules=[rule], store=MemoryStore(clock=SteppedClock()))
     peer = await ask(app)
     assert (peer.status, peer.body) == (429, b'{"slow":"down"}')
+
+
+@pytest.mark.parametrize(
+    ("extensions", "sent"),
+    [({}, "websocket.close"), ({"websocket.http.response": {}}, "websocket.http.response.start")],
+)
+async def test_a_refused_charge_refuses_a_handshake_in_any_framework(extensions: dict[str, Any], sent: str) -> None:
+    """A framework that accepts it all the same accepts nothing."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(RateLimited):
+            await limits(HTTPConnection(scope)).charge(100)
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "welcome"})
+
+    peer = await ask(
+        RateLimitMiddleware(app, "10/minute", store=MemoryStore(clock=SteppedClock())), websocket(extensions=extensions)
+    )
+    assert peer.sent[0]["type"] == sent
+    assert not {"websocket.accept", "websocket.send"} & {message["type"] for message in peer.sent}
 
 
 async def test_an_answer_that_has_begun_is_not_replaced() -> None:

@@ -19,7 +19,7 @@ from ...headers import Header, names, retry_after, retry_after_seconds
 from ...quotas import SECOND_US, Quota
 from .header_options import HeaderOptions
 
-OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | Sequence[Any] | None
+OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
 
 OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
 """The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
@@ -100,7 +100,7 @@ def _as_app(answer: object) -> ASGIApp:
     """An own answer as an app; ``TypeError`` for what is none."""
     if callable(answer):
         return cast("ASGIApp", answer)
-    if isinstance(answer, (Mapping, list, tuple)):
+    if isinstance(answer, (Mapping, list)):
         return JSONResponse(answer, 429)
     raise TypeError(f"on_limited returns a response, a dict or None, not {answer!r}: JSONResponse({{...}}, 429)")
 

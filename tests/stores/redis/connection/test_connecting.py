@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import subprocess
 import sys
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -85,6 +86,28 @@ async def test_a_password() -> None:
                 with pytest.raises(StoreError, match="rejected the credentials"):
                     await limiter.peek("key")
                 assert (await limiter.rate_limit("key")).degraded
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:s3cr3t@{address}",
+        "rediss://user:s3cr3t@{address}?ssl_ca_certs=/no/such/file&ssl_password=s3cr3t",
+        "unix://user:s3cr3t@/no/such.sock",
+        "redis+cluster://user:s3cr3t@{address}",
+        "redis+sentinel://user:s3cr3t@{address}/limits?sentinel_password=s3cr3t",
+    ],
+)
+async def test_no_error_shows_a_password(redis_server: RedisServer, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither what is raised nor what is logged where the server rejects it, or cannot be reached."""
+    for port in (redis_server.port, 1):
+        async with limiter_on(url.replace("{address}", f"{HOST}:{port}"), timeout=1) as limiter:
+            with pytest.raises(StoreError) as raised:
+                await limiter.peek("key")
+            assert (await limiter.rate_limit("key")).degraded
+        assert "s3cr3t" not in "".join(traceback.format_exception(raised.value))
+    assert caplog.records
+    assert "s3cr3t" not in caplog.text
 
 
 async def test_a_unix_socket() -> None:
