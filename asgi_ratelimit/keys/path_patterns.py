@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette import routing
+from starlette.applications import Starlette
 from starlette.convertors import Convertor
 from starlette.types import Scope
 
@@ -52,9 +53,8 @@ def route_path(scope: Scope) -> str:
 def own_root_path(app: object) -> str:
     """The root path that an app, behind any middlewares, sets by itself: of ``FastAPI(root_path="/api")``."""
     for _ in range(100):
-        root = getattr(app, "root_path", None)
-        if isinstance(root, str):
-            return root
+        if isinstance(app, Starlette):  # the ``root_path`` of Flask and Quart is a folder
+            return str(getattr(app, "root_path", ""))
         app = getattr(app, "app", None)
     return ""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
 from asgi_ratelimit.keys import combine, path_param
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import coverage
-from tests.support.asgi import ask, http
+from tests.support.asgi import ask, http, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +65,20 @@ async def test_another_path_that_begins_alike_is_another() -> None:
     app = around(app_below(), Rule("/login/{account}", "1/minute"))
     await ask(app, http("/login/ann"))
     assert (await ask(app, http("/apilogin/ann"))).status == 404
+
+
+async def test_an_attribute_of_another_framework_is_no_root_path() -> None:
+    """For Flask and Quart, ``root_path`` is the folder of the app: paths and scopes stay as they are."""
+
+    class Quart:
+        root_path = "/home/shop"
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            assert scope["root_path"] == ""
+            await ok(scope, receive, send)
+
+    app = around(Quart(), Rule("/login", "1/minute"))
+    assert [(await ask(app, http("/login"))).status for _ in range(2)] == [200, 429]
 
 
 def test_coverage_knows_rules_with_a_root_path() -> None:
