@@ -167,7 +167,10 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         if not self._trusts_none and packed not in _PRIVATE:
             return
         self._checks_left -= 1
-        found = next((name for name, _ in scope["headers"] if name in self._checked_headers), None)
+        sent = [each for each in scope["headers"] if each[0] in self._checked_headers]
+        if any(text.encode() in value for _, value in sent):  # the server has taken the address from there
+            return
+        found = sent[0][0] if sent else None
         if found is not None:
             self._checks_left = 0
             cdns = (word for word in cdn_networks() if packed in Networks([word]))

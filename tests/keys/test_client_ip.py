@@ -369,6 +369,15 @@ def test_the_warning_recognizes_a_cdn(peer: str, word: str, caplog: pytest.LogCa
     assert f"trusted_proxies=['{word}']" in caplog.text
 
 
+@pytest.mark.parametrize("peer", ["8.8.8.8", "2606:4900::1", "10.1.2.3"])
+def test_a_header_that_the_server_has_read_is_no_reason_to_warn(peer: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As uvicorn does it by default behind a local proxy: the peer is then the client that the header names."""
+    key = client_ip()
+    for value in (peer, f"192.0.2.1, {peer}", f"{peer}, 127.0.0.1"):
+        assert key.of(http(client=(peer, 0), headers=[(b"x-forwarded-for", value.encode())])) is not None
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "128.0.0.0/1", "2000::/3", "::ffff:0.0.0.0/96"])
 def test_to_trust_everybody_is_told(wide: str, caplog: pytest.LogCaptureFixture) -> None:
     """At start: each client would write its own address."""
