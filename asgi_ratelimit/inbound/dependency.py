@@ -23,12 +23,12 @@ from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.checked import checked_store
 from ..stores.owners import register
-from .answers.responses import LimitUnavailable
+from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency
 from .functions.dependency_key import DependencyKey, store_values
 from .penalties.penalty import Penalty
 from .plan import Plan
-from .refusals import RateLimited
+from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults
 from .rules import CompiledRule, constant_quotas, require_agreement
@@ -85,8 +85,9 @@ class RateLimit:
     a ``name`` it is named after the route that it stands on; one that several routes share, as on a router, needs a
     name, and raises ``ConfigurationError`` without one.
 
-    A request over the limit never reaches the endpoint; it is answered as by the middleware. What its other limits
-    had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
+    A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``.
+    What its other limits had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it
+    did not apply.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
@@ -102,13 +103,15 @@ class RateLimit:
         store: "Store | str | None" = None,
         on_error: "OnError | None" = None,
         penalty: "Penalty | None" = None,
+        on_limited: "OnLimited | None" = None,
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(checked_store(store)))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
-        self._set_rules([Defaults(name, key, cost, on_error, fallback=address_key([key])).compiled(quota, penalty)])
+        rule = Defaults(name, key, cost, on_error, fallback=address_key([key])).compiled(quota, penalty)
+        self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
         warn_of_costs(self.rules)
         if self._own is not None and not self.is_unnamed:
             self._plan_with(self._own)
@@ -178,7 +181,8 @@ class RateLimit:
         limits.add([decision], enforcer.store)
         if not decision.allowed:
             await limits.refund_all()
-            raise RateLimited(limits, decision).with_handler(scope)
+            own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited is not None}
+            raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision

@@ -14,6 +14,7 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction, client_ip
+from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -28,7 +29,7 @@ from .outcomes import Settling
 from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
 from .plan import Plan
-from .refusals import RateLimited, refuse
+from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, constant_quotas
@@ -82,7 +83,7 @@ class RateLimitMiddleware:
         name_or_default = DEFAULT_NAME if name is None else name
         defaults = Defaults(name_or_default, key, cost, on_error, fallback=address, failures=failures)
         self._defaults, self._has_name = defaults, name is not None
-        self._new_table = partial(RuleTable, quota, rules, penalty=penalty)
+        self._new_table = partial(RuleTable, quota, rules, penalty=penalty, root=own_root_path(app))
         self.rule_table = self._new_table(defaults)
         self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
@@ -90,6 +91,7 @@ class RateLimitMiddleware:
         options = header_options(headers)
         refusal = Refusal(on_limited, options, defaults.name, failures)
         self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, observers)
+        self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._has_name:
@@ -195,12 +197,20 @@ class RateLimitMiddleware:
         self._start(scope, outer.enforcer if outer else None)
         return self.rule_table.plan_for(scope)
 
+    def _take_over_answers(self) -> None:
+        """Let rules with an ``on_limited`` answer what they refuse."""
+        self._enforcer.on_limited = self.rule_table.on_limited
+        if self.rule_table.on_limited:
+            self._enforcer.refusal.is_usual = False
+
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
         if not self._has_name and "router" in scope:
             place = place_of(self, scope["router"])
             defaults = replace(self._defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
             self.rule_table, self._enforcer.name = self._new_table(defaults), defaults.name
+            self._take_over_answers()
+        find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, constant_quotas(self.rule_table.charging))

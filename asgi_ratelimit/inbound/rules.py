@@ -14,9 +14,10 @@ from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, key_text
+from ..keys.path_patterns import PathPattern
 from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
-from .answers.responses import LimitUnavailable
+from .answers.responses import LimitUnavailable, OnLimited
 from .functions.calls import Results, called_once
 from .functions.checked import CostFunction, QuotaFunction, SettleFunction
 from .functions.failures import Failures
@@ -51,7 +52,8 @@ class Rule:
     so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
     closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
 
-    A ``penalty`` blocks, for this rule, a key that it refuses again and again.
+    ``on_limited`` answers what this rule refuses, in place of the middleware's own. A ``penalty`` blocks, for this
+    rule, a key that it refuses again and again.
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
@@ -70,6 +72,7 @@ class Rule:
     messages: QuotaLike | None = None
     on_error: OnError | None = None
     penalty: Penalty | None = None
+    on_limited: OnLimited | None = None
 
     def __repr__(self) -> str:
         given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
@@ -98,7 +101,7 @@ class CompiledRule:
     _: KW_ONLY
     source: Rule | None = None
     """What the user wrote, if it was a ``Rule``."""
-    pattern: re.Pattern[str] = _ANY_PATH
+    pattern: PathPattern = _ANY_PATH
     methods: frozenset[str] | None = None
     is_final: bool = False
     """Whether no other rule is enforced where this one matches."""
@@ -108,6 +111,7 @@ class CompiledRule:
     messages: tuple[Quota, ...] = ()
     """Quotas for each message of a WebSocket."""
     settle: SettleFunction | None = None
+    on_limited: OnLimited | None = None
     settles_by_bytes: bool = False
     """Whether ``settle`` takes the number of bytes that were sent."""
     base_cost: float = 1

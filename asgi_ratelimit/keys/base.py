@@ -42,18 +42,25 @@ class ScopeTest(ABC):
     def of(self, scope: Scope) -> bool:
         """The answer for the request with this scope."""
 
+    def of_host(self, scope: Scope) -> bool:
+        """The answer also for the host behind a tunnel: for those who are refused, who choose how they come."""
+        return self.of(scope)
+
 
 class PathKey(ABC):
     """A key that depends on the path of the rule it is used in."""
 
     @abstractmethod
-    def bind(self, path: str) -> KeyFunction:
-        """This key for a rule with ``path``. Raises ``ConfigurationError`` if it can never work there."""
+    def bind(self, path: str, root: str = "") -> KeyFunction:
+        """This key for a rule with ``path``, for an app that sets this root path by itself.
+
+        Raises ``ConfigurationError`` if it can never work there.
+        """
 
 
-def bind(key: KeyFunction, path: str) -> KeyFunction:
+def bind(key: KeyFunction, path: str, root: str = "") -> KeyFunction:
     """``key`` for a rule with ``path``: a ``path_param`` in it reads from that path."""
-    return key.bind(path) if isinstance(key, PathKey) else key
+    return key.bind(path, root) if isinstance(key, PathKey) else key
 
 
 def key_text(key: str | bytes | int) -> str:

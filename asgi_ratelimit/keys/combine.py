@@ -55,9 +55,9 @@ class _Parts(PathKey):
     def __call__(self, connection: HTTPConnection) -> str | Awaitable[str | None] | None:
         """The key of the request of this connection."""
 
-    def bind(self, path: str) -> Self:
+    def bind(self, path: str, root: str = "") -> Self:
         """The same key of parts that are bound to ``path``."""
-        return type(self)([bind(part, path) for part in self._parts])
+        return type(self)([bind(part, path, root) for part in self._parts])
 
 
 class _ScopeParts(ScopeKey, _Parts):

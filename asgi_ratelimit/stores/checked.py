@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from . import Store
+from .urls import shown
 
 _METHODS = ("take", "peek", "settle", "reset", "aclose")
 
@@ -23,7 +24,7 @@ def checked_store(store: Store | str | None) -> Store | str | None:
     missing = [name for name in _METHODS if not callable(getattr(given, name, None))]
     if missing:
         raise ConfigurationError(
-            f"store is a store or a URL, not {given!r}, which has no {missing[0]}(): store=MemoryStore(), or "
+            f"store is a store or a URL, not {shown(given)}, which has no {missing[0]}(): store=MemoryStore(), or "
             'store="redis://localhost"'
         )
     return store

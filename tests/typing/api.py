@@ -191,6 +191,7 @@ async def kilobytes(status: int, headers: Headers, sent: int) -> float | None:
 async def endpoint(request: Request, own: Annotated[Limits, Depends(limits)]) -> None:
     """The limits of a request inside its endpoint."""
     await limits(request).charge(5, name="uploads")
+    assert_type(await limits(request).charge(5, required=False), bool)
     await own.refund(2)
     await own.settle(0, name="uploads")
     assert_type(own.decisions, tuple[Decision, ...])
@@ -247,8 +248,9 @@ def dependencies(store: Store) -> FastAPI:
     """Limits next to the routes of FastAPI."""
     app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))], responses=limited_responses())
     named = RateLimit(tier, key=by_user, cost=price, name="reports", store=store, on_error="deny")
+    own = RateLimit("5/minute", on_limited=lambda connection, decision: {"wait": decision.retry_after})
 
-    assert_type(RateLimit.together(named, RateLimit("5/s", key=client_ip())), RateLimit)
+    assert_type(RateLimit.together(named, own, RateLimit("5/s", key=client_ip("cloudflare"))), RateLimit)
 
     @app.get("/", dependencies=[Depends(named)])
     async def report(decision: Annotated[Decision | None, Depends(named)]) -> None:

@@ -47,7 +47,7 @@ class Lists:
     async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
         try:
             if isinstance(test, ScopeTest):
-                return test.of(scope)
+                return test.of_host(scope) if name == "deny" else test.of(scope)
             return bool(await called(test, connection_of(scope)))
         except Exception as error:  # a user's function may raise anything
             refuses = name == "deny" and self._on_error == "deny"
