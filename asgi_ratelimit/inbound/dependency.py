@@ -21,7 +21,6 @@ from ..keys import KeyFunction
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.checked import checked_store
 from ..stores.owners import register
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency
@@ -108,7 +107,7 @@ class RateLimit:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         name = _UNNAMED if name is None else checked_name(name)
-        self._own = None if store is None else enforcer_of(as_store(checked_store(store)))
+        self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
         rule = Defaults(name, key, cost, on_error, fallback=address_key([key])).compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])

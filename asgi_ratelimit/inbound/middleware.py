@@ -18,7 +18,6 @@ from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.checked import checked_store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
@@ -87,7 +86,7 @@ class RateLimitMiddleware:
         self.rule_table = self._new_table(defaults)
         self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
-        self._store = as_store(checked_store(store))
+        self._store = as_store(store)
         options = header_options(headers)
         refusal = Refusal(on_limited, options, defaults.name, failures)
         self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, observers)

@@ -13,7 +13,6 @@ from ..errors import ConfigurationError
 from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
-from ..stores.checked import checked_store
 from ..stores.owners import register
 from ..waiting import SlotWaiter
 from .call_arguments import depends_on_call, from_call
@@ -56,7 +55,7 @@ def pace(
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
     quotas = as_quotas(quota, default_burst=EVEN_BURST)
-    limiter = Limiter(quotas, store=checked_store(store), name="pace" if name is None else name)
+    limiter = Limiter(quotas, store=store, name="pace" if name is None else name)
     return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
 
 

@@ -14,7 +14,6 @@ from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..stores.checked import checked_store
 from ..waiting import background_loop, run_async, run_sync
 from .bodies import with_close_callback
 from .decorator import EVEN_BURST, register_name
@@ -74,7 +73,7 @@ class PacedTransport(_Transport):
     ) -> None:
         quotas = as_quotas(quota, default_burst=EVEN_BURST)
         self._transport = transport
-        self._limiter = Limiter(quotas, store=checked_store(store), name=NAME if name is None else name)
+        self._limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
             register_name(self._limiter, self)
         self._owns_store = store is None or isinstance(store, str)

@@ -15,7 +15,6 @@ from ...hooks import Hooks
 from ...keys import client_ip
 from ...limiter import as_store
 from ...stores import MemoryStore, Store
-from ...stores.checked import checked_store
 from ..answers.responses import Refusal
 from ..request_limits import Enforcer
 from .checks import warn_of_workers
@@ -45,7 +44,6 @@ class AppStores:
 
     def set_default(self, store: Store | str | None) -> None:
         """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
-        store = checked_store(store)
         self._default = None if store is None else as_store(store)
         self._enforcers.clear()
         self._without_app = None
@@ -59,7 +57,7 @@ class AppStores:
         current = self._without_app if app is None else self._enforcers.get(app)
         if current is not None and current[0] is given:
             return current[1]
-        enforcer = enforcer_of(as_store(checked_store(given)))
+        enforcer = enforcer_of(as_store(given))
         if app is None:
             self._without_app = given, enforcer
         else:

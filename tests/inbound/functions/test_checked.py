@@ -62,6 +62,7 @@ STORES = [
     (redis.asyncio.Redis(password="secret"), "not a client, Redis: store=RedisStore(client)"),
     (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
     (object(), "which has no take(): store=MemoryStore()"),
+    (b"redis://user:secret@host", "not b'redis://***@host', which has no take()"),
 ]
 
 
@@ -99,7 +100,7 @@ def test_wrong_settle_functions(settle: Any) -> None:
         RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
 
 
-@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object"])
+@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "bytes"])
 def test_wrong_stores(store: Any, quote: str) -> None:
     """For a middleware, a dependency and a paced function; a password never shows."""
     builders: list[Any] = [partial(RateLimitMiddleware, ok, "1/s"), partial(RateLimit, "1/s"), partial(pace, "1/s")]
