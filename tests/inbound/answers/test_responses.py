@@ -27,6 +27,7 @@ from asgi_ratelimit import (
     Rule,
     TokenBucket,
 )
+from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok, websocket
 from tests.support.server import free_port
@@ -237,6 +238,16 @@ async def test_other_refusals_are_the_usual_ones() -> None:
     await limited.ask(http("/a"))
     assert (await limited.refused(http("/a"))).problem["violated-policies"] == ["per-minute"]
     assert (await limited.refused(http("/b"))).problem["violated-policies"] == ["per-minute"]
+
+
+async def test_an_own_answer_of_a_rule_that_fails_is_reported_under_its_name() -> None:
+    """The usual answer is given, not the middleware's."""
+    seen: list[Failure] = []
+    rules = [Rule("/a", "1/minute", name="uploads", on_limited=lambda connection, decision: {}["missing"])]
+    limited = Limited(None, rules=rules, on_limited=lambda connection, decision: {}, hooks=[failures(seen.append)])
+    await limited.ask(http("/a"))
+    assert (await limited.refused(http("/a"))).problem["violated-policies"] == ["per-minute"]
+    assert [(failure.name, failure.failed) for failure in seen] == [("uploads", "on_limited")]
 
 
 def test_an_own_answer_of_a_rule_that_is_no_function_raises() -> None:
