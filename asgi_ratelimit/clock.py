@@ -34,6 +34,9 @@ def monotonic_us() -> float:
     return time.monotonic_ns() / 1000
 
 
+monotonic_ns = time.monotonic_ns
+"""As ``monotonic_us``, in nanoseconds, and without a Python call."""
+
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 

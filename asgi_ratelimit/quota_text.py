@@ -15,6 +15,9 @@ from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitti
 
 EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
 
+RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
+"""Names of buckets that stand beside those of quotas, under the same limiter and key."""
+
 _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
 
@@ -123,13 +126,19 @@ QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
 def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:
     """The quotas of a ``quota`` argument, each with a different name.
 
-    Raises ``QuotaError`` for anything but quotas, ``ConfigurationError`` for two quotas with the same name.
+    Raises ``QuotaError`` for anything but quotas, ``ConfigurationError`` for two quotas with the same name, and for a
+    reserved one.
     """
     quotas = tuple(_flatten(quota, default_burst))
     if not quotas:
         raise QuotaError(f"at least one quota is needed, not {quota!r}: {EXAMPLES}")
     names = [each.name for each in quotas]
     for name in names:
+        if name in RESERVED_NAMES:
+            raise ConfigurationError(
+                f"the name {name!r} of a quota is reserved for buckets of this package: "
+                f"TokenBucket(10, 1.0, name='my-{name}')"
+            )
         if names.count(name) > 1:
             raise ConfigurationError(
                 f"two quotas are named {name!r}: give one a name, for example TokenBucket(10, 1.0, name='burst')"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from threading import Event
 from typing import Any, TypeVar
 
 from .buckets import DEFAULT_NAME
+from .inbound import app_stores
 from .limiter import Limiter
 from .quota_text import QuotaLike
 from .stores import MemoryStore
@@ -96,3 +98,15 @@ class SteppedLimiter(Limiter):
     def __init__(self, quota: QuotaLike, *, name: str = DEFAULT_NAME) -> None:
         self.clock = SteppedClock()
         super().__init__(quota, store=MemoryStore(clock=self.clock), name=name)
+
+
+@contextmanager
+def stepped_dependencies(clock: SteppedClock | None = None) -> Iterator[SteppedClock]:
+    """Reset the limits of ``Depends(RateLimit(...))``, and stop their time: ``with stepped_dependencies() as clock:``.
+
+    Within it, those that no ``RateLimitMiddleware`` is around are in a new memory store, even those with a store of
+    their own, and time stands still until ``clock`` is moved. Afterwards all is as before.
+    """
+    clock = SteppedClock() if clock is None else clock
+    with app_stores.replaced(MemoryStore(clock=clock)):
+        yield clock

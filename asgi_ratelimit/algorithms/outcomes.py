@@ -26,7 +26,7 @@ def wait_of(outcome: Outcome) -> float:
 def availability(quota: Quota, outcome: Outcome) -> tuple[float, float]:
     """The whole units that could be taken now, and the microseconds until one more could be."""
     if len(outcome) == PLAIN_PARTS:
-        return available(quota, outcome[5])  # type: ignore[arg-type]  # it is a token bucket
+        return available(quota, outcome[4])  # type: ignore[arg-type]  # it is a token bucket
     units, more_us, _ = outcome[0][2]
     return units, more_us
 

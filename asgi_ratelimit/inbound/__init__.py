@@ -10,6 +10,7 @@ from .penalties.blocks import Blocks
 from .penalties.penalty import Penalty
 from .refusals import RateLimited
 from .rules import Rule
+from .startup.app_stores import app_stores
 
 __all__ = [
     "Blocks",
@@ -20,6 +21,7 @@ __all__ = [
     "RateLimitMiddleware",
     "RateLimited",
     "Rule",
+    "app_stores",
     "limited_responses",
     "limits",
 ]

@@ -6,74 +6,123 @@ Annotations are evaluated, not strings: FastAPI reads them to see what to pass.
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from inspect import Parameter, Signature, signature
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import draft
-from ..hooks import Hooks
-from ..keys import KeyFunction, client_ip
+from ..keys import KeyFunction
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
-from ..stores import MemoryStore, Store
+from ..stores import Store
 from ..stores.owners import register
-from .answers.responses import LimitUnavailable, Refusal
+from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
+from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency
+from .functions.dependency_key import DependencyKey, store_values
 from .penalties.penalty import Penalty
 from .plan import Plan
-from .refusals import RateLimited
+from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults
-from .rules import CompiledRule, CostFunction, QuotaFunction, constant_quotas, require_agreement
+from .rules import CompiledRule, constant_quotas, require_agreement
+from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.checks import warn_of_costs
 from .startup.routes import place_text, walk
-
-_INHERITED = client_ip()
-"""The key of a limit that names none: that of the middleware, or else this one."""
 
 _UNNAMED = "(unnamed)"
 """The name of a limit that is still to be named after its route."""
 
+_MOST_PLANS = 16
+"""How many apps with one limit have a plan that is kept, at the most."""
+
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
+
+
+class _Parameters:
+    """What FastAPI passes to a limit: the connection, its answer, and what the dependencies return that are keys."""
+
+    def __get__(self, limit: "RateLimit | None", owner: "type[RateLimit]") -> Signature:
+        if limit is None:
+            return _parameters_of_class(owner)
+        kind = Parameter.KEYWORD_ONLY
+        keys = [Parameter(name, kind, default=key.dependency) for name, key in limit.dependency_keys.items()]
+        return Signature(
+            [
+                Parameter("connection", kind, annotation=HTTPConnection),
+                Parameter("response", kind, annotation=Response),
+                *keys,
+            ]
+        )
+
+
+class _LacksItsCall:
+    """The annotation of a quota, which FastAPI reads where ``Depends(RateLimit)`` lacks the call of ``RateLimit``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
+
+
+def _parameters_of_class(limit: "type[RateLimit]") -> Signature:
+    _, quota, *others = signature(limit.__init__).parameters.values()
+    quota = quota.replace(annotation=Annotated[Any, _LacksItsCall()])
+    return Signature([quota, *[each.replace(annotation=Parameter.empty) for each in others]])
 
 
 class RateLimit:
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. ``key`` and ``store`` are those
-    of the ``RateLimitMiddleware`` around the app, if there is one, and otherwise the client's address and this
-    process's memory. One instance is one limit. Without a ``name`` it is named after the route that it stands on; one
-    that several routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
+    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. A ``key`` may also be the value
+    of a dependency, ``key=Depends(current_user_id)``: a middleware runs before these. ``key`` and ``store`` are those
+    of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise they are the client's address, and the
+    store that ``set_store`` or ``app.state.rate_limit_store`` names, or else memory. One instance is one limit. Without
+    a ``name`` it is named after the route that it stands on; one that several routes share, as on a router, needs a
+    name, and raises ``ConfigurationError`` without one.
 
-    A request over the limit never reaches the endpoint; it is answered as by the middleware. What its other limits
-    had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
+    A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``.
+    What its other limits had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it
+    did not apply.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
+
+    __signature__ = _Parameters()
 
     def __init__(
         self,
         quota: "QuotaLike | QuotaFunction",
         *,
-        key: "KeyFunction | None" = None,
+        key: "KeyFunction | Any | None" = None,
         cost: "float | CostFunction" = 1,
         name: str | None = None,
         store: "Store | str | None" = None,
         on_error: "OnError | None" = None,
         penalty: "Penalty | None" = None,
+        on_limited: "OnLimited | None" = None,
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         name = _UNNAMED if name is None else checked_name(name)
-        self._own = None if store is None else _enforcer_of(as_store(store))
-        self._set_rules([Defaults(name, key or _INHERITED, cost, on_error).compiled(quota, penalty)])
+        self._own = None if store is None else enforcer_of(as_store(store))
+        key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
+        rule = Defaults(name, key, cost, on_error, fallback=address_key([key])).compiled(quota, penalty)
+        self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
         warn_of_costs(self.rules)
         if self._own is not None and not self.is_unnamed:
             self._plan_with(self._own)
+
+    @staticmethod
+    def set_store(store: "Store | str | None") -> None:
+        """Set the store, or its URL, of all limits that have neither a store nor a ``RateLimitMiddleware`` around them.
+
+        ``app.state.rate_limit_store = store`` is the same for one app. Otherwise each app has a memory store of its
+        own. Raises ``ConfigurationError`` for what is no store.
+        """
+        app_stores.set_default(store)
 
     @classmethod
     def together(cls, *limits: "RateLimit") -> "RateLimit":
@@ -81,9 +130,9 @@ class RateLimit:
 
         Raises ``ConfigurationError`` for no limits, and for limits in different stores or at odds with each other.
         """
-        stores = {limit._own.store if limit._own else None for limit in limits}
-        if len(stores) != 1:
-            raise ConfigurationError(f"limits that are taken together need one store, not {len(stores)}: {_TOGETHER}")
+        count = len({id(limit._own.store) if limit._own else None for limit in limits})
+        if count != 1:
+            raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
         together = copy(limits[0])
         together._set_rules([rule for limit in limits for rule in limit.rules])
         require_agreement([rule for rule in together.rules if rule.name != _UNNAMED])
@@ -97,20 +146,30 @@ class RateLimit:
         self._route: tuple[object, object] | None = None
         self._enforcer: Enforcer | None = None
         self._plan = Plan(rules)
+        self._plans: dict[Enforcer, Plan] = {}
+        keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
+        self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
+        """The keys that dependencies return, by the names under which FastAPI passes them."""
 
     def __repr__(self) -> str:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
         each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
-    async def __call__(self, connection: HTTPConnection, response: Response) -> Decision | None:
-        """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused."""
+    async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
+        """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused.
+
+        ``values`` are what the dependencies have returned that are keys.
+        """
         scope = connection.scope
+        store_values(scope, {self.dependency_keys[name]: value for name, value in values.items()})
         limits = request_limits(scope) or _started(scope)
         enforcer = self._own or limits.enforcer
+        if limits.server_send is None and app_stores.replacement is not None:
+            enforcer = app_stores.replacement
         if self.is_unnamed:
             self._name_after_route(scope)
-        plan = self._plan if enforcer is self._enforcer else self._plan_with(enforcer)
+        plan = self._plan if enforcer is self._enforcer else self._other_plan(enforcer, scope.get("app"))
         try:
             planned = None if limits.is_exempt else await plan.evaluate(scope)
         except LimitUnavailable as error:
@@ -121,18 +180,40 @@ class RateLimit:
         limits.add([decision], enforcer.store)
         if not decision.allowed:
             await limits.refund_all()
-            raise RateLimited(limits, decision).with_handler(scope)
+            own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited is not None}
+            raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)
         if limits.server_send is None:
             _report(limits, response)
         return decision
 
+    def _other_plan(self, enforcer: Enforcer, app: Any) -> Plan:
+        """The plan of the limit behind another enforcer than that of the last request, as in another app.
+
+        The first time, all limits of the app that share the store must agree.
+        """
+        plan = self._plans.get(enforcer)
+        if plan is not None:
+            self._enforcer, self._plan = enforcer, plan
+            return plan
+        if app is not None:
+            register_limits(app, enforcer)
+        return self._plan_with(enforcer)
+
     def _plan_with(self, enforcer: Enforcer) -> Plan:
         """The plan of the limit behind this enforcer, whose key it takes over if it has none."""
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
-        rules = [replace(rule, key=enforcer.key) if rule.key is _INHERITED else rule for rule in named]
+        rules = [_behind(enforcer, rule) for rule in named]
         register(enforcer.store, self, constant_quotas(rules))
-        self._enforcer, self._plan = enforcer, Plan(rules)
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._enforcer = enforcer
+        self._plan = self._plans[enforcer] = Plan(rules)
         return self._plan
+
+    def register(self, enforcer: Enforcer) -> None:
+        """Register its names, but for those after its route, behind this enforcer, unless it has its own store."""
+        if self._own is None:
+            register(enforcer.store, self, constant_quotas([rule for rule in self.rules if rule.name != _UNNAMED]))
 
     def _name_after_route(self, scope: Scope) -> None:
         """Name the limit after the route of this request; ``ConfigurationError`` where it stands on several."""
@@ -145,6 +226,7 @@ class RateLimit:
         if self._route is not None and self._names != own:
             raise _needs_name(self, [self._names[0], place])
         self._route, self._names, self._enforcer = (router, route), own, None
+        self._plans.clear()
 
     def _names_on(self, route: Any) -> "_Names":
         """Its names on a route that is not among those of the app; ``ConfigurationError`` where there is no route."""
@@ -161,6 +243,12 @@ class RateLimit:
         return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
 
 
+def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:
+    """A rule of a limit behind an enforcer, with the key of that if it has none, and with its trusted proxies."""
+    key = enforcer.key if rule.key is INHERITED_KEY else rule.key
+    return replace(rule, key=key, fallback=address_key([key, enforcer.key]), failures=enforcer.failures)
+
+
 _Names: TypeAlias = dict[str, list[str]]
 """The names of a limit's rules at each place where it stands."""
 
@@ -169,6 +257,16 @@ def require_names(app: Any) -> None:
     """Raises ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
     for limit, names in _names_by_limit(app).items():
         _require_one_place(limit, names)
+
+
+def register_limits(app: Any, enforcer: Enforcer) -> None:
+    """Register all limits of an app that have no store of their own, whether or not they have had a request.
+
+    Raises ``ConfigurationError`` for limits that share a name and not their quotas.
+    """
+    calls = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
+    for limit in dict.fromkeys(calls):
+        limit.register(enforcer)
 
 
 def _names_by_limit(app: Any) -> dict[RateLimit, _Names]:
@@ -200,17 +298,9 @@ def _needs_name(limit: RateLimit, places: Sequence[str]) -> ConfigurationError:
 _NAMED = 'RateLimit("5/minute", name="login")'
 
 
-def _enforcer_of(store: Store) -> Enforcer:
-    return Enforcer(DEFAULT_NAME, store, _INHERITED, draft, Refusal(), Hooks(()))
-
-
-_in_memory = _enforcer_of(MemoryStore())
-"""For limits with neither a store nor a middleware: one for all, so that limits of one name share buckets."""
-
-
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited."""
-    limits = scope[SCOPE_KEY] = RequestLimits(_in_memory, None, decisions=[])
+    limits = scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, decisions=[])
     return limits
 
 

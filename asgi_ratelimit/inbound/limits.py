@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from ..decision import Charge, Decision, Take, checked_actual, checked_cost
 from ..errors import ConfigurationError
 from ..stores import Store, settle
-from .refusals import RateLimited
+from .refusals import RateLimited, own_answer_of
 from .request_limits import RequestLimits, request_limits
 
 
@@ -37,12 +37,13 @@ class Limits:
         """The decision with the least left. ``None`` where no limit applies."""
         return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
 
-    async def charge(self, cost: float = 1, *, name: str | None = None) -> None:
-        """Take ``cost`` more units of each charge of this request, all or nothing.
+    async def charge(self, cost: float = 1, *, name: str | None = None, required: bool = True) -> bool:
+        """Take ``cost`` more units of each charge of this request, all or nothing; ``True`` if they were taken.
 
-        Raises ``RateLimited`` where they do not fit, which answers the request with 429; what it was charged before
-        stays charged. A cost of 0 charges nothing. Raises ``ValueError`` for a cost that is not a finite number from
-        0 up.
+        Raises ``RateLimited`` where they do not fit. The request is then answered with 429, also where a framework
+        makes something else of the error, or somebody catches it. With ``required=False`` nothing is raised: it returns
+        ``False``, and the answer is up to the endpoint. What was charged before stays charged. A cost of 0 charges
+        nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up.
         """
         enforcer = self._request_limits.enforcer
         for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
@@ -50,7 +51,12 @@ class Limits:
             self._request_limits.add_update(decision, store)
             enforcer.observe([decision])
             if not decision.allowed:
-                raise RateLimited(self._request_limits, decision).with_handler(self._connection.scope)
+                if not required:
+                    return False
+                on_limited = own_answer_of(decision, enforcer.on_limited)
+                error = RateLimited(self._request_limits, decision, on_limited)
+                raise error.answers_in_any_case(self._connection.scope)
+        return True
 
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
@@ -79,7 +85,7 @@ class Limits:
 
     def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
         """For each store one take of all that this request is charged there."""
-        for store in dict.fromkeys(self._request_limits.stores):
+        for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
             more = tuple([replace(each, cost=cost) for each in charges.values() if _is_of(each, name)])

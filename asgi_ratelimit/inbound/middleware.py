@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -14,21 +14,24 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
 from ..keys import KeyFunction, client_ip
+from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.owners import register
-from .answers.header_options import HeaderOptions, header_options
+from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
-from .dependency import require_names
+from .dependency import register_limits, require_names
+from .functions.checked import CostFunction, QuotaFunction, address_key
+from .functions.failures import Failures
 from .outcomes import Settling
 from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
 from .plan import Plan
-from .refusals import RateLimited, refuse
+from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
-from .rule_table import Defaults, RuleTable
-from .rules import CostFunction, QuotaFunction, Rule, constant_quotas
+from .rule_table import Defaults, RuleTable, checked_rules
+from .rules import Rule, constant_quotas
 from .startup.checks import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .startup.routes import place_of
 from .websocket import Throttled
@@ -65,7 +68,7 @@ class RateLimitMiddleware:
         store: Store | str | None = None,
         name: str | None = None,
         cost: float | CostFunction = 1,
-        headers: str | HeaderOptions | None = "draft-10",
+        headers: DialectName | HeaderOptions | None = "draft-10",
         on_limited: OnLimited | None = None,
         on_error: OnError | None = None,
         hooks: Iterable[Hook] = (),
@@ -74,17 +77,20 @@ class RateLimitMiddleware:
         deny: Test | None = None,
     ) -> None:
         self.app = app
-        defaults = Defaults(DEFAULT_NAME if name is None else name, key, cost, on_error)
+        rules, observers = checked_rules(rules), Hooks(hooks)
+        failures, address = Failures(observers), address_key([key, *[rule.key for rule in rules]])
+        name_or_default = DEFAULT_NAME if name is None else name
+        defaults = Defaults(name_or_default, key, cost, on_error, fallback=address, failures=failures)
         self._defaults, self._has_name = defaults, name is not None
-        self._new_table = partial(RuleTable, quota, tuple(rules), penalty=penalty)
+        self._new_table = partial(RuleTable, quota, rules, penalty=penalty, root=own_root_path(app))
         self.rule_table = self._new_table(defaults)
-        self._plan_for: Callable[[Scope], Plan | None] = self._first_plan_for
         self._constant_plan: Plan | None = None
-        self._lists = None if allow is deny is None else Lists(allow, deny, on_error)
+        self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
         self._store = as_store(store)
         options = header_options(headers)
-        refusal = Refusal(on_limited, options)
-        self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, Hooks(hooks))
+        refusal = Refusal(on_limited, options, defaults.name, failures)
+        self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, observers)
+        self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._has_name:
@@ -180,11 +186,21 @@ class RateLimitMiddleware:
             app = Settling(app, self._store, planned.settle_rules, decisions)
         return app, decisions[: planned.is_enforced]
 
-    def _first_plan_for(self, scope: Scope) -> Plan | None:
-        """The plan of the first request, which shows where this middleware stands."""
+    def _plan_for(self, scope: Scope) -> Plan | None:
+        """The plan of the first request, which shows where this middleware stands.
+
+        Later requests go to the rule table at once: no attribute holds a method of this object, so that it is gone,
+        and owns no names, as soon as the program drops it.
+        """
         outer = request_limits(scope)
         self._start(scope, outer.enforcer if outer else None)
         return self.rule_table.plan_for(scope)
+
+    def _take_over_answers(self) -> None:
+        """Let rules with an ``on_limited`` answer what they refuse."""
+        self._enforcer.on_limited = self.rule_table.on_limited
+        if self.rule_table.on_limited:
+            self._enforcer.refusal.is_usual = False
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
@@ -192,12 +208,15 @@ class RateLimitMiddleware:
             place = place_of(self, scope["router"])
             defaults = replace(self._defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
             self.rule_table, self._enforcer.name = self._new_table(defaults), defaults.name
+            self._take_over_answers()
+        find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, constant_quotas(self.rule_table.charging))
         warn_of_workers(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
-        self._plan_for, self._constant_plan = self.rule_table.plan_for, self.rule_table.constant_plan
+        self._plan_for = self.rule_table.plan_for  # type: ignore[method-assign]
+        self._constant_plan = self.rule_table.constant_plan
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what is no request; the start of the app is also that of this middleware."""
@@ -207,6 +226,7 @@ class RateLimitMiddleware:
         try:
             self._start(scope, scope.get(SCOPE_KEY))
             require_names(self.app)
+            register_limits(self.app, self._enforcer)
         except ConfigurationError as error:
             await receive()
             await send({"type": "lifespan.startup.failed", "message": str(error)})

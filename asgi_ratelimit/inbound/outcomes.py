@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, checked_actual
 from ..errors import StoreError
+from ..keys.calls import called
 from ..stores import Store, settle
 from .plan import SettleRule
 from .rules import CompiledRule
@@ -99,8 +99,7 @@ class Settling:
         settle: Any = rule.settle
         try:
             sent = (self._sent,) if rule.settles_by_bytes else ()
-            cost = settle(self._status, self._headers, *sent)
-            cost = await cost if inspect.isawaitable(cost) else cost
+            cost = await called(settle, self._status, self._headers, *sent)
             return None if cost is None else checked_actual(cost)
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.fail_to_settle(error)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
 from ..keys.base import KeyFunction, ScopeKey
+from .functions.calls import Results, connection_of
 from .penalties.blocks import block_check
-from .rules import AppliedRule, CompiledRule, Results
+from .rules import AppliedRule, CompiledRule
 
 MESSAGE_MAX_WAIT = 5.0
 """Seconds for which reading from a WebSocket may pause, at the most."""
@@ -63,6 +63,31 @@ class Plan:
         if len(self._templates) == 1 and self._on_error is None:
             self.template = self._templates[0][0]
             self._prefix, self._key_of = self.template.prefix, self._key_functions[0]
+        for number in range(len(self._key_functions)):
+            self._watch(number)
+
+    def _watch(self, number: int) -> None:
+        """Watch a key until it has come once, or its rules have been warned of; after that it costs nothing."""
+        key_of = self._key_functions[number]
+        watched = [rule for rule, own in zip(self.rules, self._key_numbers) if own == number]
+
+        def watched_key_of(scope: Scope) -> str | None:
+            key = key_of(scope)
+            for rule in watched:
+                rule.watch(key)
+            if all(rule.key_watch.is_over for rule in watched):
+                self._key_functions[number] = key_of
+                if self.template is not None:
+                    self._key_of = key_of
+            return key
+
+        def first_key_of(scope: Scope) -> str | None:
+            key = key_of(scope)
+            return key if key is None else watched_key_of(scope)  # ``take`` counts a request without a key
+
+        self._key_functions[number] = watched_key_of
+        if self.template is not None:
+            self._key_of = first_key_of
 
     def bucket(self, scope: Scope) -> str | None:
         """The bucket that the one charge of this request is on, where its text holds the key as it is.
@@ -104,7 +129,7 @@ class Plan:
         """All that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
         if self._is_constant:
             return _planned(self._apply(scope))
-        connection, results = HTTPConnection(scope), Results()
+        connection, results = connection_of(scope), Results()
         applied = []
         for rule in self.rules:
             try:
@@ -116,14 +141,11 @@ class Plan:
     def _apply(self, scope: Scope) -> list[AppliedRule]:
         """What each of the rules, all constant, charges."""
         keys: dict[KeyFunction, str | None] = {}
-        applied = []
         for rule in self.rules:
-            try:
-                if rule.key not in keys:
-                    keys[rule.key] = rule.key.of(scope)  # type: ignore[attr-defined]  # it is a ScopeKey
-                applied.append(rule.apply(keys[rule.key]))
-            except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
-                rule.fail(error)
+            if rule.key not in keys:
+                keys[rule.key] = rule.key_of(scope)
+            rule.watch(keys[rule.key])
+        applied = [rule.apply(keys[rule.key]) for rule in self.rules]
         return [each for each in applied if each]
 
     def _take_rule_by_rule(self, scope: Scope) -> Take | None:

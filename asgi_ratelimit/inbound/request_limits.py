@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from starlette.types import Message, Scope, Send
 
@@ -17,12 +17,16 @@ from ..hooks import Hooks
 from ..keys.base import KeyFunction
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
-from .answers.responses import Refusal
+from .answers.responses import OnLimited, Refusal
+from .functions.failures import Failures
 from .penalties.blocks import apply_penalties
 from .plan import PlannedTakes
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
+
+Handler: TypeAlias = Callable[[Any, Any], Any]
+"""A handler of an exception, as Starlette and FastAPI have them."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
@@ -40,12 +44,19 @@ class Enforcer:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
+    failures: Failures = field(init=False)
+    """Where it is reported that a function of a dependency has failed."""
+    on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
+    """The own answers of rules, by their names."""
+    handler: Handler | None = None
+    """The handler that the app has for refusals."""
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
     """Submits a request of one charge, where nobody needs a decision at once."""
 
     def __post_init__(self) -> None:
+        self.failures = Failures(self.hooks)
         self.is_observed = bool(self.hooks)
         self.submit = submitter(self.store)
         self.submit_charge = None if self.is_observed else charge_submitter(self.store)
@@ -92,6 +103,7 @@ class RequestLimits:
     """
 
     __slots__ = (
+        "_answer",
         "_bucket",
         "_decisions",
         "_outcome",
@@ -126,6 +138,7 @@ class RequestLimits:
         self._decisions = decisions
         self.is_exempt = is_exempt
         self.has_started = False
+        self._answer: Callable[[Send], Awaitable[None]] | None = None
         self._stores: list[Store] | None = None
         self._reported: list[Decision] | None = None
 
@@ -133,6 +146,8 @@ class RequestLimits:
         """Send a message of the answer, with headers if it is the first; all others pass as they are."""
         if not self.has_started and message["type"] in _STARTS:
             self.has_started = True
+            if self._answer is not None:
+                return self._answer_instead(self._answer)
             dialect = self.enforcer.dialect
             if dialect is not None:
                 outcome, template = self._outcome, self._template
@@ -144,6 +159,17 @@ class RequestLimits:
                     message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
                     message["headers"] = [*message.get("headers", ()), *headers]
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
+
+    def answer_with(self, answer: Callable[[Send], Awaitable[None]] | None) -> None:
+        """Let this be the answer of the request, whatever the app sends from now on."""
+        self._answer = None if self.has_started else answer
+
+    def _answer_instead(self, answer: Callable[[Send], Awaitable[None]]) -> Awaitable[None]:
+        """Send an answer in place of the app's, of which nothing is sent."""
+        instead = self.sending_to(self.server_send)  # type: ignore[arg-type]  # nobody sends without one
+        instead.has_started = False
+        self._answer, self.server_send = None, _discard
+        return answer(instead.send)
 
     @property
     def decisions(self) -> list[Decision]:
@@ -202,6 +228,10 @@ class RequestLimits:
             if decision.allowed:
                 with suppress(StoreError):
                     await settle(store, decision, [0.0] * len(decision.states))
+
+
+async def _discard(message: Message) -> None:
+    """The ``send`` for the rest of an answer that another has replaced."""
 
 
 def request_limits(scope: Scope) -> RequestLimits | None:

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain, count
 
 from starlette.types import Scope
 
 from ..decision import OnError
-from ..keys.base import KeyFunction, bind
-from ..keys.path_patterns import compile_path, route_path
+from ..errors import ConfigurationError
+from ..keys import client_ip
+from ..keys.base import KeyFunction, ScopeKey, bind
+from ..keys.path_patterns import compile_rule_path, route_path
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
-from .penalties.penalty import Penalty, checked_penalty
-from .plan import Plan
-from .rules import (
-    CompiledRule,
+from .answers.responses import checked_on_limited
+from .functions.checked import (
     CostFunction,
     QuotaFunction,
-    Rule,
-    as_cost,
-    as_methods,
-    as_on_error,
-    require_agreement,
+    checked_cost_or_function,
+    checked_key,
+    checked_quota,
     takes_bytes,
 )
+from .functions.failures import Failures
+from .penalties.penalty import Penalty, checked_penalty
+from .plan import Plan
+from .rules import CompiledRule, Rule, as_methods, as_on_error, require_agreement
 
 LONGEST_CACHED = 256
-"""Characters of a method and path whose plan is cached; for longer ones the rules are matched each time."""
+"""Characters of a method and path that are kept beside their plan; of longer ones only a digest is kept."""
+
+MAX_CACHED = 4096
+"""The number of paths whose plans are kept: as many short ones, and as many long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +46,40 @@ class Defaults:
     key: KeyFunction
     cost: float | CostFunction = 1
     on_error: OnError | None = None
+    base_cost: float = 1
+    """The cost where a function of it fails."""
+    fallback: ScopeKey = field(default_factory=client_ip)
+    """The key where a function of it fails."""
+    failures: Failures = field(default_factory=Failures)
 
     def __post_init__(self) -> None:
         checked_name(self.name)
-        as_cost(self.cost)
+        checked_key(self.key)
+        checked_cost_or_function(self.cost)
         as_on_error(self.on_error)
 
     def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
         """A rule that charges this quota for every request, with these values."""
         checked_penalty(penalty, quota)
+        quota = None if quota is None else checked_quota(quota)
         quotas = () if quota is None else quota if callable(quota) else as_quotas(quota)
-        return CompiledRule(self.name, quotas, self.key, self.cost, on_error=self.on_error, penalty=penalty)
+        return CompiledRule(
+            self.name,
+            quotas,
+            self.key,
+            self.cost,
+            on_error=self.on_error,
+            penalty=penalty,
+            base_cost=self.base_cost,
+            fallback=self.fallback,
+            failures=self.failures,
+        )
 
 
 class RuleTable:
     """All rules, the middleware's own quota included, and the plan of each request.
 
+    ``root`` is the root path that the app sets by itself: a request may carry it or not, and so may a rule.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, naming the rule.
     """
 
@@ -65,6 +89,7 @@ class RuleTable:
         rules: Iterable[Rule],
         defaults: Defaults,
         penalty: Penalty | None = None,
+        root: str = "",
     ) -> None:
         own = defaults.compiled(quota, penalty)
         self._own = () if quota is None else (own,)
@@ -73,28 +98,36 @@ class RuleTable:
         for rule in rules:
             name = _name_of(rule, defaults.name, names)
             names.add(name)
-            self.rules.append(_compiled(rule, replace(defaults, name=name)))
+            self.rules.append(_compiled(rule, replace(defaults, name=name), root))
         self.charging = tuple([rule for rule in (*self._own, *self.rules) if not rule.is_exemption])
         """The rules that charge anything, the own quota first."""
+        self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
+        """The own answers of rules to what they refuse, by the names of the rules."""
         require_agreement(self.charging)
         self._plan_of = lru_cache(maxsize=1024)(Plan)
-        self._cached = lru_cache(maxsize=4096)(self._matched)
+        self._cached = lru_cache(maxsize=MAX_CACHED)(self._matched)
+        self._by_digest: dict[bytes, Plan | None] = {}
+        self._root = root
         self.constant_plan = self._plan_of(self._own) if self._own and not self.rules else None
         """The plan of all requests but CORS preflights, where there is only the own quota."""
 
     def plan_for(self, scope: Scope) -> Plan | None:
         """What a request with this scope is charged; ``None`` for nothing."""
         method: str = scope.get("method", "")
+        if self._root:
+            scope["root_path"] = self._root  # as the app does as soon as it is called
         if method == "OPTIONS" and _is_preflight(scope):
             return self._plan_for_preflight(route_path(scope))
         if not self.rules:
             return self.constant_plan
         path = route_path(scope)
         is_short = len(path) + len(method) <= LONGEST_CACHED
-        return self._cached(path, method) if is_short else self._matched(path, method)
+        return self._cached(path, method) if is_short else self._plan_for_long(path, method)
 
     def exempts(self, scope: Scope) -> bool:
         """Whether a rule exempts a request with this scope."""
+        if self._root:
+            scope = {**scope, "root_path": self._root}
         path, method = route_path(scope), scope.get("method", "").upper()
         final = next((rule for rule in self.rules if rule.is_final and rule.matches(path, method)), None)
         return final is not None and not final.quota
@@ -102,6 +135,16 @@ class RuleTable:
     def _matched(self, path: str, method: str) -> Plan | None:
         method = method.upper()
         return self._plan(self._own, [rule for rule in self.rules if rule.matches(path, method)])
+
+    def _plan_for_long(self, path: str, method: str) -> Plan | None:
+        """The plan of a long path or method, which are too long to be kept: a digest of them is."""
+        text = f"{len(method)} {method}{path}"
+        digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if digest not in self._by_digest:
+            if len(self._by_digest) >= MAX_CACHED:
+                del self._by_digest[next(iter(self._by_digest))]
+            self._by_digest[digest] = self._matched(path, method)
+        return self._by_digest[digest]
 
     def _plan_for_preflight(self, path: str) -> Plan | None:
         """The plan of a CORS preflight, which a browser sends by itself: only of rules that name OPTIONS."""
@@ -128,11 +171,11 @@ def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
     return next(each for each in chain([made], (f"{made} {n}" for n in count(2))) if each not in taken)
 
 
-def _compiled(rule: Rule, defaults: Defaults) -> CompiledRule:
+def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
     try:
-        pattern, _ = compile_path(rule.path)
+        pattern, _ = compile_rule_path(rule.path, root)
         return replace(
-            _specified(rule, defaults).compiled(rule.quota, rule.penalty),
+            _specified(rule, defaults, root).compiled(rule.quota, rule.penalty),
             source=rule,
             pattern=pattern,
             methods=as_methods(rule.methods),
@@ -140,6 +183,7 @@ def _compiled(rule: Rule, defaults: Defaults) -> CompiledRule:
             shadow=rule.shadow,
             messages=() if rule.messages is None else as_quotas(rule.messages),
             settle=rule.settle,
+            on_limited=checked_on_limited(rule.on_limited),
             settles_by_bytes=rule.settle is not None and takes_bytes(rule.settle),
         )
     except ValueError as error:
@@ -147,11 +191,23 @@ def _compiled(rule: Rule, defaults: Defaults) -> CompiledRule:
         raise
 
 
-def _specified(rule: Rule, defaults: Defaults) -> Defaults:
+def _specified(rule: Rule, defaults: Defaults, root: str) -> Defaults:
     """The defaults, except where the rule has its own values."""
     return replace(
         defaults,
-        key=bind(rule.key or defaults.key, rule.path),
+        key=bind(defaults.key if rule.key is None else checked_key(rule.key), rule.path, root),
         cost=defaults.cost if rule.cost is None else rule.cost,
+        base_cost=defaults.base_cost if callable(defaults.cost) else defaults.cost,
         on_error=rule.on_error or defaults.on_error,
     )
+
+
+def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules of a middleware; ``ConfigurationError`` for anything else."""
+    if isinstance(rules, Rule) or not isinstance(rules, Iterable):
+        raise ConfigurationError(f"rules are a list, not {rules!r}: rules=[Rule(...)]")
+    listed = tuple(rules)
+    wrong = [rule for rule in listed if not isinstance(rule, Rule)]
+    if wrong:
+        raise ConfigurationError(f'rules are a list of Rule, not of {wrong[0]!r}: rules=[Rule("/login", "3/minute")]')
+    return listed

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import lru_cache
-from typing import Any, TypeAlias
 
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
+from starlette.types import Scope
 
-from ..buckets import as_key
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
-from ..keys.base import KeyFunction, ScopeKey
-from ..quota_text import QuotaLike, as_quotas, parse_quotas
-from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .answers.responses import LimitUnavailable
+from ..keys import KeyFunction, client_ip
+from ..keys.base import UNREADABLE, ScopeKey, key_text
+from ..keys.path_patterns import PathPattern
+from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
+from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
+from .answers.responses import LimitUnavailable, OnLimited
+from .functions.calls import Results, called_once
+from .functions.checked import CostFunction, QuotaFunction, SettleFunction
+from .functions.failures import Failures
+from .functions.key_watch import KeyWatch
 from .penalties.penalty import Penalty
 
-QuotaFunction: TypeAlias = Callable[[HTTPConnection], "QuotaLike | Awaitable[QuotaLike | None] | None"]
-"""The quota of a connection, ``None`` for no limit."""
-
-CostFunction: TypeAlias = Callable[[HTTPConnection], "float | Awaitable[float]"]
-"""The cost of a connection in units, 0 for nothing."""
-
-SettleFunction: TypeAlias = (
-    Callable[[int, Headers], "float | Awaitable[float | None] | None"]
-    | Callable[[int, Headers, int], "float | Awaitable[float | None] | None"]
-)
-"""The actual cost in units by status and headers of the answer, and the bytes of its body; ``None``: as charged."""
-
-Results: TypeAlias = dict[int, Any]
-"""What functions have returned for one request, by their identity: each is called once."""
-
 _ANY_PATH = re.compile("")
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,9 +37,11 @@ class Rule:
     only rules that name OPTIONS. ``key``, ``cost`` and ``on_error`` are the middleware's own unless given.
 
     ``quota``, ``key`` and ``cost`` may be functions of the connection, sync or async: a quota of ``None``, a key of
-    ``None`` or a cost of 0 means that the rule does not apply. A function that raises is logged once, and
-    ``on_error`` decides: ``"deny"`` answers with 503, all else lets the request through without this rule.
-    ``on_error`` also says what happens without the store; where the rules of a request differ, the strictest decides.
+    ``None`` or a cost of exactly 0 means that the rule does not apply. Where the key function fails, the client's
+    address is the key; where the cost function does, or returns no cost, the request costs as without it. Where the
+    quota function fails, ``on_error`` decides: ``"deny"`` answers with 503, all else lets the request through without
+    this rule. ``on_error`` also says what happens without the store; where the rules of a request differ, the
+    strictest decides.
 
     The cost is charged before the app runs. ``settle(status, headers)``, sync or async, may then say what it really
     came to: less is given back before the answer is sent, more is debited. With a third parameter it gets the number
@@ -65,7 +52,8 @@ class Rule:
     so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
     closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
 
-    A ``penalty`` blocks, for this rule, a key that it refuses again and again.
+    ``on_limited`` answers what this rule refuses, in place of the middleware's own. A ``penalty`` blocks, for this
+    rule, a key that it refuses again and again.
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
@@ -84,6 +72,7 @@ class Rule:
     messages: QuotaLike | None = None
     on_error: OnError | None = None
     penalty: Penalty | None = None
+    on_limited: OnLimited | None = None
 
     def __repr__(self) -> str:
         given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
@@ -112,7 +101,7 @@ class CompiledRule:
     _: KW_ONLY
     source: Rule | None = None
     """What the user wrote, if it was a ``Rule``."""
-    pattern: re.Pattern[str] = _ANY_PATH
+    pattern: PathPattern = _ANY_PATH
     methods: frozenset[str] | None = None
     is_final: bool = False
     """Whether no other rule is enforced where this one matches."""
@@ -122,10 +111,17 @@ class CompiledRule:
     messages: tuple[Quota, ...] = ()
     """Quotas for each message of a WebSocket."""
     settle: SettleFunction | None = None
+    on_limited: OnLimited | None = None
     settles_by_bytes: bool = False
     """Whether ``settle`` takes the number of bytes that were sent."""
-    has_failed: bool = field(init=False, default=False)
-    """Whether one of its functions has failed, which is logged once."""
+    base_cost: float = 1
+    """The cost where the function that is to say it fails."""
+    fallback: ScopeKey = field(default_factory=client_ip)
+    """The key where the function that is to say it fails: the client's address."""
+    failures: Failures = field(default_factory=Failures)
+    """Where it is reported that one of its functions has failed."""
+    key_watch: KeyWatch = field(default_factory=KeyWatch)
+    """Whether a key has ever come."""
 
     def __repr__(self) -> str:
         return f"CompiledRule({self.name!r}, {self.quota!r})" if self.source is None else repr(self.source)
@@ -155,47 +151,98 @@ class CompiledRule:
         assert not callable(self.cost)
         return None if key is None else AppliedRule(self, key, self.quota, self.cost)
 
+    def key_of(self, scope: Scope) -> str | None:
+        """The key of a request with this scope under a constant rule; the client's address where that fails."""
+        try:
+            return self.key.of(scope)  # type: ignore[attr-defined, no-any-return]  # it is a ScopeKey
+        except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
+            return self._address(scope, error)
+
+    def watch(self, key: str | None) -> None:
+        """Take note of the key of a request, until the first one has come."""
+        if not self.key_watch.is_over:
+            self.key_watch.see(key, self.name, self.key)
+
     async def evaluate(self, connection: HTTPConnection, results: Results) -> AppliedRule | None:
-        """What the rule charges, after calling its functions; ``None`` without a key. Raises whatever they raise."""
-        key = await _call(self.key, connection, results)
+        """What the rule charges, after calling its functions; ``None`` without a key.
+
+        Raises whatever its quota function raises.
+        """
+        key = await self._key(connection, results)
         if key is None:
             return None
-        quota = await _call(self.quota, connection, results) if callable(self.quota) else self.quota
-        cost = await _call(self.cost, connection, results) if callable(self.cost) else self.cost
-        if quota is None or cost == 0:
-            return AppliedRule(self, as_key(key))
-        return AppliedRule(self, as_key(key), quotas_of(quota) if callable(self.quota) else quota, checked_cost(cost))
+        quota = await called_once(self.quota, connection, results) if callable(self.quota) else self.quota
+        if quota is None:
+            return AppliedRule(self, key)
+        quotas = quotas_of(quota) if callable(self.quota) else quota
+        cost = await self._cost(connection, results)
+        return AppliedRule(self, key, quotas, cost) if cost else AppliedRule(self, key)
+
+    async def _key(self, connection: HTTPConnection, results: Results) -> str | None:
+        """The key of a connection; the client's address where its function fails."""
+        if isinstance(self.key, ScopeKey):
+            key = self.key_of(connection.scope)
+        else:
+            key = await self._called_key(connection, results)
+        if not self.key_watch.is_over:
+            self.watch(key)
+        return key
+
+    async def _called_key(self, connection: HTTPConnection, results: Results) -> str | None:
+        try:
+            returned = await called_once(self.key, connection, results)
+            return None if returned is None else key_text(returned)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            return self._address(connection.scope, error)
+
+    def _address(self, scope: Scope, error: Exception) -> str | None:
+        self.failures.report(self.name, "key", "the client's address is the key", error)
+        try:
+            return self.fallback.of(scope)
+        except Exception:  # noqa: BLE001  # a server that reports nonsense as the client's address
+            return UNREADABLE
+
+    async def _cost(self, connection: HTTPConnection, results: Results) -> float:
+        """The cost of a connection; the base cost where its function fails, or returns no cost."""
+        if not callable(self.cost):
+            return self.cost
+        try:
+            return as_units(await called_once(self.cost, connection, results))
+        except Exception as error:  # noqa: BLE001  # as above
+            self.failures.report(self.name, "cost", f"the request costs {self.base_cost:g}", error)
+            return self.base_cost
 
     def fail(self, error: Exception) -> None:
-        """Log once that a function of this rule has failed; raises ``LimitUnavailable`` where nobody may pass then."""
+        """Report that the quota function failed; raises ``LimitUnavailable`` where nobody may pass then."""
         outcome = "refused" if self.on_error == "deny" else "let through without it"
-        self._log_once(f"requests are {outcome}", error)
+        self.failures.report(self.name, "quota", f"requests are {outcome}", error)
         if self.on_error == "deny":
             raise LimitUnavailable from error
 
     def fail_to_settle(self, error: Exception) -> None:
-        """Log once that the settle function of this rule has failed."""
-        self._log_once("requests stay charged as they were", error)
-
-    def _log_once(self, outcome: str, error: Exception) -> None:
-        if not self.has_failed:
-            self.has_failed = True
-            logger.error("a function of the rule %r failed, %s: %r", self.name, outcome, error, exc_info=error)
+        """Report that the settle function of this rule has failed."""
+        self.failures.report(self.name, "settle", "requests stay charged as they were", error)
 
 
-async def _call(function: Any, connection: HTTPConnection, results: Results) -> Any:
-    identity = id(function)
-    if identity not in results:
-        result = function(connection)
-        results[identity] = await result if inspect.isawaitable(result) else result
-    return results[identity]
+def as_units(cost: float) -> float:
+    """What a cost function has returned, as a plain number; ``ValueError`` for what is no cost.
+
+    0 exempts. What is too large becomes the largest cost, which no quota ever grants.
+    """
+    if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
+        raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
+    if cost == 0:
+        return 0.0
+    units = min(cost, MAX_UNITS)
+    return checked_cost(units if type(units) in (int, float) else float(units))
 
 
 def quotas_of(quota: QuotaLike) -> tuple[Quota, ...]:
     """``as_quotas``, fast for what a function returns again and again."""
     if isinstance(quota, str):
         return _parsed(quota)
-    return (quota,) if isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)) else as_quotas(quota)
+    is_one = isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)) and quota.name not in RESERVED_NAMES
+    return (quota,) if is_one else as_quotas(quota)  # type: ignore[return-value]  # it is a quota
 
 
 _parsed = lru_cache(maxsize=1024)(lambda text: as_quotas(parse_quotas(text)))
@@ -220,24 +267,6 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
             )
 
 
-def takes_bytes(settle: SettleFunction) -> bool:
-    """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for what is no such function."""
-    count = _count_of_parameters(settle) if callable(settle) else 0
-    if 2 <= count <= 3:
-        return count == 3
-    raise ConfigurationError(
-        f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
-        "settle=lambda status, headers: 0 if status < 400 else 1"
-    )
-
-
-def _count_of_parameters(function: Callable[..., object]) -> int:
-    """How many arguments a function takes by position; those with a default do not count."""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(function).parameters.values()
-    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)
-
-
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for what is no list of them."""
     if methods is None:
@@ -246,11 +275,6 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
     named = {method.upper() for method in methods}
     return frozenset(named | {"HEAD"} if "GET" in named else named)
-
-
-def as_cost(cost: float | CostFunction) -> float | CostFunction:
-    """A cost, or a function of it; ``ValueError`` for anything else."""
-    return cost if callable(cost) else checked_cost(cost)
 
 
 def as_on_error(on_error: OnError | None) -> OnError | None:

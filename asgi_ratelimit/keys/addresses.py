@@ -2,7 +2,7 @@
 
 A client may have written everything in a forwarding header, except what trusted proxies append at its right end. So
 lists are read from the right, and nothing to the left of an address changes how that address is read.
-No ``await``, no clock, no lock, no logging in this module.
+No ``await``, no clock, no lock, no logging in this module; the words of CDNs are read from a file at first use.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from socket import AF_INET, AF_INET6, inet_ntop
+
+from .cdn_networks import cdn_networks
 
 MAX_FORWARDED = 32
 """The number of forwarded addresses that are followed, at the most."""
@@ -99,14 +101,17 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
     if len(packed) == 4:
         return inet_ntop(AF_INET, packed)
     if packed.startswith(_EMBEDDING):
-        return inet_ntop(AF_INET, _embedded_ipv4(packed))
+        return inet_ntop(AF_INET, host_of(packed))
     number = int.from_bytes(packed, "big") >> 128 - ipv6_prefix << 128 - ipv6_prefix
     if ipv6_prefix > 96 and packed.startswith(_ALL_ZERO):  # inet_ntop writes "::192.0.2.1", and not everywhere
         return str(IPv6Network((number, ipv6_prefix)))
     return f"{inet_ntop(AF_INET6, number.to_bytes(16, 'big'))}/{ipv6_prefix}"
 
 
-def _embedded_ipv4(packed: bytes) -> bytes:
+def host_of(packed: bytes) -> bytes:
+    """The IPv4 host in an address of a translator or tunnel; any other address as it is."""
+    if not packed.startswith(_EMBEDDING):
+        return packed
     if packed.startswith(_SIX_TO_FOUR):
         return packed[2:6]
     if packed.startswith(_TEREDO):
@@ -117,23 +122,38 @@ def _embedded_ipv4(packed: bytes) -> bytes:
 class Networks:
     """A set of networks; ``packed in networks`` says whether one of them has this packed address.
 
-    IPv4-mapped networks are IPv4. Raises ``ValueError`` for a text that is no network.
+    The word of a CDN stands for all of its networks. IPv4-mapped networks are IPv4. Raises ``ValueError`` for a text
+    that is neither a network nor such a word.
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        networks = [_parse_network(text) for text in texts]
-        self.texts = [str(network) for network in networks]
-        masks = {4: list[tuple[int, int]](), 6: list[tuple[int, int]]()}
-        for network in networks:
-            masks[network.version].append((int(network.netmask), int(network.network_address)))
-        self._ipv4, self._ipv6 = tuple(masks[4]), tuple(masks[6])
+        self.texts: list[str] = []
+        by_mask: dict[int, dict[int, set[int]]] = {4: {}, 6: {}}
+        for text in texts:
+            members = cdn_networks().get(text) if text.isalpha() else None
+            networks = [_parse_network(member) for member in members or (text,)]
+            self.texts.append(str(networks[0]) if members is None else text)
+            for network in networks:
+                masked = by_mask[network.version].setdefault(int(network.netmask), set())
+                masked.add(int(network.network_address))
+        self._ipv4, self._ipv6 = tuple(by_mask[4].items()), tuple(by_mask[6].items())
 
     def __contains__(self, packed: bytes) -> bool:
         number = int.from_bytes(packed, "big")
-        for mask, network in self._ipv4 if len(packed) == 4 else self._ipv6:  # noqa: SIM110  # any() takes more calls
-            if number & mask == network:
+        for mask, networks in self._ipv4 if len(packed) == 4 else self._ipv6:  # noqa: SIM110  # any() takes more calls
+            if number & mask in networks:
                 return True
         return False
+
+
+def is_wide(text: str) -> bool:
+    """Whether a network has a considerable part of all public addresses, as 0.0.0.0/0 or one half of it has."""
+    if text.isalpha():
+        return False
+    network = _parse_network(text)
+    if network.version == 4:
+        return network.prefixlen < 8
+    return network.prefixlen < 16 and network.network_address.packed[0] < 0xFC  # private ones are above
 
 
 def _parse_network(text: str) -> IPv4Network | IPv6Network:

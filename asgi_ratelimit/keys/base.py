@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from starlette.requests import HTTPConnection
@@ -13,8 +13,9 @@ from starlette.types import Scope
 from ..buckets import as_key, short_key
 from ..errors import ConfigurationError
 
-Key: TypeAlias = str | bytes | None
-KeyFunction: TypeAlias = Callable[[HTTPConnection], Key | Awaitable[Key]]
+Key: TypeAlias = str | bytes | int | None
+KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
+"""A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
 
 UNREADABLE = "unreadable"
 """The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""
@@ -41,18 +42,32 @@ class ScopeTest(ABC):
     def of(self, scope: Scope) -> bool:
         """The answer for the request with this scope."""
 
+    def of_host(self, scope: Scope) -> bool:
+        """The answer also for the host behind a tunnel: for those who are refused, who choose how they come."""
+        return self.of(scope)
+
 
 class PathKey(ABC):
     """A key that depends on the path of the rule it is used in."""
 
     @abstractmethod
-    def bind(self, path: str) -> KeyFunction:
-        """This key for a rule with ``path``. Raises ``ConfigurationError`` if it can never work there."""
+    def bind(self, path: str, root: str = "") -> KeyFunction:
+        """This key for a rule with ``path``, for an app that sets this root path by itself.
+
+        Raises ``ConfigurationError`` if it can never work there.
+        """
 
 
-def bind(key: KeyFunction, path: str) -> KeyFunction:
+def bind(key: KeyFunction, path: str, root: str = "") -> KeyFunction:
     """``key`` for a rule with ``path``: a ``path_param`` in it reads from that path."""
-    return key.bind(path) if isinstance(key, PathKey) else key
+    return key.bind(path, root) if isinstance(key, PathKey) else key
+
+
+def key_text(key: str | bytes | int) -> str:
+    """What a key function has returned as text; ``TypeError`` for what is no key."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return str(int(key))
+    return as_key(key)  # type: ignore[arg-type]  # a bool, say, which it refuses
 
 
 def as_text(value: object, source: str) -> str | None:

@@ -14,17 +14,20 @@ from .addresses import (
     Networks,
     client_key,
     forwarded_addresses,
+    host_of,
+    is_wide,
     listed_addresses,
     pack,
     parse_address,
     unmapped,
 )
 from .base import UNREADABLE, ScopeKey, ScopeTest, header_name
+from .cdn_networks import cdn_networks
 
 UNIX = "unix"
 """Stands for the other end of a Unix socket among the trusted proxies."""
 
-_TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix"])'
+_TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 
 _NOT_PARSED = b""
@@ -34,8 +37,13 @@ _PRIVATE = Networks(
     ["10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7", "fe80::/10"]
 )
 _PRIVATE_FIRST_BYTES = bytes([10, 127, 169, 172, 192, 0x00, *range(0xFC, 0xFF)])
-_PRIVATE_CHECKS = 100
-"""How many requests from private addresses are checked for a forwarding header that is not trusted."""
+_ALL_FIRST_BYTES = bytes(range(256))
+
+_CHECKS = 100
+"""How many requests are checked for a forwarding header that is not trusted."""
+
+_FORWARDING = frozenset([b"x-forwarded-for", b"forwarded", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"])
+"""The headers that show that there is a proxy, where none is trusted."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -43,10 +51,11 @@ logger = logging.getLogger("asgi_ratelimit")
 class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     """Key by the client's address: the IPv4 address, or the IPv6 network of ``ipv6_prefix`` bits.
 
-    The client is the peer, unless the peer is in ``trusted_proxies``: addresses, networks, or ``"unix"`` for the other
-    end of a Unix socket. Then ``forwarded_header`` is read from the right, past all trusted proxies, and the first
-    other address is the client. Anybody could have written what is further to the left. Reading stops at a text that
-    is no address: the request then counts for the proxy that passed it on.
+    The client is the peer, unless the peer is in ``trusted_proxies``: addresses, networks, ``"unix"`` for the other
+    end of a Unix socket, or ``"cloudflare"``, ``"cloudfront"`` or ``"fastly"`` for the networks of these CDNs. Then
+    ``forwarded_header`` is read from the right, past all trusted proxies, and the first other address is the client.
+    Anybody could have written what is further to the left. Reading stops at a text that is no address: the request then
+    counts for the proxy that passed it on.
 
     Exactly one header is trusted, the one that your proxy writes: ``"x-forwarded-for"``, ``"forwarded"`` (RFC 7239),
     or one of a single address such as ``"x-real-ip"``. A proxy passes the others on as the client sent them.
@@ -74,7 +83,12 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         self._header = header_name(forwarded_header, 'client_ip(forwarded_header="forwarded")')
         self._addresses_in = forwarded_addresses if self._header == b"forwarded" else listed_addresses
         self._warned: set[str] = set()
-        self._private_checks_left = _PRIVATE_CHECKS
+        self._trusts_none = not texts
+        self._checked_headers = {self._header, *_FORWARDING} if self._trusts_none else {self._header}
+        self._checked_first_bytes = _ALL_FIRST_BYTES if self._trusts_none else _PRIVATE_FIRST_BYTES
+        self._checks_left = _CHECKS
+        for text in filter(is_wide, self._trusted.texts if self._trusted else ()):
+            self._warn_once(_EVERYBODY, text)
 
     def __repr__(self) -> str:
         trusted = [*(self._trusted.texts if self._trusted else []), *([UNIX] if self._trusts_unix else [])]
@@ -91,13 +105,14 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return self._key(self._client(scope))
         if self._trusted is not None and packed in self._trusted:
             return self._key(self._forwarded(packed, scope))
-        if self._private_checks_left and packed[0] in _PRIVATE_FIRST_BYTES:
-            self._check_private(packed, text, scope)
+        if self._checks_left and packed[0] in self._checked_first_bytes:
+            self._check_headers(packed, text, scope)
         return client_key(packed, self._prefix) if is_v6 else text  # an IPv4 address has only one text
 
     def within(self, *networks: str) -> ScopeTest:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.
 
+        ``deny`` also refuses those who come from there through a translator or tunnel; ``allow`` does not let them in.
         Raises ``ConfigurationError`` for no networks or for an invalid one.
         """
         parsed = _networks(networks, _WITHIN)
@@ -124,8 +139,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return _NOT_PARSED
         if self._trusted is not None and packed in self._trusted:
             return self._forwarded(packed, scope)
-        if self._private_checks_left and packed[0] in _PRIVATE_FIRST_BYTES:
-            self._check_private(packed, text, scope)
+        if self._checks_left and packed[0] in self._checked_first_bytes:
+            self._check_headers(packed, text, scope)
         return packed
 
     def _forwarded(self, proxy: bytes | None, scope: Scope) -> bytes | None:
@@ -147,14 +162,19 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return None if client is None else UNREADABLE
         return client_key(client, self._prefix)
 
-    def _check_private(self, packed: bytes, text: str, scope: Scope) -> None:
-        """Warn if a peer with a private address, so perhaps a proxy, sends the header and is not trusted."""
-        if packed not in _PRIVATE:
+    def _check_headers(self, packed: bytes, text: str, scope: Scope) -> None:
+        """Warn of a forwarding header that is not trusted: from any peer, or from private ones if some are trusted."""
+        if not self._trusts_none and packed not in _PRIVATE:
             return
-        self._private_checks_left -= 1
-        if any(name == self._header for name, _ in scope["headers"]):
-            self._private_checks_left = 0
-            self._warn_once(_NOT_TRUSTED, text, self._header.decode(), text)
+        self._checks_left -= 1
+        sent = [each for each in scope["headers"] if each[0] in self._checked_headers]
+        if any(text.encode() in value for _, value in sent):  # the server has taken the address from there
+            return
+        found = sent[0][0] if sent else None
+        if found is not None:
+            self._checks_left = 0
+            cdns = (word for word in cdn_networks() if packed in Networks([word]))
+            self._warn_once(_NOT_TRUSTED, text, found.decode(), next(cdns, text))
 
     def _warn_once(self, message: str, *arguments: object) -> None:
         if message not in self._warned:
@@ -176,6 +196,11 @@ class _Within(ScopeTest):
         """Whether the client of this scope is there."""
         packed = self._key.address(scope)
         return packed is not None and packed in self._networks
+
+    def of_host(self, scope: Scope) -> bool:
+        """Whether the client, or the IPv4 host behind its NAT64, 6to4 or Teredo address, is there."""
+        packed = self._key.address(scope)
+        return packed is not None and (packed in self._networks or host_of(packed) in self._networks)
 
 
 def _listed(trusted_proxies: Iterable[str]) -> list[str]:
@@ -202,6 +227,11 @@ _NO_ADDRESS = (
     "a request came without a client address, so client_ip() has no key for it and it is not limited: behind a Unix "
     'socket, use client_ip(trusted_proxies=["unix"]) with a proxy that writes a forwarding header, or another key '
     "(docs/warnings.md#a-request-without-an-address)"
+)
+_EVERYBODY = (
+    "client_ip() trusts %r among its proxies, so nearly everybody: each client then writes its own address, and gets a "
+    "new bucket whenever it likes; name the networks of your proxies only, or the word of your CDN, "
+    'client_ip(trusted_proxies=["cloudflare"]) (docs/warnings.md#everybody-is-a-trusted-proxy)'
 )
 _NOT_AN_ADDRESS = (
     "the server reports %r as the client's address, which is not an IP address: all such clients share one bucket. "

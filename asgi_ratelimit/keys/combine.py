@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import ClassVar, Self
@@ -10,9 +9,10 @@ from typing import ClassVar, Self
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..buckets import as_key, short_key
+from ..buckets import short_key
 from ..errors import ConfigurationError
-from .base import KeyFunction, PathKey, ScopeKey, bind
+from .base import KeyFunction, PathKey, ScopeKey, bind, key_text
+from .calls import called
 
 
 def combine(*keys: KeyFunction) -> KeyFunction:
@@ -46,13 +46,18 @@ class _Parts(PathKey):
     def __repr__(self) -> str:
         return f"{self._function}({', '.join(map(repr, self._parts))})"
 
+    @property
+    def parts(self) -> tuple[KeyFunction, ...]:
+        """The keys that it is made of."""
+        return self._parts
+
     @abstractmethod
     def __call__(self, connection: HTTPConnection) -> str | Awaitable[str | None] | None:
         """The key of the request of this connection."""
 
-    def bind(self, path: str) -> Self:
+    def bind(self, path: str, root: str = "") -> Self:
         """The same key of parts that are bound to ``path``."""
-        return type(self)([bind(part, path) for part in self._parts])
+        return type(self)([bind(part, path, root) for part in self._parts])
 
 
 class _ScopeParts(ScopeKey, _Parts):
@@ -111,10 +116,8 @@ def _numbered(number: int, key: str) -> str:
 
 
 async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | None:
-    key = part(connection)
-    if inspect.isawaitable(key):
-        key = await key
-    return None if key is None else as_key(key)
+    key = await called(part, connection)
+    return None if key is None else key_text(key)
 
 
 def _checked(keys: Iterable[KeyFunction], example: str) -> Sequence[KeyFunction]:

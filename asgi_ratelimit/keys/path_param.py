@@ -10,7 +10,7 @@ from starlette.types import Scope
 from ..buckets import short_key
 from ..errors import ConfigurationError
 from .base import UNREADABLE, PathKey, ScopeKey, as_text, checked_name
-from .path_patterns import compile_path, route_path
+from .path_patterns import compile_rule_path, route_path
 
 
 class path_param(ScopeKey, PathKey):  # noqa: N801  # a function to its users
@@ -36,16 +36,16 @@ class path_param(ScopeKey, PathKey):  # noqa: N801  # a function to its users
             )
         return as_text(scope["path_params"].get(self._name), repr(self))
 
-    def bind(self, path: str) -> ScopeKey:
+    def bind(self, path: str, root: str = "") -> ScopeKey:
         """The key by this parameter of ``path``."""
-        return _RulePathParam(self._name, path)
+        return _RulePathParam(self._name, path, root)
 
 
 class _RulePathParam(ScopeKey):
     """A parameter of a rule's own path, which needs no routing."""
 
-    def __init__(self, name: str, path: str) -> None:
-        self._pattern, convertors = compile_path(path)
+    def __init__(self, name: str, path: str, root: str) -> None:
+        self._pattern, convertors = compile_rule_path(path, root)
         if name not in convertors:
             raise ConfigurationError(
                 f"path_param({name!r}) needs a parameter {{{name}}}, which {path!r} does not have: "

@@ -14,6 +14,7 @@ from ..decision import Charge, Decision, Take
 from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
+from ..stores.checked import checked_store
 from ..waiting import Flow, PaceTimeout, SlotWaiter, run_async
 from .charges import Cost, Key, charged_units, charges_of, checked_name, checked_operation, settled_units
 from .spending import Spending
@@ -232,7 +233,11 @@ class Limiter:
 
 
 def as_store(store: Store | str | None) -> Store:
-    """The store of a ``store`` argument: a store, a URL, or ``None`` for this process's memory."""
+    """The store of a ``store`` argument: a store, a URL, or ``None`` for this process's memory.
+
+    Raises ``ConfigurationError`` for anything else.
+    """
+    store = checked_store(store)
     if store is None:
         return MemoryStore()
     return open_store(store) if isinstance(store, str) else store

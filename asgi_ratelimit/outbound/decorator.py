@@ -13,8 +13,10 @@ from ..errors import ConfigurationError
 from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
+from ..stores.owners import register
 from ..waiting import SlotWaiter
 from .call_arguments import depends_on_call, from_call
+from .decorator_order import warn_of_route
 from .wrappers import TakeOfCall, wrapper_for
 
 P = ParamSpec("P")
@@ -44,13 +46,16 @@ def pace(
     ``key`` says which bucket is charged, for example ``key=lambda account: account.id`` for the argument ``account`` of
     the call; without one, all calls share the key ``""``. ``cost`` is in units, and may be a function in the same way.
     ``store`` is a store or its URL, by default this process's memory. The buckets are those of a ``Limiter`` with the
-    same ``name``, quota and store; without a ``name``, each function has its own, under its qualified name.
+    same ``name``, quota and store; without a ``name``, each function has its own, under its qualified name. Another
+    quota under the same name and store raises ``ConfigurationError``: beside a middleware with ``"10/s"``, write
+    ``"10/s burst 10"``.
 
     A call raises ``PaceTimeout`` at once, and books nothing, if its slot is more than ``max_delay`` seconds away.
     A call that is cancelled while it waits gives its slot back, and the calls behind it move up. Raises ``QuotaError``,
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
-    limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=store, name="pace" if name is None else name)
+    quotas = as_quotas(quota, default_burst=EVEN_BURST)
+    limiter = Limiter(quotas, store=store, name="pace" if name is None else name)
     return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
 
 
@@ -69,9 +74,12 @@ class Pace:
         Take(limiter.charges("", 1), self._max_wait)  # raises at once for a delay that is not valid
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        warn_of_route(function)
         wrap = wrapper_for(function)
-        paced = wrap(function, self._waiter, self._take_of(function))
-        return cast("Callable[P, R]", functools.wraps(function)(paced))
+        paced = functools.wraps(function)(wrap(function, self._waiter, self._take_of(function)))
+        if self._name is not None:
+            register_name(self._limiter, paced)
+        return cast("Callable[P, R]", paced)
 
     def _take_of(self, function: Callable[..., Any]) -> TakeOfCall:
         limiter = self._limiter
@@ -83,6 +91,14 @@ class Pace:
         key = from_call(self._key, function, "key")
         cost = from_call(self._cost, function, "cost")
         return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+
+
+def register_name(limiter: Limiter, owner: object) -> None:
+    """Register that an owner uses the limiter's name; ``ConfigurationError`` if another one has other quotas under it.
+
+    A text without a burst has burst 1 here, and its limit as the burst elsewhere.
+    """
+    register(limiter.store, owner, [(limiter.name, quota) for quota in limiter.quotas])
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -16,7 +16,7 @@ from ..quotas import SECOND_US
 from ..stores import Store
 from ..waiting import background_loop, run_async, run_sync
 from .bodies import with_close_callback
-from .decorator import EVEN_BURST
+from .decorator import EVEN_BURST, register_name
 from .sending import PacedRequest, Sender, SentRequest
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
@@ -74,6 +74,8 @@ class PacedTransport(_Transport):
         quotas = as_quotas(quota, default_burst=EVEN_BURST)
         self._transport = transport
         self._limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
+        if name is not None:
+            register_name(self._limiter, self)
         self._owns_store = store is None or isinstance(store, str)
         self._options: dict[str, Any] = {"key": key, "cost": cost, "max_delay": max_delay}
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)

@@ -12,6 +12,7 @@ from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement,
 from ..errors import ConfigurationError
 from .memory import MemoryStore
 from .operations import settled_as
+from .urls import SCHEMES, shown
 
 if TYPE_CHECKING:
     from .redis import RedisStore
@@ -75,18 +76,6 @@ class Store(Protocol):
         ...
 
 
-SCHEMES = (
-    "redis",
-    "rediss",
-    "unix",
-    "redis+cluster",
-    "rediss+cluster",
-    "redis+sentinel",
-    "rediss+sentinel",
-)
-"""The URL schemes of Redis."""
-
-
 def __getattr__(name: str) -> Any:
     """Import ``RedisStore`` at first use, because the memory store does not need redis."""
     if name == "RedisStore":
@@ -101,17 +90,17 @@ def open_store(url: str, **options: Any) -> Store:
 
     Cluster and Sentinel take several hosts, separated by commas; ``rediss`` in place of ``redis`` means TLS.
     ``options`` go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
-    Raises ``ConfigurationError`` for any other scheme.
+    Raises ``ConfigurationError`` for any other URL, in which the password is hidden.
     """
-    scheme, separator, _ = url.partition("://")
-    if separator and scheme == "memory":
+    scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
+    if url == "memory://":
         return MemoryStore(**options)
     if separator and scheme in SCHEMES:
         from .redis import RedisStore
 
         return RedisStore(url, **options)
     raise ConfigurationError(
-        f"{url!r} is not the URL of a store: "
+        f"{shown(url)} is not the URL of a store: "
         '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
         '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -32,13 +31,12 @@ _uses: dict[_Buckets, list[_Use]] = {}
 def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -> None:
     """Register ``owner``, for as long as it lives, as a user of these quotas, each under the name of its limit.
 
-    Raises ``ConfigurationError`` where a living owner uses another quota of the same name under the same limit's name.
+    It is held weakly, and so is the store, if it can be. A store need not be hashable. Raises ``ConfigurationError``
+    where a living owner uses another quota of the same name under the same limit's name.
     """
     for name, quota in quotas:
         buckets = id(store), name, quota.name
-        if _other_quota(buckets, store, owner, quota) is not None:
-            gc.collect()  # Only before an error: an app in a reference cycle is not gone until the collector has run.
-            _require_agreement(name, quota, _other_quota(buckets, store, owner, quota))
+        _require_agreement(name, quota, _other_quota(buckets, store, owner, quota))
         others = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
         _uses[buckets] = [*others, _Use(ref(owner, partial(_remove_dead, buckets)), _reference(store), quota)]
 
@@ -56,7 +54,8 @@ def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
     if other is not None:
         raise ConfigurationError(
             f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {other!r} and "
-            f'{quota!r}, which would share buckets: give one of them another name, name="uploads"'
+            f'{quota!r}, which would share buckets: give one of them another name, name="uploads", '
+            "or, in tests that build several apps, a store of its own"
         )
 
 

@@ -100,6 +100,7 @@ def _app(options: argparse.Namespace) -> Any:
 def _row(covered: Covered) -> tuple[str, str, str]:
     methods = "WEBSOCKET" if covered.is_websocket else ",".join(covered.methods) or "ANY"
     limits = " + ".join(covered.limits) or ("exempt" if covered.is_exempt else "NONE")
+    limits += "".join([f" (no key has come: {text})" for text in covered.without_key])
     return methods, covered.path, limits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette.types import Scope
 
@@ -24,6 +24,8 @@ class Covered:
 
     ``path`` is the whole path. ``methods`` are sorted, without HEAD, and empty if the route takes any. ``limits`` are
     texts for people, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route.
+    ``without_key`` are limits that limit nobody: their key was ``None`` for all of their first 100 requests in this
+    process.
     """
 
     path: str
@@ -31,6 +33,7 @@ class Covered:
     is_websocket: bool
     limits: tuple[str, ...]
     is_exempt: bool
+    without_key: tuple[str, ...] = ()
 
     @property
     def is_covered(self) -> bool:
@@ -50,25 +53,32 @@ def coverage(app: Any) -> list[Covered]:
 
 def _covered(route: AppRoute) -> Iterator[Covered]:
     """One for each set of methods that have the same limits."""
-    methods_by_limits: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    methods_by_limits: dict[_Limits, list[str]] = {}
     candidates = [""] if route.is_websocket else sorted(route.methods or METHODS)
     for method in candidates:
         if method != "HEAD" or candidates == ["HEAD"]:
             methods_by_limits.setdefault(_limits(route, method), []).append(method)
-    for (limits, is_exempt), methods in methods_by_limits.items():
+    for (limits, is_exempt, without_key), methods in methods_by_limits.items():
         takes_any = route.methods is None and len(methods_by_limits) == 1
-        yield Covered(route.path, () if takes_any else tuple(methods), route.is_websocket, limits, is_exempt)
+        named = () if takes_any else tuple(methods)
+        yield Covered(route.path, named, route.is_websocket, limits, is_exempt, without_key)
 
 
-def _limits(route: AppRoute, method: str) -> tuple[tuple[str, ...], bool]:
-    """The limits of a route for one method, and whether a rule exempts it."""
-    limiting = [each for each in route.middlewares if isinstance(each.app, RateLimitMiddleware)]
-    scopes = [_scope(route, each, method) for each in limiting]
-    plans = [each.app.rule_table.plan_for(scope) for each, scope in zip(limiting, scopes)]
+_Limits: TypeAlias = tuple[tuple[str, ...], bool, tuple[str, ...]]
+"""The limits of a route, whether a rule exempts it, and the limits that never had a key."""
+
+
+def _limits(route: AppRoute, method: str) -> _Limits:
+    """The limits of a route for one method."""
+    middlewares = [each for each in route.middlewares if isinstance(each.app, RateLimitMiddleware)]
+    scopes = [_scope(route, each, method) for each in middlewares]
+    plans = [each.app.rule_table.plan_for(scope) for each, scope in zip(middlewares, scopes)]
     rules = [rule for plan in plans if plan for rule in plan.rules if rule.quota and not rule.shadow]
     rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in call.rules]
-    is_exempt = any(each.app.rule_table.exempts(scope) for each, scope in zip(limiting, scopes))
-    return tuple(map(_limit_text, rules)), is_exempt and not rules
+    is_exempt = any(each.app.rule_table.exempts(scope) for each, scope in zip(middlewares, scopes))
+    silent = [rule for rule in rules if rule.key_watch.is_silent]
+    limiting = [rule for rule in rules if not rule.key_watch.is_silent]
+    return tuple(map(_limit_text, limiting)), is_exempt and not rules, tuple(map(_limit_text, silent))
 
 
 def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:

@@ -11,7 +11,7 @@ from ..apps.starlette_app import refuse, starlette_app
 from ..subject import Quota, Where
 
 
-class Buckets(BucketFactory):  # type: ignore[misc]  # it is not typed
+class Buckets(BucketFactory):
     """A bucket for each name, never removed, as its documentation does for limits by key."""
 
     def __init__(self, rates: list[Rate], redis: Redis | None) -> None:
@@ -20,7 +20,7 @@ class Buckets(BucketFactory):  # type: ignore[misc]  # it is not typed
         self.buckets: dict[str, StateBucket] = {}
 
     def wrap_item(self, name: str, weight: int = 1) -> RateItem:
-        return RateItem(name, self.get(RateItem(name, 0)).now(), weight)
+        return RateItem(name, self.get(RateItem(name, 0)).now(), weight)  # type: ignore[no-untyped-call]
 
     def get(self, item: RateItem) -> StateBucket:
         bucket = self.buckets.get(item.name)

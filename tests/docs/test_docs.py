@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from asgi_ratelimit import RateLimit
 from tests.support.server import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -22,6 +24,13 @@ PROGRAMS = {
     for page in PAGES
     for number, program in enumerate(BLOCK.findall(page.read_text("utf-8")), 1)
 }
+
+
+@pytest.fixture(autouse=True)
+def no_default_store() -> Iterator[None]:
+    """A program may set the store of all dependencies in this process."""
+    yield
+    RateLimit.set_store(None)
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)

@@ -40,6 +40,10 @@ def cost(connection: HTTPConnection) -> float:
     return 2
 
 
+def path(connection: HTTPConnection) -> str:
+    return connection.url.path
+
+
 def answer(connection: HTTPConnection, decision: Any) -> PlainTextResponse:
     return PlainTextResponse("slow down", 429)
 
@@ -54,7 +58,7 @@ def middleware_on_a_stepped_clock(*arguments: Any, store: str = "memory://", **o
 
 
 NAMES: dict[str, Any] = {name: getattr(module, name) for module in (keys, asgi_ratelimit) for name in module.__all__}
-NAMES |= {"app": ok, "f": f, "tier": tier, "cost": cost, "answer": answer, "note": lambda event: None}
+NAMES |= {"app": ok, "f": f, "tier": tier, "cost": cost, "path": path, "answer": answer, "note": lambda event: None}
 NAMES |= {"Depends": Depends, "RateLimitMiddleware": middleware_on_a_stepped_clock}
 
 

@@ -365,7 +365,7 @@ async def test_a_function_that_fails_loses_no_request(wrap: Any, on_error: Any, 
     def broken(connection: Any) -> str:
         raise LookupError
 
-    peer = await ask(wrap(a_route(limit(key=broken, on_error=on_error))))
+    peer = await ask(wrap(a_route(limit(broken, on_error=on_error))))
     assert peer.status == status
     if status == 503:
         assert peer.headers["retry-after"] == "1"

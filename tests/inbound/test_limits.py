@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import pytest
@@ -28,7 +29,7 @@ from asgi_ratelimit import (
     limits,
 )
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import Peer, ask, http, ok
+from tests.support.asgi import Peer, ask, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -83,18 +84,92 @@ async def test_a_charge_may_be_of_one_rule(name: str) -> None:
     assert left(await ask(app)) == [9, 4]
 
 
-async def test_a_refusal_may_be_caught() -> None:
-    """An endpoint may catch the error, and do less."""
+async def test_a_charge_need_not_be_required() -> None:
+    """An endpoint may ask whether it fits, and do less."""
 
     async def modest(request: Limits) -> str:
-        try:
-            await request.charge(100)
-        except RateLimited as error:
-            return f"less: {error.decision is not None and error.decision.allowed}"
-        return "all"
+        return "all" if await request.charge(100, required=False) else f"less: {await request.charge(2)}"
 
     peer = await ask(an_app(modest))
-    assert (peer.status, peer.body) == (200, b"less: False")
+    assert (peer.status, peer.body) == (200, b"less: True")
+
+
+def a_framework(status: int, *, streams: bool = False) -> Any:
+    """An app of a framework that makes an answer of its own of every error, as Django, Quart and strawberry do."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await limits(HTTPConnection(scope)).charge(100)
+        except Exception:  # noqa: BLE001  # as these frameworks do
+            await send({"type": "http.response.start", "status": status, "headers": [(b"x-own", b"1")]})
+            for _ in range(3 if streams else 1):
+                await send({"type": "http.response.body", "body": b"own", "more_body": streams})
+            await send({"type": "http.response.body", "body": b""})
+
+    return app
+
+
+@pytest.mark.parametrize("status", [500, 200])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_refused_charge_is_the_answer_in_any_framework(status: int, streams: bool) -> None:
+    """Whatever the framework makes of the error, nothing of it is sent."""
+    app = RateLimitMiddleware(
+        a_framework(status, streams=streams), "10/minute", store=MemoryStore(clock=SteppedClock())
+    )
+    peer = await ask(app)
+    assert [message["type"] for message in peer.sent] == ["http.response.start", "http.response.body"]
+    assert (peer.status, peer.problem["status"]) == (429, 429)
+    assert peer.headers["ratelimit"].startswith('"per-minute";r=9')
+    assert "x-own" not in peer.headers
+
+
+async def test_a_refused_charge_is_answered_by_the_rule_s_own() -> None:
+    """By ``on_limited`` of the rule that refused it."""
+    rule = Rule("/", "20/minute", only=True, on_limited=lambda connection, decision: {"slow": "down"})
+    app = RateLimitMiddleware(a_framework(500), rules=[rule], store=MemoryStore(clock=SteppedClock()))
+    peer = await ask(app)
+    assert (peer.status, peer.body) == (429, b'{"slow":"down"}')
+
+
+@pytest.mark.parametrize(
+    ("extensions", "sent"),
+    [({}, "websocket.close"), ({"websocket.http.response": {}}, "websocket.http.response.start")],
+)
+async def test_a_refused_charge_refuses_a_handshake_in_any_framework(extensions: dict[str, Any], sent: str) -> None:
+    """A framework that accepts it all the same accepts nothing."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        with suppress(RateLimited):
+            await limits(HTTPConnection(scope)).charge(100)
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "welcome"})
+
+    peer = await ask(
+        RateLimitMiddleware(app, "10/minute", store=MemoryStore(clock=SteppedClock())), websocket(extensions=extensions)
+    )
+    assert peer.sent[0]["type"] == sent
+    assert not {"websocket.accept", "websocket.send"} & {message["type"] for message in peer.sent}
+
+
+async def test_an_answer_that_has_begun_is_not_replaced() -> None:
+    """A charge that is refused later on ends nothing that the client has seen."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        with suppress(RateLimited):
+            await limits(HTTPConnection(scope)).charge(100)
+        await send({"type": "http.response.body", "body": b"fine"})
+
+    peer = await ask(RateLimitMiddleware(app, "10/minute", store=MemoryStore(clock=SteppedClock())))
+    assert (peer.status, peer.body) == (200, b"fine")
+
+
+async def test_a_handler_of_the_app_answers_a_refused_charge() -> None:
+    """One for the class of the error, or for 429, as for any other error."""
+    for kind in (RateLimited, 429):
+        app = an_app(lambda request: request.charge(100))
+        app.add_exception_handler(kind, lambda request, error: PlainTextResponse("own", 418))
+        assert (await ask(app)).status == 418
 
 
 @pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), "2"])

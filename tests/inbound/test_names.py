@@ -165,16 +165,6 @@ def test_equal_quotas_and_other_stores_are_no_conflict() -> None:
     assert len(middlewares) == 5
 
 
-def test_an_app_that_is_gone_owns_nothing() -> None:
-    """An app that was built for one test is no conflict for the next, even if it is part of a reference cycle."""
-    store = a_store()
-    for limit in range(1, 20):
-        app = Starlette(middleware=limiting(store, f"{limit}/minute", name="api"))
-        app.state.itself = app
-        app.middleware_stack = app.build_middleware_stack()
-        del app
-
-
 async def test_a_conflict_without_names_fails_the_start_up() -> None:
     """The server receives the reason why the app cannot start."""
     store = a_store()
@@ -192,10 +182,49 @@ async def test_a_conflict_without_names_fails_the_start_up() -> None:
         pass
 
 
-async def test_a_conflict_of_dependencies_raises() -> None:
-    """At the first request, if they use the store of the middleware."""
-    app = FastAPI(dependencies=[Depends(RateLimit("10/minute", name="api"))])
-    app.get("/", dependencies=[Depends(RateLimit("20/minute", name="api"))])(lambda: "hello")
+def conflicting(**options: Any) -> FastAPI:
+    """Two dependencies of one name on two routes, which differ in their quotas."""
+    app = FastAPI(**options)
+    app.get("/first", dependencies=[Depends(RateLimit("10/minute", name="api"))])(lambda: "hello")
+    app.get("/second", dependencies=[Depends(RateLimit("20/minute", name="api"))])(lambda: "hello")
+    return app
+
+
+async def test_a_conflict_of_dependencies_fails_the_start_up() -> None:
+    """With the middleware around the app, the server receives the reason."""
+    app = conflicting()
     app.add_middleware(RateLimitMiddleware, store=a_store())
+    refused = Peer([{"type": "lifespan.startup"}])
     with pytest.raises(ConfigurationError, match=CONFLICT):
-        await ask(app)
+        await app({"type": "lifespan"}, refused.receive, refused.send)
+    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
+
+
+async def test_a_conflict_of_a_dependency_with_a_rule_fails_the_start_up() -> None:
+    """They share the store of the middleware."""
+    app = FastAPI(dependencies=[Depends(RateLimit("10/minute", name="api"))])
+    app.get("/")(lambda: "hello")
+    app.add_middleware(RateLimitMiddleware, rules=[Rule("/", "20/minute", name="api")], store=a_store())
+    refused = Peer([{"type": "lifespan.startup"}])
+    with pytest.raises(ConfigurationError, match=CONFLICT):
+        await app({"type": "lifespan"}, refused.receive, refused.send)
+
+
+@pytest.mark.parametrize("within", [True, False], ids=["within", "alone"])
+@pytest.mark.parametrize("paths", [["/first"], ["/second"], ["/second", "/first", "/second"]], ids=repr)
+async def test_a_conflict_of_dependencies_raises(paths: list[str], within: bool) -> None:
+    """At the first request for either of them, whichever comes, where the server runs no start-up."""
+    app = conflicting()
+    if within:
+        app.add_middleware(RateLimitMiddleware, store=a_store())
+    for path in paths:
+        with pytest.raises(ConfigurationError, match=CONFLICT):
+            await ask(app, http(path))
+
+
+async def test_apps_without_a_store_do_not_share() -> None:
+    """Each app has a memory of its own, so limits of another app, or of one that is gone, are no conflict."""
+    for limit in ("1/minute", "2/minute"):
+        app = FastAPI()
+        app.get("/", dependencies=[Depends(RateLimit(limit, name="api"))])(lambda: "hello")
+        assert await statuses(app, "/") == [200]

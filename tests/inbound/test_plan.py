@@ -17,6 +17,7 @@ from asgi_ratelimit import Charge, MemoryStore, Penalty, RateLimitMiddleware, Ru
 from asgi_ratelimit.inbound.plan import Plan
 from asgi_ratelimit.inbound.rules import CompiledRule
 from asgi_ratelimit.keys import header, state
+from asgi_ratelimit.keys.base import UNREADABLE
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
 
@@ -215,20 +216,26 @@ def test_the_strictest_rule_with_a_key_decides_without_the_store() -> None:
 
 
 def test_a_key_that_fails_affects_no_other_rule(caplog: pytest.LogCaptureFixture) -> None:
-    """The rules are evaluated one by one, and the others are charged as they would have been."""
+    """The rules are evaluated one by one; the client's address stands for the key that failed."""
     plan = Plan([rule("broken", key=state("broken")), rule("api"), rule("more", HOURLY)])
     scope = http(state={"key": "alice", "broken": object()})
     take = plan.take(scope)
     assert take is not None
-    assert take.charges == (Charge(QUOTA, "alice", 1, "api"), Charge(HOURLY, "alice", 1, "more"))
-    assert "a function of the rule 'broken' failed" in caplog.text
+    assert take.charges == (
+        Charge(QUOTA, "192.0.2.1", 1, "broken"),
+        Charge(QUOTA, "alice", 1, "api"),
+        Charge(HOURLY, "alice", 1, "more"),
+    )
+    assert "the key function of 'broken' failed" in caplog.text
 
 
 @pytest.mark.parametrize("client", [5, (["192.0.2.1"], 1)], ids=["no pair", "no text"])
 async def test_a_client_that_makes_no_sense_fails_like_any_key(client: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The request is let through without its limit, and the log says so."""
-    assert Plan([rule(key=client_ip())]).take({**http(), "client": client}) is None
-    assert "a function of the rule 'api' failed" in caplog.text
+    """All such requests share one bucket, and the log says so."""
+    take = Plan([rule(key=client_ip())]).take({**http(), "client": client})
+    assert take is not None
+    assert take.charges == (Charge(QUOTA, UNREADABLE, 1, "api"),)
+    assert "the key function of 'api' failed" in caplog.text
 
 
 # No object for each client

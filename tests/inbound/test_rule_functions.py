@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -12,7 +13,8 @@ from anyio import lowlevel
 from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import MemoryStore, QuotaError, RateLimitMiddleware, RedisStore, Rule, TokenBucket
-from asgi_ratelimit.keys import header, state
+from asgi_ratelimit.hooks import Event, Failure, failures
+from asgi_ratelimit.keys import client_ip, combine, first_of, header, state
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok, websocket
 from tests.support.server import free_port
@@ -151,41 +153,49 @@ async def breaks_later(connection: HTTPConnection) -> Any:
     raise LookupError("no such user")
 
 
-BROKEN: list[dict[str, Any]] = [
-    {"quota": breaks},
-    {"quota": breaks_later},
-    {"quota": lambda connection: "10/lightyear"},
-    {"quota": lambda connection: 7},
-    {"quota": lambda connection: ()},
-    {"key": breaks},
-    {"key": breaks_later},
-    {"key": lambda connection: 7},
-    {"cost": breaks},
-    {"cost": lambda connection: -1},
-    {"cost": lambda connection: float("nan")},
-    {"cost": lambda connection: "many"},
+BROKEN_QUOTAS: list[Any] = [
+    breaks,
+    breaks_later,
+    lambda connection: "10/lightyear",
+    lambda connection: 7,
+    lambda connection: (),
+    lambda connection: TokenBucket(5, name="penalty-block"),
+]
+BROKEN_KEYS: list[Any] = [breaks, breaks_later, lambda connection: 7.5, lambda connection: True]
+BROKEN_COSTS: list[Any] = [
+    breaks,
+    breaks_later,
+    lambda connection: -1,
+    lambda connection: float("nan"),
+    lambda connection: Decimal("nan"),
+    lambda connection: float("-inf"),
+    lambda connection: None,
+    lambda connection: False,
+    lambda connection: "0",
+    lambda connection: 1j,
+    lambda connection: Fraction(1, 10**400),
 ]
 
 
-def with_broken(on_error: Any, broken: dict[str, Any]) -> RateLimitMiddleware:
+def with_broken(on_error: Any, **broken: Any) -> RateLimitMiddleware:
     """An own quota, and a rule of which one function fails."""
     rule = Rule("/", **{"quota": "5/minute", "name": "tier", "on_error": on_error, **broken})
     return rules(rule, own="10/minute")
 
 
 @pytest.mark.parametrize("on_error", [None, "local", "allow"])
-@pytest.mark.parametrize("broken", BROKEN, ids=repr)
-async def test_a_request_passes_without_a_rule_that_fails(broken: Any, on_error: Any) -> None:
+@pytest.mark.parametrize("broken", BROKEN_QUOTAS, ids=repr)
+async def test_a_request_passes_without_a_quota_that_fails(broken: Any, on_error: Any) -> None:
     """It is neither lost nor free: all other rules still apply."""
-    peer = await ask(with_broken(on_error, broken))
+    peer = await ask(with_broken(on_error, quota=broken))
     assert peer.status == 200
     assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=repr)
-async def test_nobody_passes_a_rule_that_fails_and_denies(broken: Any) -> None:
+@pytest.mark.parametrize("broken", BROKEN_QUOTAS, ids=repr)
+async def test_nobody_passes_a_quota_that_fails_and_denies(broken: Any) -> None:
     """By on_error="deny" the answer is 503, nothing is charged, and a handshake is closed with 1013."""
-    app = with_broken("deny", broken)
+    app = with_broken("deny", quota=broken)
     peer = await ask(app)
     assert (peer.status, peer.headers["retry-after"]) == (503, "1")
     assert peer.problem["type"].endswith("#temporary-reduced-capacity")
@@ -194,22 +204,119 @@ async def test_nobody_passes_a_rule_that_fails_and_denies(broken: Any) -> None:
     assert (await ask(app, http("/other"))).headers["ratelimit"] == '"per-minute";r=9;t=6'
 
 
-async def test_a_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """With the name of the rule and the error, and once for each rule, not for each request."""
+@pytest.mark.parametrize("on_error", [None, "allow", "deny"])
+@pytest.mark.parametrize("broken", BROKEN_KEYS, ids=repr)
+async def test_a_key_that_fails_is_the_address(broken: Any, on_error: Any) -> None:
+    """Whoever can make the function fail is limited by address, whatever ``on_error`` says."""
+    app = with_broken(on_error, key=broken)
+    for left in (4, 3):
+        assert f'"tier per-minute";r={left};' in (await ask(app)).headers["ratelimit"]
+    assert '"tier per-minute";r=4;' in (await ask(app, http(client=("192.0.2.2", 1)))).headers["ratelimit"]
+
+
+@pytest.mark.parametrize("on_error", [None, "allow", "deny"])
+@pytest.mark.parametrize("broken", BROKEN_COSTS, ids=repr)
+async def test_a_cost_that_fails_is_the_base_cost(broken: Any, on_error: Any) -> None:
+    """It never exempts, and never locks out: it is 1, or the middleware's own cost where that is a number."""
+    assert '"tier per-minute";r=4;' in (await ask(with_broken(on_error, cost=broken))).headers["ratelimit"]
+    app = rules(Rule("/", "5/minute", name="tier", cost=broken), own="10/minute", cost=2)
+    assert '"tier per-minute";r=3;' in (await ask(app)).headers["ratelimit"]
+
+
+@pytest.mark.parametrize("cost", [1e300, float("inf"), 10**400, Decimal("Infinity"), 2.0**53])
+@pytest.mark.parametrize("quota", ["10/minute", "10/minute fixed", "10/minute rolling"])
+async def test_a_cost_that_is_too_large_never_passes(cost: Any, quota: str) -> None:
+    """It is refused without a time to come back."""
+    peer = await ask(limited(ok, quota, cost=lambda request: cost))
+    assert peer.status == 429
+    assert "retry-after" not in peer.headers
+
+
+@pytest.mark.parametrize("pages", ["0", "-1", "nan", "abc", "1e300", ""])
+async def test_the_cost_of_the_docs_lets_nobody_through(pages: str) -> None:
+    """Whatever a client writes, a request costs at least something."""
+
+    def cost(request: Any) -> float:
+        return max(1.0, float(request.query_params["pages"]))
+
+    app = limited(ok, "20/hour", cost=cost)
+    statuses = [(await ask(app, http(query_string=b"pages=" + pages.encode()))).status for _ in range(30)]
+    assert statuses.count(200) <= 20
+
+
+async def test_the_address_behind_a_proxy_stands_for_a_key_that_fails() -> None:
+    """The middleware's own client_ip knows the trusted proxies, also as a part of another key."""
+    key = first_of(header("x-api-key"), client_ip(trusted_proxies=["192.0.2.1"]))
+    app = rules(Rule("/", "1/minute", key=breaks), key=key)
+    answers = [await ask(app, http(headers=[(b"x-forwarded-for", b"198.51.100.%d" % n)])) for n in (1, 2, 1)]
+    assert [peer.status for peer in answers] == [200, 200, 429]
+
+
+async def test_a_key_may_be_an_int() -> None:
+    """It counts as its text."""
+    app = limited(ok, key=lambda request: int(request.query_params["id"]))
+    for _ in range(2):
+        peer = await ask(app, http(query_string=b"id=7"))
+    assert peer.headers["ratelimit"].startswith('"per-minute";r=8')
+    assert (await ask(app, http(query_string=b"id=8"))).headers["ratelimit"].startswith('"per-minute";r=9')
+    mixed = limited(ok, key=combine(client_ip(), lambda request: 7))
+    assert (await ask(mixed)).headers["ratelimit"].startswith('"per-minute";r=9')
+
+
+async def test_functions_get_a_request() -> None:
+    """As they are annotated, with its method; a handshake comes as a connection."""
+    seen = []
+    await ask(limited(ok, key=lambda request: seen.append(request.method) or "k"))
+    await ask(limited(ok, key=lambda connection: seen.append(type(connection)) or "k"), websocket())
+    assert seen == ["GET", HTTPConnection]
+
+
+async def test_a_failure_is_logged_at_most_once_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the name of the rule, the error and the count, for each function of each rule."""
+    now = 0.0
+    monkeypatch.setattr("asgi_ratelimit.logs.monotonic_us", lambda: now)
     app = rules(Rule("/", "5/minute", key=breaks), Rule("/", breaks, name="tier"), own="10/minute")
     for _ in range(3):
         await ask(app)
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
-    assert "'default /'" in caplog.messages[0]
-    assert "'tier'" in caplog.messages[1]
-    assert "no such user" in caplog.messages[0]
+    assert "key function of 'default /' failed, the client's address is the key: LookupError" in caplog.messages[0]
+    assert "quota function of 'tier' failed, requests are let through without it" in caplog.messages[1]
     assert caplog.records[0].exc_info is not None
+    now = 60e6
+    for _ in range(3):
+        await ask(app)
+    assert len(caplog.messages) == 4
+    assert "(3 times since the last report)" in caplog.messages[2]
 
 
-async def test_a_broken_key_of_the_own_quota_is_logged_and_lets_through() -> None:
+@pytest.mark.parametrize("failed", ["key", "quota", "cost", "settle", "on_limited", "allow", "deny"])
+async def test_hooks_count_failures(failed: str) -> None:
+    """Each one, with the name of the rule and the error; hooks for decisions see none of them."""
+    counted: list[Failure] = []
+    events: list[Event] = []
+
+    def fails(*arguments: Any) -> Any:
+        raise LookupError("no such user")
+
+    of_rule = {failed: fails if failed != "settle" else lambda status, headers: fails()}
+    if failed in ("on_limited", "allow", "deny"):
+        app = limited(ok, "1/hour", name="api", hooks=[failures(counted.append), events.append], **of_rule)
+    else:
+        rule = Rule("/", **{"quota": "1/hour", "name": "api", **of_rule})
+        app = rules(rule, hooks=[failures(counted.append), events.append])
+    for _ in range(3):
+        await ask(app)
+    assert {(each.name, each.failed, str(each.error)) for each in counted} == {("api", failed, "no such user")}
+    assert len(counted) == {"settle": 1, "on_limited": 2}.get(failed, 3)
+    assert all(isinstance(event, Event) for event in events)
+
+
+async def test_a_broken_quota_of_the_own_rule_is_logged_and_lets_through() -> None:
     """The middleware's own quota is a rule like others, and its on_error is the default of all."""
-    assert (await ask(limited(ok, key=breaks))).headers == {"x-own": "1"}
-    assert (await ask(limited(ok, key=breaks, on_error="deny"))).status == 503
+    assert (await ask(limited(ok, breaks))).headers == {"x-own": "1"}
+    assert (await ask(limited(ok, breaks, on_error="deny"))).status == 503
     assert (await ask(rules(Rule("/", breaks), on_error="deny"))).status == 503
     assert (await ask(rules(Rule("/", breaks, on_error="allow"), on_error="deny"))).status == 200
 
@@ -229,11 +336,11 @@ def test_wrong_values_raise_at_start_up(options: Any, error: type[Exception], qu
 
 
 async def test_a_key_of_the_package_may_fail_too() -> None:
-    """What an app has put where ``state`` looks may be of no use: the other rules still apply."""
-    app = rules(Rule("/", "5/minute", key=state("tenant")), own="10/minute")
-    assert (await ask(app, http(state={"tenant": object()}))).headers["ratelimit"] == '"per-minute";r=9;t=6'
-    strict = rules(Rule("/", "5/minute", key=state("tenant"), on_error="deny"), own="10/minute")
-    assert (await ask(strict, http(state={"tenant": object()}))).status == 503
+    """What an app has put where ``state`` looks may be of no use: the address is the key."""
+    for quota in ("5/minute", tier):
+        app = rules(Rule("/", quota, key=state("tenant"), name="tenant"), own="20/minute")
+        peer = await ask(app, http(state={"tenant": object()}))
+        assert re.findall('"([a-z -]+)";r=', peer.headers["ratelimit"]) == ["per-minute", "tenant per-minute"]
 
 
 # Without the store

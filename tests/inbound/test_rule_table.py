@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Rule, client_ip
-from asgi_ratelimit.inbound.rule_table import Defaults, RuleTable
+from asgi_ratelimit.inbound.rule_table import MAX_CACHED, Defaults, RuleTable
 from tests.support.asgi import http
 
 RULES = (
@@ -77,6 +77,34 @@ def test_long_paths_are_not_remembered() -> None:
         assert tracemalloc.get_traced_memory()[0] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_long_paths_are_matched_once() -> None:
+    """A client that sends a long path again and again makes nobody match it again, as long as few others come."""
+    several = table(Rule("/users/{id}", "1/s", name="users"))
+    matched: list[str] = []
+    (rule,) = several.rules
+    pattern, rule.pattern = rule.pattern, Recorder(matched)
+    path = "/users/" + "x" * 5_000
+    assert [names(several, path) for _ in range(3)] == [["own", "users"]] * 3
+    assert names(several, path, "POST") == ["own", "users"]
+    assert len(matched) == 2
+    for number in range(MAX_CACHED):
+        names(several, f"{path}{number}")
+    names(several, path)
+    assert len(matched) == MAX_CACHED + 3
+    assert pattern.match(path)
+
+
+class Recorder:
+    """A pattern that matches every path, and notes it."""
+
+    def __init__(self, matched: list[str]) -> None:
+        self._matched = matched
+
+    def match(self, path: str, /) -> Any:
+        self._matched.append(path)
+        return {}
 
 
 def test_long_methods_are_not_remembered() -> None:

@@ -346,6 +346,56 @@ def test_a_public_address_causes_no_warning(peer: str, caplog: pytest.LogCapture
     assert not caplog.records
 
 
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip", "true-client-ip"])
+@pytest.mark.parametrize("peer", ["8.8.8.8", "2606:4900::1", "10.1.2.3"])
+def test_a_header_without_any_trusted_proxy_is_logged_once(
+    peer: str, header: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From a public address, too: the warning names the header, the peer and the remedy."""
+    key = client_ip()
+    for _ in range(2):
+        key.of(http(client=(peer, 1), headers=[(header.encode(), b"192.0.2.1")]))
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert f"trusted_proxies=['{peer}']" in message
+    assert header in message
+
+
+@pytest.mark.parametrize(
+    ("peer", "word"), [("104.16.0.1", "cloudflare"), ("3.160.0.1", "cloudfront"), ("151.101.1.1", "fastly")]
+)
+def test_the_warning_recognizes_a_cdn(peer: str, word: str, caplog: pytest.LogCaptureFixture) -> None:
+    """And names its word, because one address of it would not be enough."""
+    client_ip().of(http(client=(peer, 1), headers=[(b"x-forwarded-for", b"192.0.2.1")]))
+    assert f"trusted_proxies=['{word}']" in caplog.text
+
+
+@pytest.mark.parametrize("peer", ["8.8.8.8", "2606:4900::1", "10.1.2.3"])
+def test_a_header_that_the_server_has_read_is_no_reason_to_warn(peer: str, caplog: pytest.LogCaptureFixture) -> None:
+    """As uvicorn does it by default behind a local proxy: the peer is then the client that the header names."""
+    key = client_ip()
+    for value in (peer, f"192.0.2.1, {peer}", f"{peer}, 127.0.0.1"):
+        assert key.of(http(client=(peer, 0), headers=[(b"x-forwarded-for", value.encode())])) is not None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("wide", ["0.0.0.0/0", "::/0", "128.0.0.0/1", "2000::/3", "::ffff:0.0.0.0/96"])
+def test_to_trust_everybody_is_told(wide: str, caplog: pytest.LogCaptureFixture) -> None:
+    """At start: each client would write its own address."""
+    client_ip(trusted_proxies=["10.0.0.0/8", wide])
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "everybody" in message
+    assert 'client_ip(trusted_proxies=["cloudflare"])' in message
+
+
+@pytest.mark.parametrize(
+    "network", ["10.0.0.0/8", "fc00::/7", "fd00::/8", "fe80::/10", "2001:db8::/32", "unix", "cloudflare"]
+)
+def test_to_trust_a_private_network_is_fine(network: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However large it is."""
+    client_ip(trusted_proxies=[network])
+    assert not caplog.records
+
+
 def test_only_the_first_private_requests_are_checked(caplog: pytest.LogCaptureFixture) -> None:
     """Once a hundred requests from private addresses came without the header, no more headers are searched."""
     key = client_ip()
@@ -424,6 +474,8 @@ def test_no_client_leaves_anything_in_memory() -> None:
 def test_a_client_that_was_not_seen_before_takes_few_calls(peer: str, trusted: list[str], most: int) -> None:
     """What a new address costs, counted in calls of Python functions."""
     key, scope, calls = client_ip(trusted), http(client=(peer, 1)), list[str]()
+    for _ in range(100):  # the first requests are checked for headers that are not trusted
+        key.of(scope)
     sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
     try:
         key.of(scope)

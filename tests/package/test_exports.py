@@ -62,7 +62,7 @@ NAMES = {
         "state",
         "user",
     ],
-    "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter"],
+    "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
     "asgi_ratelimit.tools": ["Covered", "coverage", "simulate"],
 }
 """The public modules, and the names that each exports."""

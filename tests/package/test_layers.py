@@ -19,7 +19,7 @@ FOLDER = ROOT / PACKAGE
 
 LAYERS = (
     {"errors", "clock"},
-    {"quotas"},
+    {"quotas", "logs"},
     {"buckets"},
     {"decision", "quota_text"},
     {"algorithms", "headers", "hooks"},

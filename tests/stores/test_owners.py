@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
-from asgi_ratelimit import ConfigurationError, FixedWindow, MemoryStore, TokenBucket
+from asgi_ratelimit import (
+    ConfigurationError,
+    FixedWindow,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    Rule,
+    TokenBucket,
+)
 from asgi_ratelimit.stores.owners import register
+from tests.support.asgi import ok
 
 TEN = TokenBucket(10, 60)
 TWENTY = TokenBucket(20, 60)
@@ -16,6 +28,12 @@ TWENTY = TokenBucket(20, 60)
 
 class Owner:
     """A middleware or a dependency, as far as this registry is concerned."""
+
+
+def registered(store: Any, quota: TokenBucket) -> Owner:
+    owner = Owner()
+    register(store, owner, [("api", quota)])
+    return owner
 
 
 class PlainStore(MemoryStore):
@@ -71,18 +89,44 @@ def test_an_owner_may_change_its_quota() -> None:
     register(store, other, [("api", TWENTY)])
 
 
-def test_an_owner_in_a_reference_cycle_that_is_gone_owns_nothing() -> None:
-    """Even before the garbage collector has run by itself."""
-    store = MemoryStore()
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Only what nothing refers to is gone."""
     gc.disable()
-    try:
-        for limit in range(1, 20):
-            owner: Any = Owner()
-            owner.itself = owner
-            register(store, owner, [("api", TokenBucket(limit, 60))])
-            del owner
-    finally:
-        gc.enable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize(
+    "build",
+    [
+        registered,
+        lambda store, quota: RateLimitMiddleware(ok, quota, store=store, name="api"),
+        lambda store, quota: RateLimitMiddleware(ok, rules=[Rule("/", quota, name="api")], store=store, name="first"),
+        lambda store, quota: RateLimit(quota, store=store, name="api"),
+        lambda store, quota: Starlette(middleware=[Middleware(RateLimitMiddleware, quota, store=store, name="api")]),
+    ],
+    ids=["owner", "middleware", "rule", "dependency", "app"],
+)
+def test_an_owner_that_is_dropped_owns_nothing(build: Any) -> None:
+    """At once: no owner waits for the garbage collector."""
+    store = MemoryStore()
+    for limit in range(1, 20):
+        owner = build(store, TokenBucket(limit, 60))
+        if isinstance(owner, Starlette):
+            owner.middleware_stack = owner.build_middleware_stack()
+        del owner
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_conflict_runs_no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that meets one would hold up all others."""
+    monkeypatch.setattr(gc, "collect", lambda *generation: pytest.fail("the collector ran"))
+    store, first, second = MemoryStore(), Owner(), Owner()
+    register(store, first, [("api", TEN)])
+    with pytest.raises(ConfigurationError):
+        register(store, second, [("api", TWENTY)])
 
 
 @pytest.mark.parametrize("kind", [MemoryStore, SlottedStore])

@@ -55,7 +55,7 @@ RULES = [
     Rule("/cost", "10/hour", key=header("x-client"), cost=lambda connection: float(connection.query_params["n"])),
     Rule("/tried", "1/hour", key=header("x-client"), shadow=True),
     Rule("/broken", "1/hour", key=broken),
-    Rule("/strict", "1/hour", key=broken, on_error="deny"),
+    Rule("/strict", broken, on_error="deny"),
     Rule("/one", "1/hour", key=header("x-client")),
 ]
 

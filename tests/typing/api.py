@@ -48,7 +48,7 @@ from asgi_ratelimit import (
     pace,
     parse_quotas,
 )
-from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.hooks import Event, Failure, failures
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from asgi_ratelimit.tools import Covered, coverage
@@ -118,6 +118,51 @@ def by_path(connection: HTTPConnection) -> str | None:
     return connection.url.path
 
 
+def by_request(request: Request) -> str:
+    """A key of one's own, as FastAPI's users write it."""
+    return request.method
+
+
+def by_number(request: Request) -> int | None:
+    return int(request.query_params["id"])
+
+
+def plan(request: Request) -> str:
+    return "10/minute" if request.method == "GET" else "1/minute"
+
+
+def pages(request: Request) -> float:
+    return max(1.0, float(request.query_params.get("pages", 1)))
+
+
+def is_internal(request: Request) -> bool:
+    return request.url.hostname == "localhost"
+
+
+def shorter(request: Request, decision: Decision) -> Response:
+    return PlainTextResponse(f"{request.method}: {decision.retry_after}", 429)
+
+
+def user_id() -> int:
+    return 7
+
+
+def with_functions_of_requests(app: ASGIApp) -> list[object]:
+    """Functions may be annotated with what they are called with."""
+    rule = Rule("/", plan, key=by_request, cost=pages)
+    count: list[Failure] = []
+    hooks = [failures(count.append)]
+    return [
+        RateLimitMiddleware(app, plan, key=by_number, cost=pages, rules=[rule], allow=is_internal, hooks=hooks),
+        RateLimitMiddleware(app, "1/s", headers="both", on_limited=shorter, deny=is_internal),
+        RateLimitMiddleware(app, "1/s", headers=HeaderOptions("legacy")),
+        RateLimitMiddleware(app, "1/s", headers="draft-11"),  # type: ignore[arg-type]
+        RateLimit(plan, key=by_request, cost=pages),
+        RateLimit("5/minute", key=Depends(user_id)),
+        first_of(by_request, by_number, combine(user(), by_request)),
+    ]
+
+
 async def by_user(connection: HTTPConnection) -> bytes | None:
     """A key that takes a moment."""
     return connection.headers.get("authorization", "").encode() or None
@@ -146,6 +191,7 @@ async def kilobytes(status: int, headers: Headers, sent: int) -> float | None:
 async def endpoint(request: Request, own: Annotated[Limits, Depends(limits)]) -> None:
     """The limits of a request inside its endpoint."""
     await limits(request).charge(5, name="uploads")
+    assert_type(await limits(request).charge(5, required=False), bool)
     await own.refund(2)
     await own.settle(0, name="uploads")
     assert_type(own.decisions, tuple[Decision, ...])
@@ -202,8 +248,9 @@ def dependencies(store: Store) -> FastAPI:
     """Limits next to the routes of FastAPI."""
     app = FastAPI(dependencies=[Depends(RateLimit("5/minute"))], responses=limited_responses())
     named = RateLimit(tier, key=by_user, cost=price, name="reports", store=store, on_error="deny")
+    own = RateLimit("5/minute", on_limited=lambda connection, decision: {"wait": decision.retry_after})
 
-    assert_type(RateLimit.together(named, RateLimit("5/s", key=client_ip())), RateLimit)
+    assert_type(RateLimit.together(named, own, RateLimit("5/s", key=client_ip("cloudflare"))), RateLimit)
 
     @app.get("/", dependencies=[Depends(named)])
     async def report(decision: Annotated[Decision | None, Depends(named)]) -> None:

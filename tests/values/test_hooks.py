@@ -17,7 +17,7 @@ from asgi_ratelimit import (
     SyncLimiter,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Hooks
+from asgi_ratelimit.hooks import Event, Failure, Hooks, failures
 from tests.support.asgi import ask, limited, ok
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +82,7 @@ async def test_an_event_cannot_be_changed() -> None:
 
 
 async def test_a_hook_that_fails_affects_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
-    """The request passes, the other hooks are called, and the error is logged once."""
+    """The request passes, the other hooks are called, and the error is logged."""
     events: list[Event] = []
 
     def broken(event: Event) -> None:
@@ -106,3 +106,40 @@ def test_no_hooks_are_false() -> None:
     """So callers can skip them."""
     assert not Hooks([])
     assert Hooks([print])
+
+
+async def test_hooks_for_failures_that_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """The request passes, the other hooks are called, and the error is logged."""
+    counted: list[Failure] = []
+
+    class Gauge:
+        """A hook for both, whose text changes with each call."""
+
+        calls = 0
+
+        def __repr__(self) -> str:
+            return f"Gauge({self.calls})"
+
+        def __call__(self, event: Event) -> None:
+            self.calls += 1
+            raise LookupError(f"no such gauge: {event.name}")
+
+        def failed(self, failure: Failure) -> None:
+            counted.append(failure)
+            raise LookupError("no such counter")
+
+    def key(request: Any) -> str:
+        raise KeyError("user")
+
+    app = limited(ok, key=key, hooks=[Gauge(), failures(counted.append)])
+    assert [(await ask(app)).status for _ in range(3)] == [200] * 3
+    assert len(counted) == 6
+    assert counted[0] == Failure("default", "key", counted[0].error)
+    assert len([message for message in caplog.messages if "no such gauge" in message]) == 1
+    assert len([message for message in caplog.messages if "no such counter" in message]) == 1
+
+
+def test_a_hook_for_failures_that_is_not_callable_is_refused() -> None:
+    """At once, with a valid one."""
+    with pytest.raises(ConfigurationError, match=r"not 7: hooks=\[failures\(print\)\]"):
+        failures(7)  # type: ignore[arg-type]

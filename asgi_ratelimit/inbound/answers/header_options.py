@@ -8,11 +8,15 @@ import random
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 from ...buckets import as_bytes
 from ...decision import Decision
 from ...errors import ConfigurationError
 from ...headers import Dialect, Header, Partition, dialect, policy, retry_after
+
+DialectName: TypeAlias = Literal["draft-10", "legacy", "both"]
+"""The headers of answers: those of the IETF draft, ``X-RateLimit-*``, or both."""
 
 EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
 
@@ -29,7 +33,7 @@ class HeaderOptions:
     Raises ``ConfigurationError`` for options that are not possible.
     """
 
-    dialect: str | None = "draft-10"
+    dialect: DialectName | None = "draft-10"
     _: KW_ONLY
     near_limit: float | None = None
     spread: float = 0.0
@@ -56,7 +60,7 @@ class HeaderOptions:
         return retry_after(decision, self.spread * random.random() if self.spread else 0.0)
 
 
-def header_options(headers: str | HeaderOptions | None) -> HeaderOptions:
+def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions:
     """The options of a ``headers`` argument; ``ConfigurationError`` for anything else."""
     return headers if isinstance(headers, HeaderOptions) else HeaderOptions(headers)
 

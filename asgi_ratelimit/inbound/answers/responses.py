@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...buckets import DEFAULT_NAME
 from ...decision import Decision
-from ...errors import ConfigurationError
 from ...headers import Header, names, retry_after, retry_after_seconds
+from ...keys.calls import called
 from ...quotas import SECOND_US, Quota
+from ..functions.calls import connection_of
+from ..functions.checked import require_function
+from ..functions.failures import Failures
 from .header_options import HeaderOptions
 
-OnLimited: TypeAlias = Callable[[HTTPConnection, Decision], "ASGIApp | Awaitable[ASGIApp | None] | None"]
-"""The answer to a refused connection: a response, or ``None`` for the usual one."""
+OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
+
+OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
+"""The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
 Connection: TypeAlias = tuple[Scope, Receive, Send]
 """What an ASGI app is called with."""
@@ -30,24 +34,25 @@ Problem: TypeAlias = tuple[int, bytes, list[Header]]
 _USUAL = HeaderOptions()
 _TYPES = "https://iana.org/assignments/http-problem-types#"
 
-logger = logging.getLogger("asgi_ratelimit")
-
 
 class Refusal:
     """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
-    The status is 429, or 503 where the store is out and no quota refused. A handshake is closed where the server cannot
-    answer it.
+    The status is 429, or 503 where the store is out and no quota refused; then ``on_limited`` is not called. A
+    handshake is closed where the server cannot answer it.
     """
 
-    def __init__(self, on_limited: OnLimited | None = None, options: HeaderOptions = _USUAL) -> None:
-        if on_limited is not None and not callable(on_limited):
-            raise ConfigurationError(
-                f"on_limited is a function, not {on_limited!r}: on_limited=lambda request, decision: ..."
-            )
-        self._on_limited = on_limited
+    def __init__(
+        self,
+        on_limited: OnLimited | None = None,
+        options: HeaderOptions = _USUAL,
+        name: str = DEFAULT_NAME,
+        failures: Failures | None = None,
+    ) -> None:
+        self.on_limited = checked_on_limited(on_limited)
         self._retry_after = options.retry_after if options.spread else retry_after
-        self._failed = False
+        self._name = name
+        self._failures = Failures() if failures is None else failures
         self.is_usual = on_limited is None and not options.spread
         """Whether every refusal by a quota gets the same answer, but for the time to wait."""
 
@@ -59,15 +64,24 @@ class Refusal:
         await send({"type": "http.response.body", "body": body})
 
     async def answer(
-        self, reported: Sequence[Decision], decision: Decision, connection: Connection, by_block: bool = False
+        self,
+        reported: Sequence[Decision],
+        decision: Decision,
+        connection: Connection,
+        by_block: bool = False,
+        on_limited: OnLimited | None = None,
     ) -> None:
-        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions."""
+        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
+
+        ``on_limited`` is that of the rule or dependency, in place of the middleware's.
+        """
         scope, receive, send = connection
         if not _can_answer(scope):
             code, reason = (1013, "rate limit unavailable") if is_outage(decision) else (1008, "rate limit exceeded")
             await send({"type": "websocket.close", "code": code, "reason": reason})
             return
-        own = None if self._on_limited is None else await self._own(self._on_limited, scope, decision)
+        on_limited = on_limited or self.on_limited
+        own = None if on_limited is None or is_outage(decision) else await self._own(on_limited, scope, decision)
         if own is None:
             status, body, headers = _problem(violated(reported), by_block)
             start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
@@ -78,13 +92,37 @@ class Refusal:
 
     async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
         try:
-            answer = on_limited(HTTPConnection(scope), decision)
-            return await answer if inspect.isawaitable(answer) else answer
-        except Exception as error:  # a function of the user's, which may raise whatever it likes
-            if not self._failed:
-                self._failed = True
-                logger.error("on_limited failed, the usual answer is given: %r", error, exc_info=error)
+            answer = await called(on_limited, connection_of(scope), decision)
+            return None if answer is None else _as_app(answer)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            name = None if on_limited is self.on_limited else refusing_name(decision)
+            self._failures.report(name or self._name, "on_limited", "the usual answer is given", error)
             return None
+
+
+def _as_app(answer: object) -> ASGIApp:
+    """An own answer as an app; ``TypeError`` for what is none."""
+    if callable(answer):
+        return cast("ASGIApp", answer)
+    if isinstance(answer, (Mapping, list)):
+        return JSONResponse(answer, 429)
+    raise TypeError(f"on_limited returns a response, a dict or None, not {answer!r}: JSONResponse({{...}}, 429)")
+
+
+def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
+    """A function that answers refused requests, or ``None``; ``ConfigurationError`` for anything else."""
+    if on_limited is None:
+        return None
+    example = "on_limited=lambda request, decision: ..."
+    return cast("OnLimited", require_function("on_limited", on_limited, 2, example))
+
+
+def refusing_name(decision: Decision) -> str | None:
+    """The name of the rule that refused with the longest wait, if there is one."""
+    if decision.take is None:
+        return None
+    refused = [pair for pair in zip(decision.states, decision.take.charges) if not pair[0].allowed]
+    return max(refused, key=lambda pair: pair[0].retry_after)[1].name if refused else None
 
 
 class AccessDenied(Exception):

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from ...decision import OnError
-from ...errors import ConfigurationError
 from ...keys.base import ScopeTest
+from ...keys.calls import called
 from ..answers.responses import AccessDenied, LimitUnavailable
+from ..functions.calls import connection_of
+from ..functions.checked import require_function
+from ..functions.failures import Failures
 
-Test: TypeAlias = Callable[[HTTPConnection], "bool | Awaitable[bool]"]
+Test: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 class Lists:
     """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is no function.
 
-    A function that fails is logged once, and its list counts as empty; a failing ``deny`` refuses everybody if
+    A function that fails is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
     ``on_error`` is ``"deny"``.
     """
 
-    def __init__(self, allow: Test | None, deny: Test | None, on_error: OnError | None) -> None:
+    def __init__(
+        self, allow: Test | None, deny: Test | None, on_error: OnError | None, name: str, failures: Failures
+    ) -> None:
         self._allow = _checked("allow", allow)
         self._deny = _checked("deny", deny)
         self._on_error = on_error
-        self._failed: set[str] = set()
+        self._name = name
+        self._failures = failures
 
     async def allow(self, scope: Scope) -> bool:
         """Whether a request is exempt.
@@ -46,24 +47,17 @@ class Lists:
     async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
         try:
             if isinstance(test, ScopeTest):
-                return test.of(scope)
-            answer = test(HTTPConnection(scope))
-            return bool(await answer if inspect.isawaitable(answer) else answer)
+                return test.of_host(scope) if name == "deny" else test.of(scope)
+            return bool(await called(test, connection_of(scope)))
         except Exception as error:  # a user's function may raise anything
-            self._log_once(name, error)
-            if name == "deny" and self._on_error == "deny":
+            refuses = name == "deny" and self._on_error == "deny"
+            self._failures.report(self._name, name, "refused" if refuses else "the list counts as empty", error)
+            if refuses:
                 raise LimitUnavailable from error
             return False
 
-    def _log_once(self, name: str, error: Exception) -> None:
-        if name not in self._failed:
-            self._failed.add(name)
-            logger.error("the function for %r failed: %r", name, error, exc_info=error)
-
 
 def _checked(name: str, test: Test | None) -> Test | None:
-    if test is None or callable(test):
+    if test is None or isinstance(test, ScopeTest):
         return test
-    raise ConfigurationError(
-        f'{name} is a function of the connection, not {test!r}: {name}=client_ip().within("10.0.0.0/8")'
-    )
+    return cast("Test", require_function(name, test, 1, f'{name}=client_ip().within("10.0.0.0/8")'))

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from starlette.types import ASGIApp
 
 from ...keys.path_patterns import compile_path
+from ...logs import warn_once
 from ...stores import MemoryStore, Store
 from ..rules import CompiledRule
 from .routes import AppRoute, example_path, walk
-
-PAGE = "docs/warnings.md"
-
-logger = logging.getLogger("asgi_ratelimit")
-
-
-@cache
-def warn_once(section: str, text: str) -> None:
-    """Log a warning with a link to a section of the docs, once in this process."""
-    logger.warning("%s (%s#%s)", text, PAGE, section)
+from .workers import number_of_workers
 
 
 def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
@@ -43,8 +32,8 @@ def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
 
 def warn_of_workers(store: Store) -> None:
     """Warn of a memory store in one of several workers: each of them would let the whole quota pass."""
-    workers = max(_workers_in(sys.argv), _number(os.environ.get("WEB_CONCURRENCY")))
-    if isinstance(store, MemoryStore) and workers > 1:
+    workers = number_of_workers() if isinstance(store, MemoryStore) else 1
+    if workers > 1:
         warn_once(
             "a-memory-store-with-several-workers",
             f"each of {workers} workers has a memory store of its own, so {workers} times as much may pass: "
@@ -93,16 +82,3 @@ def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
 @lru_cache(maxsize=1024)
 def _pattern(path: str) -> re.Pattern[str]:
     return compile_path(path)[0]
-
-
-def _workers_in(arguments: Sequence[str]) -> int:
-    """The number of workers on the command line of uvicorn, gunicorn, hypercorn, granian or fastapi."""
-    for option, following in zip(arguments, [*arguments[1:], ""]):
-        name, equals, value = option.partition("=")
-        if name in ("--workers", "-w"):
-            return _number(value if equals else following)
-    return 1
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and text.isascii() else 1

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
 import pytest
 from anyio import lowlevel
-from starlette.requests import HTTPConnection
+from fastapi import Depends, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.types import Scope
 from starlette.websockets import WebSocketDisconnect
 
-from asgi_ratelimit import ConfigurationError, Decision, MemoryStore, RateLimitMiddleware, RedisStore, Rule, TokenBucket
+from asgi_ratelimit import (
+    ConfigurationError,
+    Decision,
+    MemoryStore,
+    RateLimit,
+    RateLimited,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    TokenBucket,
+)
+from asgi_ratelimit.hooks import Failure, failures
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok, websocket
 from tests.support.server import free_port
@@ -168,6 +182,135 @@ async def test_an_answer_may_be_of_ones_own(on_limited: Any) -> None:
         "ratelimit-policy": '"per-minute";q=1;w=60',
         "ratelimit": '"per-minute";r=0;t=60',
     }
+
+
+@pytest.mark.parametrize("own", [{"error": "slow down"}, ["slow", "down"]])
+async def test_a_dict_or_list_is_json(own: Any) -> None:
+    """With status 429, and the headers of any refusal."""
+    peer = await (await used_up(on_limited=lambda connection, decision: own)).refused()
+    assert (peer.status, json.loads(peer.body)) == (429, own)
+    assert peer.headers["content-type"] == "application/json"
+    assert (peer.headers["retry-after"], peer.headers["ratelimit"]) == ("60", '"per-minute";r=0;t=60')
+
+
+@pytest.mark.parametrize("wrong", ["slow down", 429, b"no"])
+async def test_an_own_answer_of_the_wrong_kind_is_logged(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """With a right example; the usual answer is given."""
+    peer = await (await used_up(on_limited=lambda connection, decision: wrong)).refused()
+    assert (peer.status, peer.problem["violated-policies"]) == (429, ["per-minute"])
+    assert f"not {wrong!r}: JSONResponse" in caplog.text
+
+
+async def test_an_outage_is_not_announced_as_a_limit() -> None:
+    """A function that answers who is over a limit is not asked then."""
+    store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error="deny")
+    app = RateLimitMiddleware(
+        ok,
+        "9/minute",
+        store=store,
+        on_limited=lambda connection, decision: {"error": "you are too fast"},
+        rules=[Rule("/", "8/minute", on_limited=lambda connection, decision: {"error": "you, too"})],
+    )
+    peer = await ask(app)
+    assert (peer.status, peer.problem["type"]) == (503, TYPES + "temporary-reduced-capacity")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/a", b'{"of":"a"}'), ("/b", b'{"of":"all"}'), ("/ab", b'{"of":"strict"}')]
+)
+async def test_each_rule_may_have_its_own_answer(path: str, body: bytes) -> None:
+    """That of the rule which refuses, with the longest wait, and else the middleware's."""
+    rules = [
+        Rule("/a", "1/minute", on_limited=lambda connection, decision: {"of": "a"}),
+        Rule("/b", "1/minute"),
+        Rule("/ab", "1/minute", on_limited=lambda connection, decision: {"of": "mild"}, name="mild"),
+        Rule("/ab", "1/hour", on_limited=lambda connection, decision: {"of": "strict"}, name="strict"),
+    ]
+    limited = Limited(None, rules=rules, on_limited=lambda connection, decision: {"of": "all"})
+    assert (await limited.ask(http(path))).status == 200
+    peer = await limited.refused(http(path))
+    assert (peer.status, peer.body) == (429, body)
+
+
+async def test_other_refusals_are_the_usual_ones() -> None:
+    """An own answer of one rule changes nothing about what other quotas refuse."""
+    limited = Limited("1/minute", rules=[Rule("/a", "9/minute", on_limited=lambda connection, decision: {})])
+    await limited.ask(http("/a"))
+    assert (await limited.refused(http("/a"))).problem["violated-policies"] == ["per-minute"]
+    assert (await limited.refused(http("/b"))).problem["violated-policies"] == ["per-minute"]
+
+
+async def test_an_own_answer_of_a_rule_that_fails_is_reported_under_its_name() -> None:
+    """The usual answer is given, not the middleware's."""
+    seen: list[Failure] = []
+    rules = [Rule("/a", "1/minute", name="uploads", on_limited=lambda connection, decision: {}["missing"])]
+    limited = Limited(None, rules=rules, on_limited=lambda connection, decision: {}, hooks=[failures(seen.append)])
+    await limited.ask(http("/a"))
+    assert (await limited.refused(http("/a"))).problem["violated-policies"] == ["per-minute"]
+    assert [(failure.name, failure.failed) for failure in seen] == [("uploads", "on_limited")]
+
+
+def test_an_own_answer_of_a_rule_that_is_no_function_raises() -> None:
+    """At start, naming the rule."""
+    with pytest.raises(
+        ConfigurationError, match="on_limited is a function of the connection and the decision, not 'no'"
+    ) as raised:
+        RateLimitMiddleware(ok, rules=[Rule("/a", "1/s", on_limited="no")])  # type: ignore[arg-type]
+    assert "in Rule('/a'" in raised.value.__notes__[0]
+    with pytest.raises(ConfigurationError, match="on_limited is a function"):
+        RateLimit("1/s", on_limited={"no": 1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["inside", "around", "around others"])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_handler_of_the_app_answers_what_the_middleware_refuses(where: str, is_async: bool) -> None:
+    """One that the app has for ``RateLimited``, so that all refusals look alike; headers are added."""
+
+    def answer(request: Request, error: RateLimited) -> Response:
+        assert error.decision is not None
+        return JSONResponse({"path": request.url.path, "wait": error.decision.retry_after}, 420)
+
+    async def answer_async(request: Request, error: RateLimited) -> Response:
+        return answer(request, error)
+
+    app = FastAPI(exception_handlers={RateLimited: answer_async if is_async else answer})
+    store = MemoryStore(clock=SteppedClock())
+    whole: Any = app
+    if where == "inside":
+        app.add_middleware(RateLimitMiddleware, quota="1/minute", store=store)
+    else:
+        inner = app if where == "around" else CORSMiddleware(app, allow_origins=["*"])
+        whole = RateLimitMiddleware(inner, "1/minute", store=store)
+    await ask(whole, http("/none"))
+    peer = await ask(whole, http("/none"))
+    assert (peer.status, peer.body) == (420, b'{"path":"/none","wait":60.0}')
+    assert (peer.headers["retry-after"], peer.headers["ratelimit"]) == ("60", '"per-minute";r=0;t=60')
+
+
+async def test_on_limited_comes_before_a_handler() -> None:
+    """What is said of this middleware is more specific."""
+    app = FastAPI(exception_handlers={RateLimited: lambda request, error: PlainTextResponse("no", 418)})
+    app.add_middleware(RateLimitMiddleware, quota="1/day", on_limited=lambda connection, decision: {"own": True})
+    await ask(app)
+    assert (await ask(app)).body == b'{"own":true}'
+
+
+async def test_each_dependency_may_have_its_own_answer() -> None:
+    """With and without a middleware around it."""
+    for has_middleware in (False, True):
+        limit = RateLimit(
+            "1/minute",
+            name=f"own {has_middleware}",
+            on_limited=lambda connection, decision: {"wait": decision.retry_after},
+        )
+        app = FastAPI(dependencies=[Depends(limit)])
+        app.add_api_route("/", lambda: "fine")
+        if has_middleware:
+            app.add_middleware(RateLimitMiddleware, store=MemoryStore(clock=SteppedClock()))
+        await ask(app)
+        peer = await ask(app)
+        assert peer.status == 429
+        assert set(json.loads(peer.body)) == {"wait"}
 
 
 async def test_an_own_answer_may_say_when_to_come_back() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel
 from redis.asyncio.connection import parse_url
@@ -14,6 +14,9 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from ....errors import ConfigurationError
+from ...urls import shown
+from .reply_bounds import BoundedParser
+from .url_checks import InvalidUrl, reason_of, require_valid
 
 Address: TypeAlias = tuple[str, int]
 """The host and the port of a node of a cluster."""
@@ -30,7 +33,10 @@ _LIMITER_SETTINGS: dict[str, Any] = {
     "socket_timeout": None,  # the deadline of a call is stricter, and costs less
     "retry": Retry(NoBackoff(), 0),  # a retry after a time-out would charge twice
     "decode_responses": False,
+    "encoding": "utf-8",
+    "encoding_errors": "strict",
     "max_connections": 4,
+    "parser_class": BoundedParser,
 }
 """Settings that suit a limiter, in place of those of a client for other work."""
 
@@ -75,28 +81,30 @@ def addresses_of(url_or_client: RedisLike, timeout: float) -> SingleAddress | Cl
         return SingleAddress(lambda: ConnectionPool(connection_class=pool.connection_class, **settings))
     raise ConfigurationError(
         "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
-        f'not {repr(url_or_client)[:80]}: RedisStore("redis://localhost")'
+        f'not {shown(url_or_client)}: RedisStore("redis://localhost")'
     )
 
 
 def _url_addresses(url: str, overrides: dict[str, Any], timeout: float) -> SingleAddress | ClusterAddresses:
-    scheme, _, kind = urlsplit(url).scheme.partition("+")
+    scheme, _, kind = url.partition("://")[0].partition("+")
     try:
+        require_valid(url, kind)
         if kind == "cluster":
             return _cluster_url_addresses(url, scheme, overrides)
         if kind == "sentinel":
             return _sentinel_url_address(url, scheme, overrides, timeout)
         settings = {"protocol": 2, **parse_url(url), **overrides}
         return SingleAddress(_checked(lambda: ConnectionPool(**settings)))
-    except (TypeError, ValueError) as error:
-        example = _EXAMPLES.get(kind, _EXAMPLES[""])
-        raise ConfigurationError(f"{url!r} is not a URL of a Redis: {error}: {example}") from error
+    except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
+        reason = reason_of(error, url)
+    example = _EXAMPLES.get(kind, _EXAMPLES[""])  # outside of the handler: the error there may quote the password
+    raise ConfigurationError(f"{shown(url)} is not a URL of a Redis: {reason}: {example}")
 
 
 def _cluster_url_addresses(url: str, scheme: str, overrides: dict[str, Any]) -> ClusterAddresses:
     settings = dict(next(_parsed_hosts(url, scheme)), **overrides)
     if settings.get("db"):
-        raise ValueError("a cluster has only database 0")
+        raise InvalidUrl("a cluster has only database 0")
     seeds = tuple([(parsed["host"], int(parsed.get("port", 6379))) for parsed in _parsed_hosts(url, scheme)])
     return _cluster(seeds, settings, lambda address: address)
 
@@ -119,16 +127,14 @@ def _cluster(
 
 
 def _sentinel_url_address(url: str, scheme: str, overrides: dict[str, Any], timeout: float) -> SingleAddress:
-    service, _, database = urlsplit(url).path.strip("/").partition("/")
-    if not service:
-        raise ValueError("the path must name the service that the sentinels watch")
+    service, _, database = unquote(urlsplit(url).path).strip("/").partition("/")
     parts = urlsplit(url)._replace(path=f"/{database}")
     parsed = list(_parsed_hosts(urlunsplit(parts), scheme))
     addresses = [(each["host"], int(each.get("port", 26379))) for each in parsed]
     settings = {name: value for name, value in parsed[0].items() if name not in ("host", "port")}
-    sentinel_options = {
-        name: settings.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in settings
-    }
+    own = {name: settings.pop(name) for name in list(settings) if name.startswith("sentinel_")}
+    sentinel_options = {name: value for name, value in settings.items() if name.startswith("ssl_")}
+    sentinel_options |= {name.removeprefix("sentinel_"): value for name, value in own.items()}
     if settings.pop("connection_class", None) is not None:
         settings["ssl"] = True
         sentinel_options["ssl"] = True
@@ -172,6 +178,8 @@ def _sentinels(
 ) -> SingleAddress:
     def pool() -> ConnectionPool:
         manager = Sentinel(addresses, sentinel_kwargs=sentinel_options)  # type: ignore[no-untyped-call]
+        for client in manager.sentinels:
+            client.connection_pool.connection_kwargs["parser_class"] = BoundedParser
         return _PrimaryPool(service, manager, **settings)  # type: ignore[no-untyped-call]
 
     return SingleAddress(_checked(pool))
@@ -187,7 +195,8 @@ def _checked(pool: Callable[[], ConnectionPool]) -> Callable[[], ConnectionPool]
 def _sentinel_settings(timeout: float) -> dict[str, Any]:
     """Settings for a call to one of several sentinels: if the first does not answer, there is time for the second."""
     half = timeout / 2
-    return {**_LIMITER_SETTINGS, "socket_timeout": half, "socket_connect_timeout": half}
+    settings = {name: value for name, value in _LIMITER_SETTINGS.items() if name != "parser_class"}
+    return {**settings, "socket_timeout": half, "socket_connect_timeout": half}
 
 
 def _parsed_hosts(url: str, scheme: str) -> Iterator[dict[str, Any]]:
@@ -196,5 +205,5 @@ def _parsed_hosts(url: str, scheme: str) -> Iterator[dict[str, Any]]:
     credentials, at, hosts = parts.netloc.rpartition("@")
     for host in hosts.split(","):
         if not host:
-            raise ValueError("a host is missing")
+            raise InvalidUrl("a host is missing")
         yield dict(parse_url(urlunsplit((scheme, credentials + at + host, parts.path, parts.query, ""))))

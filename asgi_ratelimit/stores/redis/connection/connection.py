@@ -16,6 +16,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import AskError, AuthenticationError, InvalidResponse, MovedError, NoScriptError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from .reply_bounds import HEADER, HUGE, HUGE_AT_START, MAX_BYTES, TOO_LARGE
+
 Outcome: TypeAlias = "list[Any] | Exception"
 """The answers to the commands, in which an error of Redis is an answer too, or why there are no answers."""
 
@@ -69,6 +71,8 @@ class Connection(asyncio.Protocol):
         self._expected = 0
         self._answers: list[Any] = []
         self._done: Callable[[Outcome], None] | None = None
+        self._incomplete = 0
+        self._tail = b""
         self._transport.set_protocol(self)
 
     @property
@@ -87,7 +91,11 @@ class Connection(asyncio.Protocol):
         self._end(error)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what Redis sends. An answer to no command closes the connection."""
+        """Parse what Redis sends. An answer to no command, or one that is too large, closes the connection."""
+        scanned = self._tail + data if self._tail else data
+        if HUGE_AT_START.match(scanned) or HUGE.search(scanned) or self._incomplete > MAX_BYTES:
+            self.abort(InvalidResponse(TOO_LARGE))
+            return
         self._reader.feed(data)
         try:
             while (answer := self._reader.gets()) is not _INCOMPLETE:
@@ -101,7 +109,11 @@ class Connection(asyncio.Protocol):
             self._close()
         if done is not None and len(answers) >= expected:
             self._done, self._expected, self._answers = None, 0, []
+            self._incomplete, self._tail = 0, b""
             done(answers[:expected])
+        else:
+            self._incomplete += len(data)
+            self._tail = scanned[-HEADER:]
 
     def connection_lost(self, error: Exception | None) -> None:
         """The other end has closed, or the transport has failed."""

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import subprocess
 import sys
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -87,6 +88,28 @@ async def test_a_password() -> None:
                 assert (await limiter.rate_limit("key")).degraded
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:s3cr3t@{address}",
+        "rediss://user:s3cr3t@{address}?ssl_ca_certs=/no/such/file&ssl_password=s3cr3t",
+        "unix://user:s3cr3t@/no/such.sock",
+        "redis+cluster://user:s3cr3t@{address}",
+        "redis+sentinel://user:s3cr3t@{address}/limits?sentinel_password=s3cr3t",
+    ],
+)
+async def test_no_error_shows_a_password(redis_server: RedisServer, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither what is raised nor what is logged where the server rejects it, or cannot be reached."""
+    for port in (redis_server.port, 1):
+        async with limiter_on(url.replace("{address}", f"{HOST}:{port}"), timeout=1) as limiter:
+            with pytest.raises(StoreError) as raised:
+                await limiter.peek("key")
+            assert (await limiter.rate_limit("key")).degraded
+        assert "s3cr3t" not in "".join(traceback.format_exception(raised.value))
+    assert caplog.records
+    assert "s3cr3t" not in caplog.text
+
+
 async def test_a_unix_socket() -> None:
     """Without a port."""
     with TemporaryDirectory() as folder, RedisServer("--unixsocket", f"{folder}/redis.sock"):
@@ -129,9 +152,11 @@ async def tls_in_front_of(port: int, certificate: Path, key: Path) -> AsyncItera
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65_536):
-        writer.write(data)
-    writer.close()
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+    finally:
+        writer.close()
 
 
 def test_a_store_serves_event_loops_one_after_the_other(redis_url: str) -> None:

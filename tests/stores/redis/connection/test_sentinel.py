@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from redis.asyncio import Sentinel
 from redis.exceptions import ResponseError
 
+from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.stores import RedisStore
+from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
@@ -114,3 +118,42 @@ async def test_a_service_that_no_sentinel_watches(watched: Watched, caplog: pyte
     async with limiter_on(watched.sentinel.url.replace("/limits", "/other"), on_error="local") as limiter:
         assert (await limiter.rate_limit("key")).degraded
     assert "'other'" in caplog.text
+
+
+async def test_tls_settings_reach_the_sentinels(watched: Watched, tmp_path: Path) -> None:
+    """The certificates of the URL are those of the sentinels as well; without them, no sentinel is trusted."""
+    certificate, key = self_signed(tmp_path)
+    async with AsyncExitStack() as stack:
+        primary = await stack.enter_async_context(tls_in_front_of(watched.primary.port, certificate, key))
+        either = await stack.enter_async_context(plain_or_tls(watched.primary.port, primary))
+        with RedisSentinel(SimpleNamespace(port=either)) as sentinel:  # type: ignore[arg-type]  # it only needs the port
+            wait = asyncio.to_thread(wait_until, lambda: reports(sentinel))
+            await wait
+            port = await stack.enter_async_context(tls_in_front_of(sentinel.port, certificate, key))
+            url = f"rediss+sentinel://{HOST}:{port}/{sentinel.service}"
+            async with limiter_on(f"{url}?ssl_ca_certs={certificate}") as limiter:
+                assert not (await limiter.rate_limit("key")).degraded
+            async with limiter_on(url) as limiter:
+                with pytest.raises(StoreUnavailable):
+                    await limiter.peek("key")
+
+
+def reports(sentinel: RedisSentinel) -> bool:
+    """Whether a sentinel says that the primary is up."""
+    flags = asked(sentinel, "SENTINEL", "MASTER", sentinel.service)
+    return b"s_down" not in b" ".join(map(bytes, flags)) if isinstance(flags, list) else "s_down" not in str(flags)
+
+
+@asynccontextmanager
+async def plain_or_tls(plain: int, tls: int) -> AsyncIterator[int]:
+    """A port that forwards what begins as TLS to one port, and all else to another: sentinels speak no TLS."""
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.read(1)
+        inner_reader, inner_writer = await asyncio.open_connection(HOST, tls if first == b"\x16" else plain)
+        inner_writer.write(first)
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer), return_exceptions=True)
+
+    front = await asyncio.start_server(relay, HOST, 0)
+    async with front:
+        yield front.sockets[0].getsockname()[1]

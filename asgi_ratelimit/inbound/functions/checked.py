@@ -1,0 +1,129 @@
+"""Arguments that are, or may be, functions: the wrong ones are refused when they are given, each with its mend."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeAlias, cast
+
+from starlette.datastructures import Headers
+
+from ...decision import checked_cost
+from ...errors import ConfigurationError
+from ...keys import KeyFunction, client_ip, combine, first_of
+from ...keys.base import ScopeKey
+from ...quota_text import QuotaLike
+
+QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
+"""The quota of a connection, ``None`` for no limit."""
+
+CostFunction: TypeAlias = Callable[[Any], "float | Awaitable[float]"]
+"""The cost of a connection in units, 0 for nothing."""
+
+SettleFunction: TypeAlias = (
+    Callable[[int, Headers], "float | Awaitable[float | None] | None"]
+    | Callable[[int, Headers, int], "float | Awaitable[float | None] | None"]
+)
+"""The actual cost in units by status and headers of the answer, and the bytes of its body; ``None``: as charged."""
+
+_KEY = 'key=client_ip(), or key=lambda request: request.headers.get("x-user")'
+_DEPENDENCY = 'Depends(RateLimit("5/minute", key=Depends(current_user_id)))'
+_QUOTA = 'quota=lambda request: "100/minute"'
+_COST = "cost=lambda request: 5"
+_SETTLE = "settle=lambda status, headers: 0 if status < 400 else 1"
+
+
+def checked_key(key: Any) -> KeyFunction:
+    """A function of the connection; ``ConfigurationError`` for anything else."""
+    if isinstance(key, ScopeKey):
+        return key
+    if is_dependency(key):
+        raise ConfigurationError(f"key={key!r} is for a RateLimit, whose dependencies FastAPI calls: {_DEPENDENCY}")
+    if key in (combine, first_of):
+        raise _lacks_its_call("key", key)
+    function: KeyFunction = require_function("key", key, 1, _KEY)
+    return function
+
+
+def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:
+    """The key by address among these and their parts, which knows the trusted proxies; or else one without any."""
+    return next(_address_keys(keys), None) or client_ip()
+
+
+def _address_keys(keys: Iterable[KeyFunction | None]) -> Iterator[client_ip]:
+    for key in keys:
+        if isinstance(key, client_ip):
+            yield key
+        yield from _address_keys(getattr(key, "parts", ()))
+
+
+def checked_quota(quota: QuotaLike | QuotaFunction) -> QuotaLike | QuotaFunction:
+    """A quota, not read yet, or a function of the connection; ``ConfigurationError`` for another function."""
+    return require_function("quota", quota, 1, _QUOTA) if callable(quota) else quota
+
+
+def checked_cost_or_function(cost: float | CostFunction) -> float | CostFunction:
+    """A cost, or a function of the connection; ``ConfigurationError`` or ``ValueError`` for anything else."""
+    return require_function("cost", cost, 1, _COST) if callable(cost) else checked_cost(cost)
+
+
+def takes_bytes(settle: SettleFunction) -> bool:
+    """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for what is no such function."""
+    if callable(settle) and not isinstance(settle, type):
+        count = _count_of_parameters(settle)
+        if 2 <= count <= 3 and _takes(settle, count):
+            return count == 3
+    raise ConfigurationError(
+        f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
+        f"{_SETTLE}"
+    )
+
+
+def require_function(what: str, function: Any, count: int, example: str) -> Any:
+    """``function`` if it can be called with so many arguments; ``ConfigurationError`` otherwise."""
+    arguments = ("the connection", "the connection and the decision")[count - 1]
+    if isinstance(function, type):
+        raise _lacks_its_call(what, function)
+    if not callable(function):
+        raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")
+    if not _takes(function, count):
+        raise ConfigurationError(f"{what} is called with {arguments}, which {_text(function)} does not take: {example}")
+    return function
+
+
+def is_dependency(value: object) -> bool:
+    """Whether this is FastAPI's ``Depends(...)`` or ``Security(...)``, which is not imported here."""
+    return hasattr(value, "dependency") and hasattr(value, "use_cache") and not callable(value)
+
+
+def _lacks_its_call(what: str, function: Any) -> ConfigurationError:
+    name = function.__name__
+    return ConfigurationError(f"{what}={name} lacks its call: {what}={name}(...)")
+
+
+def _takes(function: Callable[..., object], count: int) -> bool:
+    """Whether a function can be called with so many arguments; true for one that does not say."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def _text(function: Callable[..., object]) -> str:
+    name = cast("str", getattr(function, "__name__", repr(function)))
+    return f"{name}{inspect.signature(function)}"
+
+
+def _count_of_parameters(function: Callable[..., object]) -> int:
+    """How many arguments a function takes by position; those with a default do not count."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    return sum(each.kind in positional and each.default is inspect.Parameter.empty for each in parameters)

@@ -1,0 +1,21 @@
+"""Functions of the program that fail: logged at most once a minute with a count, and counted by hooks."""
+
+from __future__ import annotations
+
+from ...hooks import Failure, Hooks
+from ...logs import FailureLog
+
+_NO_HOOKS = Hooks(())
+
+
+class Failures:
+    """The failures of all functions of one middleware, or of dependencies without one."""
+
+    def __init__(self, hooks: Hooks = _NO_HOOKS) -> None:
+        self._hooks = hooks
+        self._log = FailureLog()
+
+    def report(self, name: str, failed: str, outcome: str, error: Exception) -> None:
+        """Report that the function ``failed``, an argument such as ``"key"``, of the limit ``name`` has failed."""
+        self._log.report(f"the {failed} function of {name!r} failed, {outcome}", error)
+        self._hooks.failed(Failure(name, failed, error))

@@ -1,0 +1,77 @@
+"""The stores of dependencies that have neither a store of their own nor a middleware around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from starlette.types import Scope
+
+from ...buckets import DEFAULT_NAME
+from ...headers import draft
+from ...hooks import Hooks
+from ...keys import client_ip
+from ...limiter import as_store
+from ...stores import MemoryStore, Store
+from ..answers.responses import Refusal
+from ..request_limits import Enforcer
+from .checks import warn_of_workers
+
+STATE = "rate_limit_store"
+"""The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
+
+INHERITED_KEY = client_ip()
+"""The key of a limit that names none: that of the middleware, or else this one."""
+
+
+def enforcer_of(store: Store) -> Enforcer:
+    """What enforces the limits of dependencies in a store of their own."""
+    warn_of_workers(store)
+    return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, draft, Refusal(), Hooks(()))
+
+
+class AppStores:
+    """Which store the dependencies of each app use: ``app.state.rate_limit_store``, the default, or its own memory."""
+
+    def __init__(self) -> None:
+        self._default: Store | str | None = None
+        self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
+        self._without_app: tuple[object, Enforcer] | None = None
+        self.replacement: Enforcer | None = None
+        """What enforces all limits without a middleware, in tests."""
+
+    def set_default(self, store: Store | str | None) -> None:
+        """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
+        self._default = None if store is None else as_store(store)
+        self._enforcers.clear()
+        self._without_app = None
+
+    def enforcer_for(self, scope: Scope) -> Enforcer:
+        """What enforces the limits of the app of a request; it is worked out again where its state has changed."""
+        if self.replacement is not None:
+            return self.replacement
+        app = scope.get("app")
+        given = self._default if app is None else getattr(getattr(app, "state", None), STATE, self._default)
+        current = self._without_app if app is None else self._enforcers.get(app)
+        if current is not None and current[0] is given:
+            return current[1]
+        enforcer = enforcer_of(as_store(given))
+        if app is None:
+            self._without_app = given, enforcer
+        else:
+            self._enforcers[app] = given, enforcer
+        return enforcer
+
+    @contextmanager
+    def replaced(self, store: MemoryStore) -> Iterator[None]:
+        """Within it, all limits without a middleware are in this store."""
+        before, self.replacement = self.replacement, enforcer_of(store)
+        try:
+            yield
+        finally:
+            self.replacement = before
+
+
+app_stores = AppStores()

@@ -1,0 +1,43 @@
+"""What is logged of mistakes and failures: a warning once, a failure at most once a minute with a count."""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import cache
+
+from .clock import monotonic_us
+
+PAGE = "docs/warnings.md"
+
+REPORT_EVERY_US = 60_000_000
+"""Microseconds between two reports of the same failure, at least."""
+
+logger = logging.getLogger("asgi_ratelimit")
+
+
+@cache
+def warn_once(section: str, text: str) -> None:
+    """Log a warning with a link to a section of the docs, once in this process."""
+    logger.warning("%s (%s#%s)", text, PAGE, section)
+
+
+class FailureLog:
+    """Failures by what failed. The first is logged at once, later ones at most once a minute, with their number."""
+
+    def __init__(self) -> None:
+        self._unreported: dict[object, tuple[float, int]] = {}
+
+    def report(self, what: str, error: Exception, of: object = None) -> None:
+        """Log that ``what`` failed, unless that was logged within the last minute.
+
+        ``of`` identifies what failed; the text does so by default.
+        """
+        now, of = monotonic_us(), what if of is None else of
+        reported_at, count = self._unreported.get(of, (-math.inf, 0))
+        if now - reported_at < REPORT_EVERY_US:
+            self._unreported[of] = reported_at, count + 1
+            return
+        self._unreported[of] = now, 0
+        times = f" ({count + 1} times since the last report)" if count else ""
+        logger.error("%s%s: %r", what, times, error, exc_info=error)

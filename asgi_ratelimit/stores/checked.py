@@ -1,0 +1,30 @@
+"""What is a store, of the arguments that are given as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ConfigurationError
+from . import Store
+from .urls import shown
+
+_METHODS = ("take", "peek", "settle", "reset", "aclose")
+
+
+def checked_store(store: Store | str | None) -> Store | str | None:
+    """A store, a URL, or ``None``; ``ConfigurationError`` for anything else, such as a client of redis-py."""
+    if store is None or isinstance(store, str):
+        return store
+    given: Any = store
+    if isinstance(given, type):
+        raise ConfigurationError(f"store={given.__name__} lacks its call: store={given.__name__}()")
+    if type(given).__module__.partition(".")[0] == "redis":
+        name = type(given).__name__
+        raise ConfigurationError(f"store is a store or a URL, not a client, {name}: store=RedisStore(client)")
+    missing = [name for name in _METHODS if not callable(getattr(given, name, None))]
+    if missing:
+        raise ConfigurationError(
+            f"store is a store or a URL, not {shown(given)}, which has no {missing[0]}(): store=MemoryStore(), or "
+            'store="redis://localhost"'
+        )
+    return store

@@ -1,0 +1,98 @@
+"""What is wrong with a URL of a Redis, said without its password."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+from ...urls import SCHEMES, shown
+
+_HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?", re.DOTALL)
+
+_OBJECTS = frozenset(
+    {
+        "command_packer",
+        "connection_class",
+        "credential_provider",
+        "driver_info",
+        "event_dispatcher",
+        "maint_notifications_config",
+        "oss_cluster_maint_notifications_handler",
+        "parser_class",
+        "redis_connect_func",
+        "retry",
+        "retry_on_error",
+    }
+)
+"""Options of redis-py whose values are objects."""
+
+
+class InvalidUrl(ValueError):
+    """Raised for a URL that cannot be right, with a reason that quotes nothing of it but names of options."""
+
+
+def require_valid(url: str, kind: str) -> None:
+    """Raises ``InvalidUrl`` for what redis-py would not refuse, or refuse with a message that quotes a password.
+
+    ``kind`` is "", "cluster" or "sentinel".
+    """
+    if url.partition("://")[0] not in SCHEMES:
+        raise InvalidUrl(f"the scheme must be one of {', '.join(SCHEMES)}")
+    parts = urlsplit(url)
+    if parts.fragment:
+        raise InvalidUrl(f'there is a "#": {_QUOTED}')
+    if url.startswith("unix:"):
+        _require_socket(parts)
+    else:
+        _require_hosts(parts, kind)
+        _require_path(unquote(parts.path).strip("/"), kind)
+    if parts.query and not all("=" in option for option in parts.query.split("&")):
+        raise InvalidUrl("an option has no value")
+    objects = sorted(_OBJECTS & set(parse_qs(parts.query)))
+    if objects:
+        raise InvalidUrl(
+            f"the option {objects[0]!r} needs an object: give a client, RedisStore(redis.asyncio.Redis(...))"
+        )
+
+
+def reason_of(error: Exception, url: str) -> str:
+    """The message of an error, unless it quotes something of the URL that is not to be shown."""
+    if isinstance(error, InvalidUrl):
+        return str(error)
+    message = " ".join(str(error).split())
+    visible = shown(url)
+    hidden = [part for part in re.split(r"[:/?#@&=,]+", url) if part and part not in visible]
+    if any(part in message or unquote(part) in message for part in hidden):
+        return f"it cannot be read: {_QUOTED}"
+    return message.rstrip(".")
+
+
+_QUOTED = 'a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
+
+
+def _require_socket(parts: SplitResult) -> None:
+    if parts.netloc.rpartition("@")[2] or not parts.path.strip("/"):
+        raise InvalidUrl("it names no socket, which begins with a third slash")
+
+
+def _require_hosts(parts: SplitResult, kind: str) -> None:
+    _, at, hosts = parts.netloc.rpartition("@")
+    if "," in hosts and not kind:
+        raise InvalidUrl("several hosts need redis+cluster:// or redis+sentinel://")
+    for text in hosts.split(","):
+        match = _HOST.fullmatch(text)
+        if match is None:
+            raise InvalidUrl(f"a host is not valid: {_QUOTED}")
+        if not match[1] and (kind or at or match[2] is not None):
+            raise InvalidUrl("a host is missing")
+        port = match[2]
+        if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
+            raise InvalidUrl(f"a port is not a number from 1 to 65535: {_QUOTED}")
+
+
+def _require_path(path: str, kind: str) -> None:
+    service, _, database = path.partition("/") if kind == "sentinel" else ("-", "", path)
+    if not service:
+        raise InvalidUrl("the path must name the service that the sentinels watch")
+    if database and not (database.isascii() and database.isdecimal()):
+        raise InvalidUrl("the database is not a number")

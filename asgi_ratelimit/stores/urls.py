@@ -1,0 +1,57 @@
+"""URLs of stores: the schemes of Redis, and how a URL is shown, without its password, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import re
+
+SCHEMES = (
+    "redis",
+    "rediss",
+    "unix",
+    "redis+cluster",
+    "rediss+cluster",
+    "redis+sentinel",
+    "rediss+sentinel",
+)
+"""The URL schemes of Redis."""
+
+HIDDEN = "***"
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?=://)", re.IGNORECASE)
+_HOST_AND_PORT = re.compile(r"[\w./-]*(:\d{1,5})?(/\d*)?")
+_HOSTS = re.compile(r"[\w.,:\[\]-]*")
+_PORT = re.compile(r"(?<=:)(?!\d{1,5}(?:,|\Z))[^,:\]]*(?=,|\Z)")
+_SHOWN_OPTIONS = re.compile(
+    r"db|protocol|(?:sentinel_)?ssl_(?!password|keyfile|ca_data)\w+|\w*timeout|max_connections|encoding"
+)
+
+
+def shown(url: object) -> str:
+    """A URL as errors quote it: the user, the password, and all of which that may be a part are hidden.
+
+    What is in front of the last "@" is, and the values of all options but harmless ones, and a port that is no number:
+    it is what is left of ``user:password`` where the host was forgotten.
+    """
+    if isinstance(url, bytes):
+        return f"b{shown(url.decode('latin-1'))}"
+    if not isinstance(url, str):
+        return f"a {type(url).__module__}.{type(url).__qualname__}"
+    scheme = _SCHEME.match(url)
+    rest = url[scheme.end() + 3 :] if scheme else url
+    credentials, at, target = rest.rpartition("@")
+    is_plain = scheme is not None or _HOST_AND_PORT.fullmatch(rest) is not None
+    if set("?#") & set(credentials) or not is_plain:
+        return repr(f"{scheme[0]}://{HIDDEN}" if scheme else HIDDEN)
+    hosts_and_path, question, query = target.partition("#")[0].partition("?")
+    hosts, slash, path = hosts_and_path.partition("/")
+    hosts = _PORT.sub(HIDDEN, hosts) if _HOSTS.fullmatch(hosts) else HIDDEN
+    options = "&".join(map(_shown_option, query.split("&"))) if query else ""
+    prefix = f"{scheme[0]}://" if scheme else ""
+    return repr(f"{prefix}{HIDDEN + at if at else ''}{hosts}{slash}{path}{question}{options}")
+
+
+def _shown_option(option: str) -> str:
+    name, equals, _ = option.partition("=")
+    if not equals:
+        return HIDDEN
+    return option if _SHOWN_OPTIONS.fullmatch(name) else f"{name}={HIDDEN}"

@@ -1,0 +1,1 @@
+"""Apps behind other limiters, each beside its port to this package."""

@@ -1,0 +1,140 @@
+"""Arguments of the wrong kind: refused when they are given, with the mend in the error."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import partial
+from typing import Any
+
+import pytest
+import redis.asyncio
+from fastapi import Depends, FastAPI
+
+from asgi_ratelimit import (
+    ConfigurationError,
+    FixedWindow,
+    Limiter,
+    MemoryStore,
+    RateLimit,
+    RateLimitMiddleware,
+    RedisStore,
+    Rule,
+    TokenBucket,
+    client_ip,
+    pace,
+)
+from asgi_ratelimit.keys import combine, header
+from tests.support.asgi import ok
+
+WRONG = [
+    ({"key": client_ip}, "key=client_ip lacks its call: key=client_ip(...)"),
+    ({"key": header}, "key=header lacks its call"),
+    ({"key": combine}, "key=combine lacks its call"),
+    ({"key": "ip"}, "not 'ip': key=client_ip()"),
+    ({"key": ""}, "not '': key=client_ip()"),
+    ({"key": lambda: "k"}, "which <lambda>() does not take: key=client_ip()"),
+    ({"key": lambda one, two: "k"}, "which <lambda>(one, two) does not take"),
+    ({"quota": lambda: "1/s"}, "does not take: quota=lambda request:"),
+    ({"quota": lambda one, two: "1/s"}, "does not take: quota=lambda request:"),
+    ({"quota": TokenBucket}, "quota=TokenBucket lacks its call"),
+    ({"quota": FixedWindow(5, 60, name="penalty-block")}, "the name 'penalty-block' of a quota is reserved"),
+    ({"quota": TokenBucket(5, name="pause")}, "the name 'pause' of a quota is reserved"),
+    ({"cost": lambda: 1}, "does not take: cost=lambda request: 5"),
+    ({"cost": int}, "cost=int lacks its call"),
+    ({"cost": "2"}, "not '2'"),
+]
+"""Arguments of a middleware, of a rule and of a dependency, and what the error says."""
+
+OF_MIDDLEWARE = [
+    ({"rules": Rule("/", "1/s")}, "rules=[Rule(...)]"),
+    ({"rules": 7}, "rules are a list, not 7"),
+    ({"rules": ["1/s"]}, "not of '1/s': rules=[Rule("),
+    ({"key": Depends(ok)}, 'Depends(RateLimit("5/minute", key=Depends(current_user_id)))'),
+    ({"on_limited": lambda request: None}, "the connection and the decision, which <lambda>(request) does not take"),
+    ({"on_limited": "no"}, "not 'no': on_limited=lambda"),
+    ({"allow": lambda: True}, "does not take: allow=client_ip().within"),
+    ({"deny": 7}, "not 7: deny=client_ip().within"),
+    ({"hooks": [print, 7]}, "not 7"),
+]
+
+STORES = [
+    (redis.asyncio.Redis(password="secret"), "not a client, Redis: store=RedisStore(client)"),
+    (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
+    (object(), "which has no take(): store=MemoryStore()"),
+    (b"redis://user:secret@host", "not b'redis://***@host', which has no take()"),
+]
+
+
+def refused(quote: str) -> Any:
+    return pytest.raises(ConfigurationError, match=re.escape(quote))
+
+
+@pytest.mark.parametrize(("options", "quote"), [*WRONG, *OF_MIDDLEWARE])
+def test_wrong_arguments_of_a_middleware(options: Any, quote: str) -> None:
+    """They are refused when it is built."""
+    error = ValueError if "cost" in options else ConfigurationError
+    with pytest.raises(error, match=re.escape(quote)):
+        RateLimitMiddleware(ok, **{"quota": "1/s", **options})
+
+
+@pytest.mark.parametrize(("options", "quote"), WRONG)
+def test_wrong_arguments_of_a_rule(options: Any, quote: str) -> None:
+    """The rule is named as well."""
+    with pytest.raises(ValueError, match=re.escape(quote)) as caught:
+        RateLimitMiddleware(ok, rules=[Rule("/login", **{"quota": "1/s", **options})])
+    assert "in Rule('/login'" in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(("options", "quote"), WRONG)
+def test_wrong_arguments_of_a_dependency(options: Any, quote: str) -> None:
+    """At import."""
+    with pytest.raises(ValueError, match=re.escape(quote)):
+        RateLimit(**{"quota": "1/s", **options})
+
+
+@pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=repr)
+def test_wrong_settle_functions(settle: Any) -> None:
+    """They take the status and the headers, and perhaps the bytes."""
+    with refused("settle=lambda status, headers:"):
+        RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
+
+
+@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "bytes"])
+def test_wrong_stores(store: Any, quote: str) -> None:
+    """For a middleware, a dependency and a paced function; a password never shows."""
+    builders: list[Any] = [partial(RateLimitMiddleware, ok, "1/s"), partial(RateLimit, "1/s"), partial(pace, "1/s")]
+    for build in builders:
+        with refused(quote) as caught:
+            build(store=store)
+        assert "secret" not in str(caught.value)
+
+
+def test_a_dependency_that_lacks_its_call() -> None:
+    """It is refused where FastAPI reads its parameters."""
+    with refused('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))'):
+        FastAPI().get("/", dependencies=[Depends(RateLimit)])(lambda: "hello")
+
+
+def test_tools_can_read_the_parameters_of_a_dependency() -> None:
+    """Those of the class, as editors show them."""
+    assert list(inspect.signature(RateLimit).parameters)[:3] == ["quota", "key", "cost"]
+    assert inspect.getmembers(RateLimit)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [client_ip(), lambda request, more=1: "k", partial(lambda a, b: "k", "a"), combine(header("a"), lambda c: 1)],
+    ids=repr,
+)
+def test_functions_that_can_be_called_are_fine(key: Any) -> None:
+    """With defaults, partially applied, or of the package."""
+    RateLimitMiddleware(ok, "1/s", key=key)
+    RateLimit("1/s", key=key)
+
+
+def test_right_stores_are_fine() -> None:
+    """A URL, a store of any kind, or none."""
+    for store in (None, "memory://", MemoryStore(), RedisStore("redis://localhost")):
+        RateLimitMiddleware(ok, "1/s", store=store)
+    assert Limiter("1/s", store="memory://")

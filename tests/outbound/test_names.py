@@ -1,0 +1,74 @@
+"""Names of what is paced: nothing shares buckets under another quota by accident."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import (
+    ConfigurationError,
+    MemoryStore,
+    PacedTransport,
+    RateLimit,
+    RateLimitMiddleware,
+    pace,
+)
+from tests.support.asgi import ok
+
+CONFLICT = r"two limits named 'api' share a store .* burst=1(\.0)?\b"
+
+
+def called() -> str:
+    return "called"
+
+
+def paced(quota: str, store: Any, name: str | None = "api") -> Any:
+    return pace(quota, store=store, name=name)(called)
+
+
+def sending(quota: str, store: Any, name: str | None = "api") -> Any:
+    return PacedTransport(httpx.MockTransport(lambda request: httpx.Response(200)), quota, store=store, name=name)
+
+
+@pytest.mark.parametrize("build", [paced, sending])
+@pytest.mark.parametrize("other", [RateLimit, lambda quota, **options: RateLimitMiddleware(ok, quota, **options)])
+def test_one_text_with_two_bursts_is_refused(build: Any, other: Any) -> None:
+    """A text without a burst has burst 1 when pacing, and its limit otherwise; whichever comes second is refused."""
+    store = MemoryStore()
+    first = other("10/s", store=store, name="api")
+    with pytest.raises(ConfigurationError, match=CONFLICT):
+        build("10/s", store)
+    assert build("10/s burst 10", store)
+    del first
+    store = MemoryStore()
+    pacing = build("10/s", store)
+    with pytest.raises(ConfigurationError, match=CONFLICT):
+        other("10/s", store=store, name="api")
+    assert pacing
+
+
+def test_without_a_name_nothing_is_refused() -> None:
+    """A function has its own buckets, and may be decorated anew with another quota; a host may have several quotas."""
+    store = MemoryStore()
+    assert [build(quota, store, None) for build in (paced, sending) for quota in ("10/s", "20/s")]
+
+
+def test_equal_quotas_share_on_purpose() -> None:
+    """Under one name."""
+    store = MemoryStore()
+    assert [paced("10/s", store), paced("10/s", store), sending("10/s", store)]
+
+
+def test_what_is_gone_owns_nothing() -> None:
+    """At once, without the garbage collector."""
+    gc.disable()
+    try:
+        store = MemoryStore()
+        for build in (paced, sending):
+            for limit in range(1, 5):
+                build(f"{limit}/s", store)
+    finally:
+        gc.enable()
