@@ -126,7 +126,8 @@ def _low_unrecorded(quota: TokenBucket, state: State, slot: float, scaled: float
 
     Without that, an older charge has drained by no more than the time between it and the newest one.
     """
-    level, last = state[0], state[1]
+    level: float = state[0]
+    last = state[1]
     if slot > last:
         return level if level == end else 0.0
     if level > quota.burst_level:
