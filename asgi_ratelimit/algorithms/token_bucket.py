@@ -28,7 +28,7 @@ from .draining import (
     units_at,
 )
 from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .giving_back.lows import given_back, low_since, lows_after, lows_after_debit, sunk
+from .giving_back.lows import first_lows, given_back, low_since, lows_after, lows_after_debit, sunk
 from .packed import older_reset_us
 from .state import NEVER, Gaps, Pairs, State, Taken
 
@@ -162,6 +162,8 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
         charged = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
         after, gaps, pairs = _units_given_back(quota, state, slot, charged, units)
         back = level - after
+    if not lows and slot <= base and level <= quota.burst_level:  # from here on, it is recorded
+        return (after, last, generation, gaps, first_lows(last, after, back), older)
     if not lows:
         hides = slot > base and 0.0 < after < level and (units < scaled or after < piece[0])
         hidden = (float(math.ceil(last + level / quota.limit)), after, 0.0)  # what is left may still be ahead

@@ -10,9 +10,11 @@ bucket ran empty in between, it is full again, and nothing is to be given back. 
   is the lowest level since then, just before a later charge. Of a charge between two pairs at least as much can be
   given back as of the one before it, and of the newest charge up to the level.
 
-They are recorded where a take may be settled, by a settlement, and from then on until the bucket is empty. What is not
-recorded is not given back. With a factor below 1 the level must stay on its side of the burst floor, so that it drains
-as it did: above it, a low is counted from the floor.
+They are recorded where a take may be settled, by a settlement, and from then on until the bucket is empty. Of a charge
+that is not recorded, as much is not given back as may have drained until the newest charge.
+
+With a factor below 1 the level must stay on its side of the burst floor, so that it drains as it did: above it, a low
+is counted from the floor.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -45,6 +47,11 @@ def lows_after(
     if slot > since and (not pairs or pairs[-1][0] < slot):
         pairs = (*pairs, (slot, left + scaled))
     return ((start, units + scaled, sunk), *_thinned(pairs, since))
+
+
+def first_lows(last: float, level: float, back: float) -> Lows:
+    """The lows after the first settlement of a bucket of which nothing was recorded: it has sunk by ``back``."""
+    return ((last, level, back),) if level > 0.0 else ()
 
 
 def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float, scaled: float) -> Lows:
@@ -107,8 +114,10 @@ def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float,
     below, scaled = piece
     if not lows:
         return _low_unrecorded(quota, state, slot, scaled, end)
-    if slot < lows[0][0]:
-        return 0.0
+    if slot < lows[0][0]:  # not recorded yet
+        first = _with_newest(state)[0][1]
+        left = scaled - (lows[0][0] - slot) * quota.limit if quota.slow_rate == quota.limit else 0.0
+        return max(min(left, first), 0.0)
     low = 0.0
     for time, next_low in _with_newest(state):
         if time == slot:

@@ -518,7 +518,10 @@ local function general_way()
     local function low_since(quota, state, slot, below, scaled, top)
       local last, lows, low = state.last, state.lows, 0
       if #lows == 0 then return low_unrecorded(quota, state, slot, scaled, top) end
-      if slot < lows[1] then return 0 end
+      if slot < lows[1] then
+        local left = quota.slow_rate == quota.limit and scaled - (lows[1] - slot) * quota.limit or 0
+        return max(min(left, with_newest(state)[2]), 0)
+      end
       local nodes = with_newest(state)
       for i = 1, #nodes, 2 do
         if nodes[i] == slot then return nodes[i + 1] end
@@ -644,6 +647,10 @@ local function general_way()
         local under = slot < settled.slot and drained(quota, below, ahead) or huge
         level, gaps, lows = units_given_back(quota, state, slot, under, stop - scaled, stop, units)
         back = state.level - level
+      end
+      if #state.lows == 0 and slot <= base and had <= quota.burst_level then
+        local first = level > 0 and { state.last, level, back } or {}
+        return changed(state, { level = level, gaps = gaps, lows = first })
       end
       if #state.lows == 0 then
         local hides = slot > base and level > 0 and level < had and (units < scaled or level < bottom)
