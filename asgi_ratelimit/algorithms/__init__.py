@@ -18,7 +18,7 @@ stands for a bucket that was never used:
 * ``older``: the value of another version of the quota, under another limit, which other processes may still use.
 """
 
-from .draining import admit
+from .draining import admit, refused
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
 from .outcomes import availability, decision_of, is_allowed, wait_of
 from .packed import pack, unpack
@@ -58,6 +58,7 @@ __all__ = [
     "foresee",
     "is_allowed",
     "pack",
+    "refused",
     "reset_us",
     "settle",
     "settlement_of",

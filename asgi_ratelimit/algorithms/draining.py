@@ -10,7 +10,7 @@ import math
 
 from ..quotas import TokenBucket
 from .giving_back.gaps import units_in_gaps
-from .state import NEVER, NEVER_US, Outlook, State
+from .state import NEVER, NEVER_US, Outlook, State, Taken
 
 
 def scaled_cost(quota: TokenBucket, cost: float) -> float:
@@ -115,6 +115,14 @@ def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
     if gaps:
         units += sum(units_in_gaps(quota, gaps, elapsed))
     return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
+
+
+def refused(quota: TokenBucket, level: float, elapsed: float, cost: float) -> Taken | None:
+    """The refusal of a cost that ``admit`` does not admit now; ``None`` for one that may never conform."""
+    target = quota.burst_level - scaled_cost(quota, cost)
+    if target < 0.0:
+        return None
+    return None, simple_wait(quota, level, elapsed, target), simple_outlook(quota, level, elapsed)
 
 
 def simple_outlook(quota: TokenBucket, level: float, elapsed: float) -> Outlook:

@@ -22,6 +22,7 @@ from .draining import (
     drain_wait,
     drained,
     outlook,
+    refused,
     scaled_cost,
     simple_outlook,
     simple_wait,
@@ -69,6 +70,9 @@ def take(
             left = drained(quota, level, elapsed)
             lows = lows_after(quota, state, now, now, (left, left), scaled_cost(quota, cost))
         return (after, now, generation, (), lows, older), 0.0, simple_outlook(quota, after, 0.0)
+    refusal = refused(quota, level, elapsed, cost) if is_simple and max_wait_us <= 0.0 else None
+    if refusal is not None:
+        return refusal
     wait_us = _wait(quota, state, now, cost, max_wait_us, min_wait_us)
     if wait_us > max_wait_us or wait_us == NEVER:
         return None, wait_us, simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)

@@ -18,6 +18,7 @@ from ..algorithms import (
     decide,
     foresee,
     pack,
+    refused,
     reset_us,
     settle,
     unpack,
@@ -129,7 +130,10 @@ class MemoryStore:
                 return self._decide_charge(template, bucket, now, birth)
             after = admit(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
             if after is None:
-                return self._decide_charge(template, bucket, now, birth)
+                taken = refused(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
+                if taken is None:
+                    return self._decide_charge(template, bucket, now, birth)
+                return taken, (level, last, int(generation), (), (), b""), now, birth
             left = _pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
             if value is None:
                 self._insert(bucket, left, now)
