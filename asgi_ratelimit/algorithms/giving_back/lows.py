@@ -43,7 +43,7 @@ def lows_after(
     pairs = _with_newest(state)
     if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
         start, pairs = since, ()
-    pairs = lowered(pairs, _room(quota, level, left))
+    pairs = lowered(pairs, _low_at(quota, level, left))
     if slot > since and (not pairs or pairs[-1][0] < slot):
         pairs = (*pairs, (slot, left + scaled))
     return ((start, units + scaled, sunk), *_thinned(pairs, since))
@@ -62,7 +62,7 @@ def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float
     return lows
 
 
-def _room(quota: TokenBucket, level: float, left: float) -> float:
+def _low_at(quota: TokenBucket, level: float, left: float) -> float:
     """By how much a level that has drained to ``left`` could have been lower, and have drained alike."""
     if quota.slow_rate == quota.limit or level <= quota.burst_floor:
         return left

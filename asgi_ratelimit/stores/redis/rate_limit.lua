@@ -460,7 +460,7 @@ local function general_way()
       return kept
     end
 
-    local function room(quota, level, left)
+    local function low_at(quota, level, left)
       if quota.slow_rate == quota.limit or level <= quota.burst_floor then return left end
       return left - quota.burst_floor
     end
@@ -491,7 +491,7 @@ local function general_way()
       end
       local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
-      after = lowered(after, room(quota, state.level, left))
+      after = lowered(after, low_at(quota, state.level, left))
       if slot > since and (#after == 0 or after[#after - 1] < slot) then
         after[#after + 1], after[#after + 2] = slot, left + scaled
       end
