@@ -40,7 +40,7 @@ class _Stamped:
 
 
 BURST_SCALE = 1200
-"""Bursts are told apart in stamps by their logarithm: those that differ by less than a thousandth count as one."""
+"""Stamps distinguish bursts by their logarithm: those that differ by less than a thousandth count as one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,13 +171,13 @@ def _filled(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> floa
     """Add a run, filled up with ``units``, and return those that are left."""
     start, stop, count = run
     limit = snapped(quota, quota.limit)
-    room = max(limit - count, 0.0)
-    if units <= 0.0 or room == 0.0:
+    free = max(limit - count, 0.0)
+    if units <= 0.0 or free == 0.0:
         _add_run(runs, start, stop, count)
         return units
-    full = min(float(math.floor(units / room)), stop - start)
+    full = min(float(math.floor(units / free)), stop - start)
     _add_run(runs, start, start + full, limit)
-    rest = snapped(quota, max(units - full * room, 0.0))
+    rest = snapped(quota, max(units - full * free, 0.0))
     if start + full == stop:
         return rest
     _add_run(runs, start + full, start + full + 1.0, snapped(quota, count + rest))

@@ -190,10 +190,10 @@ def debit(quota: RollingWindow, state: State, now: float, units: float) -> State
     base, limit, left = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
     first = index(quota, base)
     at = max(first, full_until)
-    room = min(max(limit - highest(quota, parts, at), 0.0), left)
-    if room > 0.0:
-        room = snapped(quota, room)
-        parts, left = with_units(quota, parts, at, room), snapped(quota, max(left - room, 0.0))
+    free = min(max(limit - highest(quota, parts, at), 0.0), left)
+    if free > 0.0:
+        free = snapped(quota, free)
+        parts, left = with_units(quota, parts, at, free), snapped(quota, max(left - free, 0.0))
     if left > limit:
         windows = math.ceil(left / limit)
         at = max(at, parts[-1][0]) + windows * (quota.buckets + 1.0)

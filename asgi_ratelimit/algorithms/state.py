@@ -29,7 +29,7 @@ GeneralOutcome: TypeAlias = tuple[Taken, State, float, int]
 Outcome: TypeAlias = PlainOutcome | GeneralOutcome
 
 PLAIN_PARTS: Final = 6
-"""The parts of a ``PlainOutcome``, by which it is told from the other kind."""
+"""The parts of a ``PlainOutcome``, which the other kind has not."""
 
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""

@@ -814,14 +814,14 @@ local function general_way()
 
     local function filled(quota, runs, start, stop, count, units)
       local limit = snapped(quota, quota.limit)
-      local room = max(limit - count, 0)
-      if units <= 0 or room == 0 then
+      local free = max(limit - count, 0)
+      if units <= 0 or free == 0 then
         add_run(runs, start, stop, count)
         return units
       end
-      local full = min(floor(units / room), stop - start)
+      local full = min(floor(units / free), stop - start)
       add_run(runs, start, start + full, limit)
-      local rest = snapped(quota, max(units - full * room, 0))
+      local rest = snapped(quota, max(units - full * free, 0))
       if start + full == stop then return rest end
       add_run(runs, start + full, start + full + 1, snapped(quota, count + rest))
       add_run(runs, start + full + 1, stop, count)
@@ -1016,10 +1016,10 @@ local function general_way()
       local base, limit, left = max(now, state.last), snapped(quota, quota.limit), snapped(quota, units)
       local first, parts, full_until = index(quota, base), state.parts, state.full_until
       local at = max(first, full_until)
-      local room = min(max(limit - highest(quota, parts, at), 0), left)
-      if room > 0 then
-        room = snapped(quota, room)
-        parts, left = with_units(quota, parts, at, room), snapped(quota, max(left - room, 0))
+      local free = min(max(limit - highest(quota, parts, at), 0), left)
+      if free > 0 then
+        free = snapped(quota, free)
+        parts, left = with_units(quota, parts, at, free), snapped(quota, max(left - free, 0))
       end
       if left > limit then
         local windows = ceil(left / limit)

@@ -43,7 +43,7 @@ class OutageLedger:
         self._settled: Operations[bool] = Operations(MAX_ENTRIES)
 
     def __bool__(self) -> bool:
-        return bool(self._entries or self._takes or self._postponed or self._repayments.due)
+        return bool(self._entries or self._takes or self._postponed or self._repayments.pending)
 
     def record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
@@ -63,7 +63,7 @@ class OutageLedger:
     def collect(self, is_here: Callable[[Charge], bool]) -> Iterator[Repayment | Settlement]:
         """What the store is to be charged with, for the buckets that ``is_here`` names; ``remove`` what it has done."""
         self._close(is_here)
-        entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.due.values()]
+        entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
         for entry in entries:
             if is_here(entry.charges[0]):
                 yield entry

@@ -11,7 +11,7 @@ from ....decision import Charge, SettledCharge, Settlement
 from ..actions import Repayment
 
 MAX_REPAYMENTS = 10_000
-"""The most repayments that are due, and the most buckets whose repayments can be settled."""
+"""The most repayments that are pending, and the most buckets whose repayments can be settled."""
 
 MAX_PAID = 8
 """The most repayments of a bucket that can be settled."""
@@ -27,24 +27,24 @@ class Paid:
 
 
 class Repayments:
-    """Repayments that are due, by their operation, and charges of those that the store has carried out, by bucket.
+    """Repayments that are pending, by their operation, and charges of those that the store has carried out, by bucket.
 
-    Whoever settles a charge of the outage later settles the repayment instead; while that is under way, it waits.
+    Who settles a charge of the outage later settles the repayment instead; while that is under way, it waits.
     """
 
     def __init__(self) -> None:
-        self.due: dict[str, Repayment] = {}
+        self.pending: dict[str, Repayment] = {}
         self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
         self._held: list[SettledCharge] = []
 
     def add(self, repayment: Repayment) -> None:
-        """Another one that is due."""
-        if len(self.due) < MAX_REPAYMENTS:
-            self.due[repayment.operation] = repayment
+        """Another one that is pending."""
+        if len(self.pending) < MAX_REPAYMENTS:
+            self.pending[repayment.operation] = repayment
 
     def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> Iterator[Settlement]:
         """The store has carried one out, and has its charges at ``booked``; yields what is to be settled there."""
-        if self.due.pop(repayment.operation, None) is None:
+        if self.pending.pop(repayment.operation, None) is None:
             return
         for each in booked:
             paid = self._paid.setdefault(each.charge.bucket, [])
@@ -62,11 +62,11 @@ class Repayments:
         bucket, since = settled.charge.bucket, settled.since_us
         if any(since <= paid.until_us for paid in self._paid.get(bucket, ())):
             return True
-        return any(self._is_of(settled, repayment) for repayment in self.due.values())
+        return any(self._is_of(settled, repayment) for repayment in self.pending.values())
 
     def settle(self, settled: SettledCharge) -> Iterator[Settlement]:
         """What settles a charge that is in a repayment, at the store."""
-        if any(self._is_of(settled, repayment) for repayment in self.due.values()):
+        if any(self._is_of(settled, repayment) for repayment in self.pending.values()):
             if len(self._held) < MAX_REPAYMENTS:
                 self._held.append(settled)
             return
