@@ -254,6 +254,7 @@ class RateLimitMiddleware:
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
+                await self._enforcer.waiting_requests.aclose()
                 await self._store.aclose()
             await send(message)
 

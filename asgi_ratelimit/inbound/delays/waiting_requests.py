@@ -36,6 +36,7 @@ class WaitingRequests:
         self._store = store
         self._max_waiting = max_waiting
         self._count = 0
+        self._ending: set[asyncio.Future[Decision]] = set()
         self._waiter: SlotWaiter | None = None
 
     async def wait(self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving) -> Decision:
@@ -53,6 +54,11 @@ class WaitingRequests:
             return await self._wait(self._waiter, refusal, max_delays, receiving)
         finally:
             self._count -= 1
+
+    async def aclose(self) -> None:
+        """See those through that have been cancelled, and give their slots back."""
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     async def _wait(
         self, waiter: SlotWaiter, refusal: Decision, max_delays: Sequence[float], receiving: Receiving
@@ -117,6 +123,8 @@ class WaitingRequests:
             return decision if is_used else None
         finally:
             with CancelScope(shield=True):
+                self._ending.add(slot)
+                slot.add_done_callback(self._ending.discard)
                 await _end(watching)
                 await _end(slot)
                 if not is_used and not slot.cancelled() and slot.exception() is None:

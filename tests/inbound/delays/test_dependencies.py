@@ -23,7 +23,7 @@ class Api(Site):
         super().__init__(**options)
         self.bodies: list[object] = []
         limit = RateLimit("1/s burst 1", max_delay=own_delay, name="api", key=header("x-client"), store=self.store)
-        Limited = Annotated[Decision, Depends(limit)]
+        Limited = Annotated[Decision, Depends(limit)]  # noqa: N806  # a type
         app = FastAPI()
 
         @app.get("/")
