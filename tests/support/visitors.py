@@ -36,10 +36,12 @@ class Visitor(Peer):
     def __post_init__(self) -> None:
         super().__init__(self.incoming)
         self.gone = asyncio.Event()
+        self.is_read = asyncio.Event()
 
     async def receive(self) -> Message:
         """The next message; when all have come, that the client has gone, as soon as it has."""
         self.reads += 1
+        self.is_read.set()
         if self.waiting and not self.gone.is_set():
             return self.waiting.pop(0)
         await self.gone.wait()

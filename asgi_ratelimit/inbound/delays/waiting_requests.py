@@ -17,6 +17,7 @@ from typing import Any
 
 from anyio import CancelScope
 
+from ...clock import time_of
 from ...decision import Decision, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US
@@ -37,6 +38,7 @@ class WaitingRequests:
         self._max_waiting = max_waiting
         self._count = 0
         self._ending: set[asyncio.Future[Decision]] = set()
+        self._now_us = time_of(getattr(store, "clock", None))  # only stores that run on another clock have one
         self._waiter: SlotWaiter | None = None
 
     async def wait(self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving) -> Decision:
@@ -63,7 +65,7 @@ class WaitingRequests:
     async def _wait(
         self, waiter: SlotWaiter, refusal: Decision, max_delays: Sequence[float], receiving: Receiving
     ) -> Decision:
-        take, since_us = refusal.take, waiter.now_us()
+        take, since_us = refusal.take, self._now_us()
         assert take is not None
         waited, decision = 0.0, refusal
         for _ in range(MAX_ROUNDS):
@@ -74,7 +76,7 @@ class WaitingRequests:
             waits = [state.retry_after for state in decision.states]
             place = waits.index(max(waits))
             parts = await self._book(waiter, take, place, left[place], receiving)
-            waited = (waiter.now_us() - since_us) / SECOND_US
+            waited = (self._now_us() - since_us) / SECOND_US
             if receiving.is_gone:
                 return replace(decision, delay=waited)
             if all(part.allowed for part in parts):
