@@ -47,7 +47,7 @@ class WaitingRequests:
         Its ``delay`` is how long the request has waited. It is a refusal where a wait is too long, where too many
         requests wait already, or where the client has gone.
         """
-        if self._count >= self._max_waiting or _is_outage(refusal):
+        if self._count >= self._max_waiting:
             return refusal
         if self._waiter is None:
             self._waiter = SlotWaiter(self._store)
@@ -65,13 +65,15 @@ class WaitingRequests:
     async def _wait(
         self, waiter: SlotWaiter, refusal: Decision, max_delays: Sequence[float], receiving: Receiving
     ) -> Decision:
-        take, since_us = refusal.take, self._now_us()
-        assert take is not None
-        waited, decision = 0.0, refusal
+        take, since_us, waited, decision = refusal.take, self._now_us(), 0.0, refusal
+        if take is None:
+            return refusal
         for _ in range(MAX_ROUNDS):
             left = [max(max_delay - waited, 0.0) for max_delay in max_delays]
+            if _is_outage(decision):
+                return replace(decision, delay=waited)
             too_long = beyond(decision, left)
-            if too_long.retry_after > 0.0 or _is_outage(decision):
+            if too_long.retry_after > 0.0:
                 return replace(too_long, delay=waited)
             waits = [state.retry_after for state in decision.states]
             place = waits.index(max(waits))

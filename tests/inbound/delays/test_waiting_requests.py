@@ -190,8 +190,8 @@ def test_a_quota_that_was_taken_after_the_wait_is_settled() -> None:
 
 def test_for_the_end_of_a_block_nobody_waits() -> None:
     """It refuses at once, even if it is over soon."""
-    rules = [Rule("/", "1/minute", penalty=Penalty(1.0), max_delay=5.0)]
-    assert Site(rules=rules).run(Visitor(), Visitor(), Visitor(at=0.5)) == [0.0, None, None]
+    rules = [Rule("/", "2/s burst 1", penalty=Penalty(1.0), max_delay=0.4)]
+    assert Site(rules=rules).run(Visitor(), Visitor(), Visitor(at=0.7), Visitor(at=1.1)) == [0.0, None, None, 1.1]
 
 
 def test_only_a_final_refusal_counts_for_a_penalty() -> None:
