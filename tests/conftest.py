@@ -54,11 +54,12 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def redis_url(request: pytest.FixtureRequest, redis_server: RedisServer) -> str:
+def redis_url(request: pytest.FixtureRequest) -> str:
     """The URL of that Redis, with no keys and no scripts in it."""
     assert request.node.get_closest_marker("redis"), "this test lacks the mark redis"
-    redis_server.flush()
-    return redis_server.url
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.flush()
+    return server.url
 
 
 @pytest.fixture
