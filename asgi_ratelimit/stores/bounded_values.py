@@ -95,14 +95,15 @@ class BoundedValues:
         self.mask = len(self.shards) - 1
         self.aside = 0
         """How many values are set aside."""
-        self._count = 0
+        self.count = 0
+        """How many values there are."""
         self._hand = self._aside_hand = 0
         self.under_way: Collection[str] = ()
         """The buckets of the take under way, which do not go."""
         self._warned_us = -float("inf")
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def get(self, bucket: str) -> bytes | None:
         """The value of a bucket, if there is any; one that was set aside is among the others again."""
@@ -127,15 +128,15 @@ class BoundedValues:
 
     def insert(self, bucket: str, value: bytes, now: float) -> None:
         """Store the value of a bucket that has none."""
-        while self._count >= self._most and self._remove_one(now):
-            self._count -= 1
-        self._count += 1
+        while self.count >= self._most and self._remove_one(now):
+            self.count -= 1
+        self.count += 1
         self.shards[hash(bucket) & self.mask][bucket] = value
 
     def _remove_one(self, now: float) -> bool:
         """Remove the value that can go best among a few; ``False`` if all belong to the take under way."""
         for _ in range(MOST_SHARDS):
-            others = self._count - self.aside
+            others = self.count - self.aside
             if not others:
                 break
             self._hand = _next(self.shards, self._hand, others)

@@ -123,10 +123,13 @@ class MemoryStore:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, int(generation), (), (), b""), now, birth
             left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
-            if value is None:
-                self._values.insert(bucket, left, now)
-            else:
+            if value is not None:
                 values[bucket] = left
+            elif self._values.count < self._max_keys:  # as ``insert`` does it, without the call
+                self._values.count += 1
+                values[bucket] = left
+            else:
+                self._values.insert(bucket, left, now)
             return level, last, generation, now, after, birth
         finally:
             self._release()
