@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
-from weakref import WeakKeyDictionary
 
 from ..algorithms import Outcome
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
+from .by_store import ByStore
 from .memory import MemoryStore
 from .operations import settled_as
 from .urls import SCHEMES, shown
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from .redis import RedisStore
 
 __all__ = [
+    "ByStore",
     "MemoryStore",
     "RedisStore",
     "Store",
@@ -174,20 +174,20 @@ async def reset(store: Store, charges: Sequence[Charge]) -> None:
     _units_came_back(store, charges)
 
 
-_listeners: WeakKeyDictionary[Store, Callable[[Sequence[Charge]], None]] = WeakKeyDictionary()
+_listeners: ByStore[Callable[[Sequence[Charge]], None]] = ByStore()
 
 
 def when_units_come_back(store: Store, listener: Callable[[Sequence[Charge]], None]) -> None:
     """Call ``listener`` with the charges of every settlement and reset of this process; a store has one listener.
 
-    The listener must not refer to the store, which it would keep alive.
+    The listener must not refer to the store, which it would keep alive. A store of a class without weak references is
+    kept alive in any case.
     """
     _listeners[store] = listener
 
 
 def _units_came_back(store: Store, charges: Sequence[Charge]) -> None:
     if _listeners:
-        with suppress(TypeError):  # a store of a class without weak references has no listener
-            listener = _listeners.get(store)
-            if listener is not None:
-                listener(charges)
+        listener = _listeners.get(store)
+        if listener is not None:
+            listener(charges)
