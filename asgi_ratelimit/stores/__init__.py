@@ -44,8 +44,12 @@ where the store is out."""
 class Store(Protocol):
     """Keeps the states of buckets, and decides takes, each all or nothing.
 
-    A store may also have ``submit(take)``, which returns the decision of one take, or an awaitable of it, and
-    ``submit_charge(template, bucket)``, which does so for a take of one charge, and returns its outcome.
+    It need be neither hashable nor comparable. One of a class without weak references is kept for ever, once a caller
+    has waited for it. It needs no more than the members below; all else that is used, where it is there, is:
+
+    * ``submit(take)``, which returns the decision of one take, or an awaitable of it, and ``submit_charge(template,
+      bucket)``, which does so for a take of one charge, and returns its outcome;
+    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's.
 
     A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
     all of them alike, and has ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.

@@ -202,7 +202,7 @@ class BareStore:
 
 @pytest.mark.anyio
 async def test_a_store_need_be_neither_hashable_nor_weakly_referenceable() -> None:
-    """Everything works on it: limiting, pacing, waiting, spending, giving back, decorators, a middleware, a dependency."""
+    """All works on it: limiting, pacing, waiting, spending, giving back, decorators, a middleware, a dependency."""
     store = BareStore()
     limiter = Limiter("1000/s", store=store, name="api")
     await limiter.refund(await limiter.rate_limit("key"))
