@@ -58,10 +58,18 @@ OF_MIDDLEWARE = [
     ({"hooks": [print, 7]}, "not 7"),
 ]
 
+
+class Incomplete:
+    """A store that does not say whether its methods wait."""
+
+    take = peek = settle = reset = aclose = print
+
+
 STORES = [
     (redis.asyncio.Redis(password="secret"), "not a client, Redis: store=RedisStore(client)"),
     (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
     (object(), "which has no take(): store=MemoryStore()"),
+    (Incomplete(), "which has no in_process: store=MemoryStore()"),
     (b"redis://user:secret@host", "not b'redis://***@host', which has no take()"),
 ]
 
