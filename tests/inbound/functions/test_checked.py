@@ -108,7 +108,7 @@ def test_wrong_settle_functions(settle: Any) -> None:
         RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
 
 
-@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "bytes"])
+@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "incomplete", "bytes"])
 def test_wrong_stores(store: Any, quote: str) -> None:
     """For a middleware, a dependency and a paced function; a password never shows."""
     builders: list[Any] = [partial(RateLimitMiddleware, ok, "1/s"), partial(RateLimit, "1/s"), partial(pace, "1/s")]
