@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..decision import Take
 from ..errors import ConfigurationError
-from ..limiter import Cost, Key, Limiter
+from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
 from ..stores.owners import register
@@ -55,7 +55,7 @@ def pace(
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
     quotas = as_quotas(quota, default_burst=EVEN_BURST)
-    limiter = Limiter(quotas, store=store, name="pace" if name is None else name)
+    limiter = UnownedLimiter(quotas, store=store, name="pace" if name is None else name)
     return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
 
 
@@ -84,7 +84,7 @@ class Pace:
     def _take_of(self, function: Callable[..., Any]) -> TakeOfCall:
         limiter = self._limiter
         if self._name is None:
-            limiter = Limiter(limiter.quotas, store=limiter.store, name=_name_of(function))
+            limiter = UnownedLimiter(limiter.quotas, store=limiter.store, name=_name_of(function))
         if not depends_on_call(self._key) and not depends_on_call(self._cost):
             constant = Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)), self._max_wait)
             return lambda args, kwargs: constant

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ..decision import Take
 from ..errors import ConfigurationError
-from ..limiter import Cost, Key, Limiter
+from ..limiter import Cost, Key, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import SECOND_US
 from ..stores import Store
@@ -73,7 +73,7 @@ class PacedTransport(_Transport):
     ) -> None:
         quotas = as_quotas(quota, default_burst=EVEN_BURST)
         self._transport = transport
-        self._limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
+        self._limiter = UnownedLimiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
             register_name(self._limiter, self)
         self._owns_store = store is None or isinstance(store, str)

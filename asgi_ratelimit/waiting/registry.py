@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import Lock
-from weakref import WeakKeyDictionary
 
-from ..stores import Store, when_units_come_back
+from ..stores import ByStore, Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
 from .queues import SlotQueues
@@ -62,7 +61,7 @@ class _Registry:
     """The waiters of every store in use."""
 
     def __init__(self) -> None:
-        self._waiters: WeakKeyDictionary[Store, Waiters] = WeakKeyDictionary()
+        self._waiters: ByStore[Waiters] = ByStore()
         self.reset()
         reset_in_child(self)
 

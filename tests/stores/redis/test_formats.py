@@ -18,6 +18,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.histories import without_generation
+from tests.support.other_process import OtherProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -84,13 +85,14 @@ async def take_three_and_settle_one(limiter: Limiter) -> None:
 async def take_three_of_two_versions(limiter: Limiter) -> None:
     """Two slots under a limit of five, and one now."""
     (quota,) = limiter.quotas
-    await book(Limiter(replace(quota, limit=5), store=limiter.store), 6)
+    await book(Limiter(replace(quota, limit=5), store=OtherProcess(limiter.store)), 6)
     await book(limiter, 1)
 
 
 async def take_under_another_limit(limiter: Limiter) -> None:
     """Before, one unit under a limit of five."""
-    await Limiter(TokenBucket(5, burst=5, name="quota"), store=limiter.store).rate_limit("key", 0.5)
+    before = Limiter(TokenBucket(5, burst=5, name="quota"), store=OtherProcess(limiter.store))
+    await before.rate_limit("key", 0.5)
     await limiter.rate_limit("key", 0.5)
 
 
