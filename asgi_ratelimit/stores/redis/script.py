@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -24,11 +24,13 @@ from ...algorithms import (
     foresee,
     reset_us,
     settle,
+    settlement_of,
     unpack,
 )
 from ...algorithms.packed import PLAIN_SIZE, unpack_plain
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
 from ...errors import StoreError
+from ...logs import FailureLog
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from ..operations import as_allowed, decided_again, redeemed
 from .actions import (
@@ -50,6 +52,8 @@ StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
 
 logger = logging.getLogger("asgi_ratelimit")
 
+unreadable = FailureLog()
+"""What is stored in Redis and cannot be read."""
 
 TAKE, BEST_EFFORT, SETTLE, RESET, OPERATION = 1, 2, 3, 4, 5
 MAY_SETTLE = 16
@@ -167,33 +171,40 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer], StatesByBucket]:
+def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], StatesByBucket]:
     """From the script's reply, the answer to each action, and the states of the buckets now.
 
     A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
+    An action whose values cannot be read is answered with a ``StoreError``, which is logged, once a minute.
     Raises ``StoreError`` where the reply makes no sense.
     """
     now, verdicts, values = _parts(reply)
-    answers: list[Answer] = []
+    answers: list[Answer | StoreError] = []
     after: StatesByBucket = {}
-    remaining = iter(values)
-    try:
-        for action, verdict in zip(actions, verdicts):
+    at = 0
+    for action, verdict in zip(actions, verdicts):
+        first, birth = at, births + at + 1
+        try:
             if type(action) is tuple:
-                births += 1
-                answers.append(_outcome(action, verdict, next(remaining), now, births, after))
+                at += 1
+                answers.append(_outcome(action, verdict, values[first], now, birth, after))
             else:
-                records = [next(remaining) for _ in range(operation_keys(action))]
-                record = records[0] if records else None
-                births += len(records)
-                answers.append(_answer(action, verdict, record, remaining, now, births + 1, after))
-                births += len(charges_of(action))
-    except (StopIteration, struct.error):
-        raise _nonsense(reply) from None
-    if len(verdicts) > len(actions) or not verdicts or next(remaining, remaining) is not remaining:
+                at += operation_keys(action) + len(charges_of(action))
+                answers.append(_answer(action, verdict, values[first:at], now, birth, after))
+        except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
+            answers.append(_unreadable(action, error))
+    if len(verdicts) > len(actions) or not verdicts or at != len(values):
         raise _nonsense(reply)
     return answers, after
+
+
+def _unreadable(action: Action, error: Exception) -> StoreError:
+    """What answers an action over values that cannot be read."""
+    buckets = ", ".join([repr(charge.bucket) for charge in charges_of(action)])
+    raised = StoreError(f"what Redis has stored of {buckets} cannot be read: {error!r:.200}")
+    unreadable.report("reading what Redis has stored", raised)
+    return raised
 
 
 def _outcome(
@@ -231,32 +242,32 @@ def _general_outcome(
 
 
 def _answer(
-    action: Action,
-    verdict: int,
-    record: bytes | None,
-    values: Iterator[bytes | None],
-    now: float,
-    birth: int,
-    after: StatesByBucket,
+    action: Action, verdict: int, values: Sequence[bytes | None], now: float, birth: int, after: StatesByBucket
 ) -> Answer:
-    """The answer to an action, whose values are the next; the states that it leaves are added to ``after``."""
+    """The answer to an action, from its values; the states that it leaves are added to ``after``.
+
+    The first of the values are those of the keys of its operation; ``birth`` is that of the first of all.
+    """
+    count = operation_keys(action)
+    record, birth = values[0] if count else None, birth + count
+    if isinstance(action, Settlement):
+        return verdict == _YES
+    if isinstance(action, Reset):
+        return None
+    if verdict == _AGAIN:
+        return _answered_again(action, record)
     charges = charges_of(action)
-    states = [unpack(charge.quota, next(values)) for charge in charges]
+    states = [unpack(charge.quota, value) for charge, value in zip(charges, values[count:])]
     match action:
         case Take():
-            if verdict == _AGAIN:
-                return _answered_again(action, record)
             return _decision(action, verdict == _YES, states, now, birth, after)
-        case Peek():
-            return foresee(action.take, states, now)
         case Redemption():
             return redeemed(foresee(action.take, states, now), verdict == _YES)
-        case Settlement():
-            return verdict == _YES
         case Repayment():
-            return _booked(action, states, now, birth) if verdict == _YES else []
-        case _:
-            return None
+            return _booked(action, states, now, birth)
+        case Peek():
+            return foresee(action.take, states, now)
+    raise TypeError(f"{action!r} is no action")
 
 
 def _decision(
@@ -272,19 +283,27 @@ def _decision(
     return decision
 
 
-def _answered_again(take: Take, record: bytes | None) -> Decision:
-    """The decision of a take that was carried out before, from the record of its operation."""
+def _answered_again(action: Action, record: bytes | None) -> Answer:
+    """The answer to a take or a repayment whose operation was carried out before, from the record of that.
+
+    It may have been that of the other kind: then its birth says so, which is below 0 for a repayment.
+    """
     if record is None:
         raise struct.error
+    take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
     _, _, now, birth = _RECORD.unpack_from(record)
     at, states = _RECORD.size, []
     for charge in take.charges:
         (length,) = _LENGTH.unpack_from(record, at)
         at += _LENGTH.size + length
         states.append(unpack(charge.quota, record[at - length : at] or None))
-    if birth < 0:  # a repayment, which was debited
-        return as_allowed(foresee(take, states, now))
-    return decided_again(take, states, now, int(birth))
+    if isinstance(action, Repayment) and birth < 0:
+        return _booked(action, states, now, int(-birth))
+    decision = as_allowed(foresee(take, states, now)) if birth < 0 else decided_again(take, states, now, int(birth))
+    if isinstance(action, Repayment):
+        settlement = settlement_of(decision, [charge.cost for charge in take.charges])
+        return [] if settlement is None else list(settlement.settled_charges)
+    return decision
 
 
 def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> list[SettledCharge]:
@@ -323,7 +342,7 @@ def _parts(reply: object) -> tuple[float, bytes, Reply]:
     if isinstance(reply, list) and len(reply) >= 3 and _TEXTS.issuperset(map(type, reply)):
         now, _, verdicts, *values = reply
         try:
-            if verdicts is not None:
+            if verdicts is not None and math.isfinite(float(now)):
                 return float(now), verdicts, values
         except (TypeError, ValueError):  # no time at all
             pass

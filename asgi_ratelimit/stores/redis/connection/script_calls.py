@@ -17,9 +17,9 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
 
-from ....errors import StoreError, StoreUnavailable
+from ....errors import StoreError
 from .connection import OpenConnection, Outcome, open_connection
-from .store_errors import store_error_of
+from .store_errors import EventLoopEnded, store_error_of
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
@@ -134,7 +134,7 @@ class ScriptCaller:
         await self._pool.release(connection)
 
     async def _evaluate_one(self, call: ScriptCall, submitted: float, done: Done) -> None:
-        reply: Any = StoreUnavailable("the event loop has ended")
+        reply: Any = EventLoopEnded()
         try:
             (reply,) = await self.evaluate([call], submitted)
         except StoreError as error:

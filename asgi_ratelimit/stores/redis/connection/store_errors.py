@@ -26,6 +26,13 @@ class NotWritable(StoreUnavailable):
     """Raised where Redis can read but not write: it can still refuse takes."""
 
 
+class EventLoopEnded(StoreUnavailable):
+    """Raised where the event loop has ended before the answer came, which says nothing of Redis."""
+
+    def __init__(self) -> None:
+        super().__init__("the event loop has ended")
+
+
 def store_error_of(error: Exception, timeout: float) -> StoreError:
     """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds."""
     if isinstance(error, StoreError):

@@ -7,13 +7,17 @@ entry is an operation, and stays until the store has carried it out: sending it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
+from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
 from ....algorithms import State, used
 from ....clock import Clock
-from ....decision import Charge, SettledCharge, Settlement, Take
+from ....decision import Charge, Decision, SettledCharge, Settlement, Take
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
 from ..actions import Repayment
@@ -29,23 +33,47 @@ LEAST_UNITS = 1e-6
 class OutageLedger:
     """The buckets that were charged in ``local``, by the time of ``clock``, in place of the store.
 
-    ``parts_of`` splits a take or a settlement into those that the store carries out, each an operation.
+    ``parts_of`` splits a take or a settlement into those that the store carries out, each an operation. Threads may
+    share a ledger. A process that forks keeps its ledger, and the child starts with an empty one.
     """
 
     def __init__(self, local: MemoryStore, clock: Clock, parts_of: Callable[[Any], Sequence[Any]]) -> None:
         self._local = local
         self._clock = clock
         self._parts_of = parts_of
+        self.start_anew()
+        _ledgers.add(self)
+
+    def __bool__(self) -> bool:
+        return self.has_entries
+
+    def start_anew(self) -> None:
+        """Forget all entries; they are those of another process."""
+        self._lock = RLock()
         self._entries: dict[str, tuple[Charge, Charge, State | None]] = {}
         self._takes: dict[str, tuple[Take, float]] = {}
         self._postponed: dict[str, Settlement] = {}
         self._repayments = Repayments()
         self._settled: Operations[bool] = Operations(MAX_ENTRIES)
+        self.has_entries = False
 
-    def __bool__(self) -> bool:
-        return bool(self._entries or self._takes or self._postponed or self._repayments.pending)
+    def adopt(self, charge: Charge, state: State) -> None:
+        """Let the local store continue from a state that the store has reported, unless more was used here since."""
+        with self._lock:
+            if charge.bucket in self._entries:  # what the store has charged must not count as taken here
+                self._close(_any_charge)
+            self._local.adopt(charge, state)
 
-    def record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
+    def decide(self, take: Take, local_take: Take) -> Decision:
+        """Decide ``take``, as ``local_take``, in the local store; what is charged there is an entry."""
+        with self._lock:
+            before = list(map(self._local.state_of, local_take.charges))
+            decision = self._local.submit(local_take)
+            if decision.allowed and before != list(map(self._local.state_of, local_take.charges)):
+                self._record(take, local_take, before, decision.granted)
+            return decision
+
+    def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
             if len(self._entries) < MAX_ENTRIES:
@@ -53,52 +81,53 @@ class OutageLedger:
         if take.operation is not None and len(self._takes) < MAX_ENTRIES:
             for part in self._parts_of(take):
                 self._takes.setdefault(take_text(part), (part, granted))
+        self.has_entries = True
 
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until the store is back; settling twice does no harm."""
-        for part in self._parts_of(settlement):
-            if len(self._postponed) < MAX_ENTRIES:
-                self._postponed.setdefault(settlement_text(part), part)
+        with self._lock:
+            for part in self._parts_of(settlement):
+                if len(self._postponed) < MAX_ENTRIES:
+                    self._postponed.setdefault(settlement_text(part), part)
+            self.has_entries = True
 
-    def collect(self, is_here: Callable[[Charge], bool]) -> Iterator[Repayment | Settlement]:
+    def collect(self, is_here: Callable[[Charge], bool], most: int | None = None) -> list[Repayment | Settlement]:
         """What the store is to be charged with, for the buckets that ``is_here`` names; ``remove`` what it has done."""
-        self._close(is_here)
-        entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
-        for entry in entries:
-            if is_here(entry.charges[0]):
-                yield entry
+        with self._lock:
+            self._close(is_here)
+            entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
+            return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
     def remove(self, entry: Repayment | Settlement, booked: Sequence[SettledCharge] = ()) -> None:
         """The store has carried an entry out; ``booked`` is where the charges of a repayment are."""
-        if isinstance(entry, Settlement):
-            self._postponed.pop(settlement_text(entry), None)
-            return
-        for settlement in self._repayments.remove(entry, booked):
-            self.postpone(settlement)
+        with self._lock:
+            if isinstance(entry, Settlement):
+                self._postponed.pop(settlement_text(entry), None)
+            else:
+                for settlement in self._repayments.remove(entry, booked):
+                    self.postpone(settlement)
+            self.has_entries = bool(self._entries or self._takes or self._postponed or self._repayments.pending)
 
     def is_open(self, settlement: Settlement) -> bool:
         """Whether all that a settlement settles is in the local store alone."""
-        return not any(map(self._repayments.holds, settlement.settled_charges))
+        with self._lock:
+            return not any(map(self._repayments.holds, settlement.settled_charges))
 
     async def settle(self, settlement: Settlement) -> list[Settlement]:
         """Settle what was decided here, once, where its charges are; returns what is to be settled at the store."""
-        now, text = float(self._clock.now_us()), settlement_text(settlement)
-        if self._settled.find(text, now):
-            return []
-        self._settled.add(text, True, now, math.inf)
-        if settlement.undone is not None:
-            for part in self._parts_of(settlement.undone):
-                self._takes.pop(take_text(part), None)
-        here: list[SettledCharge] = []
-        there: list[Settlement] = []
-        for settled in settlement.settled_charges:
-            if self._repayments.holds(settled):
-                there += self._repayments.settle(settled)
-            else:
-                here.append(settled)
-        if here:
-            await self._local.settle(replace(settlement, settled_charges=tuple(here)))
-        return there
+        with self._lock:  # nothing that is awaited here ever waits
+            now, text = float(self._clock.now_us()), settlement_text(settlement)
+            if self._settled.find(text, now):
+                return []
+            self._settled.add(text, True, now, math.inf)
+            if settlement.undone is not None:
+                for part in self._parts_of(settlement.undone):
+                    self._takes.pop(take_text(part), None)
+            here = [each for each in settlement.settled_charges if not self._repayments.holds(each)]
+            there = [each for each in settlement.settled_charges if self._repayments.holds(each)]
+            if here:
+                await self._local.settle(replace(settlement, settled_charges=tuple(here)))
+            return [each for settled in there for each in self._repayments.settle(settled)]
 
     def _close(self, is_here: Callable[[Charge], bool]) -> None:
         """Turn what was taken until now into repayments; takes that name an operation are repaid under it."""
@@ -122,6 +151,22 @@ class OutageLedger:
         state = self._local.state_of(charge)
         before = 0.0 if start is None else used(charge.quota, start, now)
         return 0.0 if state is None else used(charge.quota, state, now) - before
+
+
+_ledgers: WeakSet[OutageLedger] = WeakSet()
+
+
+def _start_anew() -> None:
+    """The parent repays what is in its ledgers; a child that did so, too, would charge it twice."""
+    for ledger in list(_ledgers):
+        ledger.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+def _any_charge(charge: Charge) -> bool:
+    return True
 
 
 def _units_of(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
