@@ -15,7 +15,6 @@ from ...algorithms import BIRTH_BITS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
-from . import script
 from .actions import Action, BucketCharge, Peek, Repayment, charges_of, is_operation, take_of
 from .actions import Answer as ActionAnswer
 from .batching import Finish, GroupCommit
@@ -24,6 +23,8 @@ from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_STATES, LocalDecisions
+from .replies import Reply, decode
+from .script import encode
 
 Answer: TypeAlias = ActionAnswer | StoreError
 """The answer to an action, or the error of this one action."""
@@ -54,19 +55,17 @@ class NodeContext:
 
     def script_call(self, actions: Sequence[Action]) -> ScriptCall:
         """The call of the script that carries out these actions; its last argument is where births start."""
-        keys, quotas, packed = script.encode(self.prefix, actions, self.operation_ttl_us)
+        keys, quotas, packed = encode(self.prefix, actions, self.operation_ttl_us)
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, quotas, packed, now, least_ttl_ms, getrandbits(BIRTH_BITS - 1))
 
-    def answers(
-        self, actions: Sequence[Action], call: ScriptCall, reply: script.Reply, sent_us: float
-    ) -> Sequence[Answer]:
+    def answers(self, actions: Sequence[Action], call: ScriptCall, reply: Reply, sent_us: float) -> Sequence[Answer]:
         """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
 
         ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        answers, states = script.decode(actions, reply, int(call[-1]))
+        answers, states = decode(actions, reply, int(call[-1]))
         self.local.latest_states.update(states)
         if len(self.local.latest_states) > MAX_STATES:
             self.local.forget_oldest_states()

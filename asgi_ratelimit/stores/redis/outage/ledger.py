@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from threading import RLock
 from typing import Any
@@ -28,6 +28,16 @@ MAX_ENTRIES = 10_000
 
 LEAST_UNITS = 1e-6
 """Fewer units than this are what rounding leaves."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A bucket of the store, and of the local store, in the state ``before``; ``units`` were granted since."""
+
+    charge: Charge
+    local_charge: Charge
+    before: State | None
+    units: float = 0.0
 
 
 class OutageLedger:
@@ -50,7 +60,7 @@ class OutageLedger:
     def start_anew(self) -> None:
         """Forget all entries; they are those of another process."""
         self._lock = RLock()
-        self._entries: dict[str, tuple[Charge, Charge, State | None]] = {}
+        self._entries: dict[str, Entry] = {}
         self._takes: dict[str, tuple[Take, float]] = {}
         self._postponed: dict[str, Settlement] = {}
         self._repayments = Repayments()
@@ -76,8 +86,9 @@ class OutageLedger:
     def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
-            if len(self._entries) < MAX_ENTRIES:
-                self._entries.setdefault(charge.bucket, (charge, local_charge, state))
+            if charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES:
+                entry = self._entries.setdefault(charge.bucket, Entry(charge, local_charge, state))
+                entry.units += granted if take.best_effort else charge.cost
         if take.operation is not None and len(self._takes) < MAX_ENTRIES:
             for part in self._parts_of(take):
                 self._takes.setdefault(take_text(part), (part, granted))
@@ -125,6 +136,9 @@ class OutageLedger:
                     self._takes.pop(take_text(part), None)
             here = [each for each in settlement.settled_charges if not self._repayments.holds(each)]
             there = [each for each in settlement.settled_charges if self._repayments.holds(each)]
+            for settled in here:
+                if settled.charge.bucket in self._entries:
+                    self._entries[settled.charge.bucket].units += max(settled.actual - settled.charge.cost, 0.0)
             if here:
                 await self._local.settle(replace(settlement, settled_charges=tuple(here)))
             return [each for settled in there for each in self._repayments.settle(settled)]
@@ -134,23 +148,25 @@ class OutageLedger:
         now = float(self._clock.now_us())
         units: dict[str, float] = {}
         charges: dict[str, Charge] = {}
-        for bucket, (charge, local_charge, state) in list(self._entries.items()):
-            if is_here(charge) and self._entries.pop(bucket, None) is not None:
-                units[bucket], charges[bucket] = self._used_since(local_charge, state, now), charge
+        for bucket, entry in list(self._entries.items()):
+            if is_here(entry.charge):
+                del self._entries[bucket]
+                units[bucket], charges[bucket] = self._units_of(entry, now), entry.charge
         for text, (take, granted) in list(self._takes.items()):
-            if is_here(take.charges[0]) and self._takes.pop(text, None) is not None:
-                owed = [_units_of(take, charge, granted, units) for charge in take.charges]
+            if is_here(take.charges[0]):
+                del self._takes[text]
+                owed = [_owed_by(take, charge, granted, units) for charge in take.charges]
                 self._repayments.add(Repayment(text, tuple(map(debited, take.charges, owed)), now))
         for bucket, charge in charges.items():
             if units[bucket] >= LEAST_UNITS:
                 rest = replace(charge, cost=units[bucket])
                 self._repayments.add(Repayment(repayment_text(bucket), (debited(rest, rest.cost),), now))
 
-    def _used_since(self, charge: Charge, start: State | None, now: float) -> float:
-        """The units in use now, less those that were in use in the state ``start``."""
-        state = self._local.state_of(charge)
-        before = 0.0 if start is None else used(charge.quota, start, now)
-        return 0.0 if state is None else used(charge.quota, state, now) - before
+    def _units_of(self, entry: Entry, now: float) -> float:
+        """The units in use now, less those that were in use before; what runs off is not owed."""
+        quota, state = entry.local_charge.quota, self._local.state_of(entry.local_charge)
+        before = 0.0 if entry.before is None else used(quota, entry.before, now)
+        return 0.0 if state is None else min(used(quota, state, now) - before, entry.units)
 
 
 _ledgers: WeakSet[OutageLedger] = WeakSet()
@@ -169,7 +185,7 @@ def _any_charge(charge: Charge) -> bool:
     return True
 
 
-def _units_of(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
+def _owed_by(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
     """What a take with an operation owes of a bucket, out of the ``units`` that are owed of it altogether."""
     cost = granted if take.best_effort else charge.cost
     left = max(units.get(charge.bucket, cost), 0.0)

@@ -17,7 +17,7 @@ from ....logs import REPORT_EVERY_US
 from ....quotas import Quota, RollingWindow, TokenBucket
 from ...memory import MemoryStore
 from ...operations import OPERATION_TTL
-from ..script import StatesByBucket
+from ..replies import StatesByBucket
 from .ledger import OutageLedger
 
 DENIED_FOR = 1.0
