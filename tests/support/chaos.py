@@ -1,7 +1,7 @@
 """A process that takes, and settles some of it, while its line to Redis flaps: run as a program.
 
-Arguments: the URL of its proxy, its number, how many processes there are, how many keys, the kind of quota, and takes
-per second. It stops at the first line of its input, waits until Redis answers and its ledger is repaid, and prints
+Arguments: the URL of its proxy, its number, how many processes there are, how many keys, the kind of quota, and how many
+takes it sends in a second. It stops at the first line of its input, waits until Redis answers and its ledger is repaid, and prints
 what it has admitted in all, by key.
 """
 
@@ -27,6 +27,7 @@ QUOTAS = {
 }
 CALLERS = 8
 TIMEOUT = 0.25
+BACK_WITHIN = 30
 
 
 class Process:
@@ -41,6 +42,7 @@ class Process:
         self._number, self._keys, self._pause = number, keys, CALLERS / rate
         self._taken = 0
         self._unclear: list[tuple[str, str]] = []
+        self._refunds = kind == "fixed"  # the others give less back where many can be settled, or above the limit
         self._stopped = False
 
     async def run(self) -> None:
@@ -50,11 +52,17 @@ class Process:
                 group.create_task(self._take_again_and_again())
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
             self._stopped = True
-        while (await self._limiter.rate_limit(f"probe {self._number}", 0.001)).degraded:
-            await asyncio.sleep(0.05)
+        await self._until_back()
         for key, operation in self._unclear:  # Redis may have carried these out, although this process refused them
             self._count(key, await self._limiter.rate_limit(key, operation=operation))
         await self._limiter.aclose()
+
+    async def _until_back(self) -> None:
+        for _ in range(BACK_WITHIN * 20):
+            if not (await self._limiter.rate_limit(f"probe {self._number}", 0.001)).degraded:
+                return
+            await asyncio.sleep(0.05)
+        raise TimeoutError("Redis does not come back")
 
     async def _take_again_and_again(self) -> None:
         while not self._stopped:
@@ -66,7 +74,7 @@ class Process:
             if decision.degraded and not decision.allowed:
                 self._unclear.append((key, operation))
             await asyncio.sleep(self._pause * self._chance.random() * 2)
-            if decision.allowed and self._chance.random() < 0.1:
+            if decision.allowed and self._refunds and self._chance.random() < 0.1:
                 await self._limiter.refund(decision)
                 self.admitted[key] -= 1
 

@@ -228,7 +228,7 @@ class RedisNode:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
         take = take_of(action) if isinstance(action, tuple) else action
         if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
-            return self._context.local.decide(take)
+            return self._context.local.decide(take, is_unclear=True)
         raise error
 
     def _refuse_early(self, actions: Sequence[Action]) -> Sequence[Answer] | None:

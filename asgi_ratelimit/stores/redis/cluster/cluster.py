@@ -43,7 +43,7 @@ class ClusterNodes:
         try:
             return cast("Decision", await self.submit(take))
         except StoreError:  # the node or the topology has logged it
-            return self._context.local.decide(take)
+            return self._context.local.decide(take, is_unclear=True)
 
     def charge(self, charge: BucketCharge) -> Awaitable[Decision]:
         """The decision of a take of one charge without a wait."""

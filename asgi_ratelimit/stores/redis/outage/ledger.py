@@ -62,6 +62,7 @@ class OutageLedger:
         self._lock = RLock()
         self._entries: dict[str, Entry] = {}
         self._takes: dict[str, tuple[Take, float]] = {}
+        self._unclear: set[str] = set()
         self._postponed: dict[str, Settlement] = {}
         self._repayments = Repayments()
         self._settled: Operations[bool] = Operations(MAX_ENTRIES)
@@ -74,13 +75,18 @@ class OutageLedger:
                 self._close(_any_charge)
             self._local.adopt(charge, state)
 
-    def decide(self, take: Take, local_take: Take) -> Decision:
-        """Decide ``take``, as ``local_take``, in the local store; what is charged there is an entry."""
+    def decide(self, take: Take, local_take: Take, is_unclear: bool) -> Decision:
+        """Decide ``take``, as ``local_take``, in the local store; what is charged there is an entry.
+
+        Where it ``is_unclear`` whether the store has carried it out, its operation may exist there.
+        """
         with self._lock:
             before = list(map(self._local.state_of, local_take.charges))
             decision = self._local.submit(local_take)
             if decision.allowed and before != list(map(self._local.state_of, local_take.charges)):
                 self._record(take, local_take, before, decision.granted)
+            if is_unclear and take.operation is not None:
+                self._unclear |= self._takes.keys() & map(take_text, self._parts_of(take))
             return decision
 
     def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
@@ -131,17 +137,25 @@ class OutageLedger:
             if self._settled.find(text, now):
                 return []
             self._settled.add(text, True, now, math.inf)
-            if settlement.undone is not None:
-                for part in self._parts_of(settlement.undone):
-                    self._takes.pop(take_text(part), None)
-            here = [each for each in settlement.settled_charges if not self._repayments.holds(each)]
-            there = [each for each in settlement.settled_charges if self._repayments.holds(each)]
-            for settled in here:
-                if settled.charge.bucket in self._entries:
-                    self._entries[settled.charge.bucket].units += max(settled.actual - settled.charge.cost, 0.0)
+            undone = () if settlement.undone is None else self._parts_of(settlement.undone)
+            texts = list(map(take_text, undone))
+            if not self._unclear.isdisjoint(texts):  # the store may have it: charged there first, then given back
+                self._close(_any_charge)
+            for text in texts:
+                self._takes.pop(text, None)
+            is_there = list(map(self._repayments.holds, settlement.settled_charges))
+            here = [each for each, there in zip(settlement.settled_charges, is_there) if not there]
+            there = [each for each, there in zip(settlement.settled_charges, is_there) if there]
             if here:
-                await self._local.settle(replace(settlement, settled_charges=tuple(here)))
-            return [each for settled in there for each in self._repayments.settle(settled)]
+                await self._settle_here(replace(settlement, settled_charges=tuple(here)))
+            return self._repayments.settle(there, undone) if there else []
+
+    async def _settle_here(self, settlement: Settlement) -> None:
+        for settled in settlement.settled_charges:
+            entry = self._entries.get(settled.charge.bucket)
+            if entry is not None:
+                entry.units += max(settled.actual - settled.charge.cost, 0.0)
+        await self._local.settle(settlement)
 
     def _close(self, is_here: Callable[[Charge], bool]) -> None:
         """Turn what was taken until now into repayments; takes that name an operation are repaid under it."""
@@ -155,6 +169,7 @@ class OutageLedger:
         for text, (take, granted) in list(self._takes.items()):
             if is_here(take.charges[0]):
                 del self._takes[text]
+                self._unclear.discard(text)
                 owed = [_owed_by(take, charge, granted, units) for charge in take.charges]
                 self._repayments.add(Repayment(text, tuple(map(debited, take.charges, owed)), now))
         for bucket, charge in charges.items():

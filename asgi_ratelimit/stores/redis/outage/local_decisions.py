@@ -92,11 +92,11 @@ class LocalDecisions:
         self._reasons = {each: at for each, at in self._reasons.items() if now - at < REPORT_EVERY_US}
         self._reasons[reason] = now
 
-    def decide(self, take: Take) -> Decision:
-        """The decision on ``take`` in place of the store's."""
+    def decide(self, take: Take, is_unclear: bool = False) -> Decision:
+        """The decision on ``take`` in place of the store's, which may have carried it out where that ``is_unclear``."""
         on_error = take.on_error or self._on_error
         if on_error == "local":
-            return self._decide_locally(take)
+            return self._decide_locally(take, is_unclear)
         decision = foresee(take, [None] * len(take.charges), float(self._clock.now_us()))
         if on_error == "allow":
             decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
@@ -104,13 +104,13 @@ class LocalDecisions:
             decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
         return replace(decision, degraded=True, before=None)
 
-    def _decide_locally(self, take: Take) -> Decision:
+    def _decide_locally(self, take: Take, is_unclear: bool) -> Decision:
         local_take = take
         if self._replicas > 1:
             shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in take.charges])
             local_take = replace(take, charges=shares)
         self._adopt_states(local_take.charges)
-        return replace(self.ledger.decide(take, local_take), degraded=True)
+        return replace(self.ledger.decide(take, local_take, is_unclear), degraded=True)
 
     def _adopt_states(self, charges: Sequence[Charge]) -> None:
         """Start from the latest states that the store has reported, once for each report."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import getrandbits
 
-from ....decision import Charge, SettledCharge, Settlement
+from ....decision import Charge, SettledCharge, Settlement, Take
 from ..actions import Repayment
 
 MAX_REPAYMENTS = 10_000
@@ -35,17 +35,17 @@ class Repayments:
     def __init__(self) -> None:
         self.pending: dict[str, Repayment] = {}
         self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
-        self._held: list[SettledCharge] = []
+        self._held: list[tuple[Sequence[SettledCharge], Sequence[Take]]] = []
 
     def add(self, repayment: Repayment) -> None:
         """Another one that is pending."""
         if len(self.pending) < MAX_REPAYMENTS:
             self.pending[repayment.operation] = repayment
 
-    def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> Iterator[Settlement]:
-        """The store has carried one out, and has its charges at ``booked``; yields what is to be settled there."""
+    def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> list[Settlement]:
+        """The store has carried one out, and has its charges at ``booked``; returns what is to be settled there."""
         if self.pending.pop(repayment.operation, None) is None:
-            return
+            return []
         for each in booked:
             paid = self._paid.setdefault(each.charge.bucket, [])
             self._paid.move_to_end(each.charge.bucket)
@@ -54,22 +54,29 @@ class Repayments:
         while len(self._paid) > MAX_REPAYMENTS:
             self._paid.popitem(last=False)
         held, self._held = self._held, []
-        for settled in held:
-            yield from self.settle(settled)
+        return [settlement for settled, undone in held for settlement in self.settle(settled, undone)]
 
     def holds(self, settled: SettledCharge) -> bool:
         """Whether a charge of the outage is in a repayment, and no longer in the local store alone."""
         bucket, since = settled.charge.bucket, settled.since_us
-        if any(since <= paid.until_us for paid in self._paid.get(bucket, ())):
-            return True
-        return any(self._is_of(settled, repayment) for repayment in self.pending.values())
+        return self._is_pending(settled) or any(since <= paid.until_us for paid in self._paid.get(bucket, ()))
 
-    def settle(self, settled: SettledCharge) -> Iterator[Settlement]:
-        """What settles a charge that is in a repayment, at the store."""
-        if any(self._is_of(settled, repayment) for repayment in self.pending.values()):
+    def settle(self, settled: Sequence[SettledCharge], undone: Sequence[Take]) -> list[Settlement]:
+        """What settles charges that are in repayments, at the store, and forgets the operations of ``undone``."""
+        if any(map(self._is_pending, settled)):
             if len(self._held) < MAX_REPAYMENTS:
-                self._held.append(settled)
-            return
+                self._held.append((settled, undone))
+            return []
+        settlements = [settlement for each in settled for settlement in self._settlements_of(each)]
+        for take in undone:
+            bucket = take.charges[0].bucket
+            same = [at for at, each in enumerate(settlements) if each.charges[0].bucket == bucket]
+            at = same[0] if same else len(settlements)
+            settlements[at:] = settlements[at:] or [_alone(debited(take.charges[0], 0.0))]
+            settlements[at] = replace(settlements[at], undone=take)
+        return settlements
+
+    def _settlements_of(self, settled: SettledCharge) -> Iterator[Settlement]:
         back = settled.charge.cost - settled.actual
         if back < 0.0:
             yield _alone(debited(self._charge(settled), -back))
@@ -86,10 +93,12 @@ class Repayments:
         paid = self._paid.get(settled.charge.bucket)
         return replace(paid[-1].booked.charge, cost=settled.charge.cost) if paid else settled.charge
 
-    def _is_of(self, settled: SettledCharge, repayment: Repayment) -> bool:
-        if settled.since_us > repayment.until_us:
-            return False
-        return any(charge.bucket == settled.charge.bucket for charge in repayment.charges)
+    def _is_pending(self, settled: SettledCharge) -> bool:
+        return any(
+            settled.since_us <= repayment.until_us and charge.bucket == settled.charge.bucket
+            for repayment in self.pending.values()
+            for charge in repayment.charges
+        )
 
 
 def debited(charge: Charge, units: float) -> SettledCharge:
