@@ -1,8 +1,8 @@
 """A process that takes, and settles some of it, while its line to Redis flaps: run as a program.
 
-Arguments: the URL of its proxy, its number, how many processes there are, how many keys, the kind of quota, and how many
-takes it sends in a second. It stops at the first line of its input, waits until Redis answers and its ledger is repaid, and prints
-what it has admitted in all, by key.
+Arguments: the URL of its proxy, its number, how many processes there are, how many keys, the kind of quota, and how
+many takes it sends in a second. It stops at the first line of its input, waits until Redis answers and its ledger is
+repaid, and prints what it has admitted in all, by key.
 """
 
 from __future__ import annotations

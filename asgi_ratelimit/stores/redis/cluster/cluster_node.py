@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio import ConnectionPool
-from redis.exceptions import AskError
+from redis.exceptions import AskError, AuthenticationError, NoPermissionError
 
 from ....decision import Charge
 from ....errors import StoreUnavailable
@@ -88,10 +88,11 @@ class ClusterNode(RedisNode):
         return answers
 
     def _read(self, actions: Sequence[Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
-        """The answers in the reply for one slot. Raises ``StoreUnavailable`` for what concerns the whole node."""
+        """The answers in the reply for one slot. Raises ``StoreError`` for what concerns the whole node."""
         if not isinstance(reply, Exception):
             return self._context.answers(actions, call, reply, sent_us)
         error = store_error_of(reply, self._context.timeout)
-        if isinstance(error, StoreUnavailable) and error is not reply:
+        is_of_node = isinstance(error, StoreUnavailable) or isinstance(reply, (AuthenticationError, NoPermissionError))
+        if is_of_node and error is not reply:
             raise error from reply
         return [error] * len(actions)

@@ -218,3 +218,21 @@ async def test_an_operation_that_comes_again_in_a_later_outage(proxy: Proxy, quo
             await limiter.rate_limit("key", 2, operation="id")
             await limiter.rate_limit("key", 3)
             await outage.end(remaining)
+
+
+@KINDS
+@pytest.mark.parametrize("is_over", [False, True], ids=["during", "after"])
+async def test_a_refunded_operation_that_redis_may_have_carried_out(proxy: Proxy, quota: Quota, is_over: bool) -> None:
+    """Its units come back there, too, and it is forgotten: taken again, it is charged again."""
+    outage = Outage(quota, proxy)
+    async with outage.limiter as limiter:
+        await limiter.rate_limit("key", 3)
+        proxy.mangle = nonsense
+        decision = await limiter.rate_limit("key", 4, operation="id")
+        assert decision.degraded
+        if is_over:
+            await outage.end(13)
+        await limiter.refund(decision)
+        await (outage.until_left(17) if is_over else outage.end(17))
+        assert (await limiter.rate_limit("key", 4, operation="id")).allowed
+        await outage.until_left(13)
