@@ -148,7 +148,7 @@ async def test_a_hundred_stores_in_four_processes(proxy: Proxy, redis_server: Re
     running = asyncio.create_task(asyncio.to_thread(run_together, [command] * 4, "go", 60))
     while not running.done():
         proxy.disconnect()
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.1)
     answers = [tuple(answer) for output in await running for answer in json.loads(output)]
     assert len(answers) == 1_000
     stored = [answer for answer in answers if not answer[1]]

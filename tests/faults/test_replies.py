@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 import pytest
 from redis import Redis
 
-from asgi_ratelimit.decision import Charge, Decision
+from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
-from asgi_ratelimit.stores.redis import replies
+from asgi_ratelimit.stores.redis import replies, script
 from tests.stores.redis.outage.test_outages import until_served
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster, asked
@@ -92,15 +92,16 @@ async def test_a_value_that_cannot_be_read_concerns_its_own_take(
     redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ``on_error`` decides; the others of the batch get their decisions, and it is logged once a minute."""
-    genuine, broken = replies.unpack, []
+    genuine, broken = script.unpack, []
 
     def unpack(quota: object, value: bytes | None) -> object:
         if broken and value == broken[0]:
             raise OverflowError("a number that nothing can hold")
         return genuine(quota, value)  # type: ignore[arg-type]
 
+    monkeypatch.setattr(script, "unpack", unpack)
     monkeypatch.setattr(replies, "unpack", unpack)
-    monkeypatch.setattr(replies, "unreadable", replies.FailureLog())
+    monkeypatch.setattr(script, "unreadable", script.FailureLog())
     quota = FixedWindow(20, 86_400 * 365)
     async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, on_error="deny")) as limiter:
         await limiter.rate_limit("bad", 7)
@@ -136,7 +137,7 @@ async def test_a_value_with_an_absurd_number(redis_url: str, quota: object, numb
             value = client.get(name)
             for at in range(11, len(value) - 7, 4):
                 client.set(name, value[:at] + struct.pack("<d", number) + value[at + 8 :])
-                decisions: list[Decision] = await asyncio.gather(
+                decisions = await asyncio.gather(
                     limiter.rate_limit("key"),
                     limiter.pace("key"),
                     limiter.rate_limit(f"other {at}"),

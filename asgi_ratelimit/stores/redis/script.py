@@ -1,21 +1,49 @@
-"""What travels to ``rate_limit.lua``: the keys, the distinct quotas, and packed actions."""
+"""What travels between ``RedisStore`` and ``rate_limit.lua``: packed takes and settlements there, values of keys back.
+
+The script answers with the value that each charge met, and its verdict. The decision is worked out here from that, by
+the same ``decide`` that a memory store calls. So a reply is short, and both stores give equal decisions.
+"""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
-from ...decision import Charge, ChargeTemplate, Redemption, Settlement, Take
+from ...algorithms import ALGORITHMS, Outcome, admit, current, decide, unpack
+from ...algorithms.packed import PLAIN_SIZE, unpack_plain
+from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
+from ...errors import StoreError
+from ...logs import FailureLog
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .actions import Action, BucketCharge, Operation, Peek, Repayment, Reset, charges_of, operation_of
+from .actions import (
+    Action,
+    Answer,
+    BucketCharge,
+    Operation,
+    Peek,
+    Repayment,
+    Reset,
+    charges_of,
+    operation_keys,
+    operation_of,
+)
+from .replies import YES, StatesByBucket, answer_to, as_decided
+
+Reply: TypeAlias = Sequence[bytes | None]
+
+unreadable = FailureLog()
+"""What is stored in Redis and cannot be read."""
 
 TAKE, BEST_EFFORT, SETTLE, RESET, OPERATION = 1, 2, 3, 4, 5
 MAY_SETTLE = 16
 """Added to the byte of a take that may be settled."""
 PEEK_US = -1.0
 """In the place of the longest wait: evaluate, but write nothing."""
+
+_TEXTS = {bytes, type(None)}
 
 _QUOTA = struct.Struct("<11sdddddd")
 _ACTION = struct.Struct("<BHdH")
@@ -115,6 +143,93 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
     Repayment: _packed_settlement,
     Reset: _packed_reset,
 }
+
+
+def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], StatesByBucket]:
+    """From the script's reply, the answer to each action, and the states of the buckets now.
+
+    A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
+    There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
+    An action whose values cannot be read is answered with a ``StoreError``, which is logged, once a minute.
+    Raises ``StoreError`` where the reply makes no sense.
+    """
+    now, verdicts, values = _parts(reply)
+    answers: list[Answer | StoreError] = []
+    after: StatesByBucket = {}
+    at = 0
+    for action, verdict in zip(actions, verdicts):
+        first, birth = at, births + at + 1
+        try:
+            if type(action) is tuple:
+                at += 1
+                answers.append(_outcome(action, verdict, values[first], now, birth, after))
+            else:
+                at += operation_keys(action) + len(charges_of(action))
+                answers.append(answer_to(action, verdict, values[first:at], now, birth, after))
+        except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
+            raised = _unreadable(action, error)
+            answers.append([] if type(action) is Repayment else raised)  # a repayment has been carried out
+    if len(verdicts) > len(actions) or not verdicts or at != len(values):
+        raise _nonsense(reply)
+    return answers, after
+
+
+def _unreadable(action: Action, error: Exception) -> StoreError:
+    """What answers an action over values that cannot be read."""
+    buckets = ", ".join([repr(charge.bucket) for charge in charges_of(action)])
+    raised = StoreError(f"what Redis has stored of {buckets} cannot be read: {error!r:.200}")
+    unreadable.report("reading what Redis has stored", raised)
+    return raised
+
+
+def _outcome(
+    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
+) -> Outcome | Decision:
+    """The outcome of a charge; its new state is added to ``after``."""
+    (quota, cost, _, _), bucket = action
+    stamp, last, generation, level = quota.stamp, now, float(birth), 0.0
+    if value is not None and len(value) == PLAIN_SIZE:
+        stamp, last, generation, level = unpack_plain(value)
+    elif value is not None:
+        stamp = b""
+    left = None
+    if isinstance(quota, TokenBucket) and quota.is_simple and stamp == quota.stamp and last <= now:
+        left = admit(quota, level, now - last, cost)
+    if left is None or verdict != YES:
+        return _general_outcome(action, verdict, value, now, birth, after)
+    after[bucket] = (quota, (left, now, int(generation), (), (), b""))
+    return level, last, generation, now, left, birth
+
+
+def _general_outcome(
+    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
+) -> Outcome | Decision:
+    """``_outcome`` for quotas and states of any kind, and for refusals."""
+    charge, quota, stored = action[0].charge(action[1]), action[0].quota, unpack(action[0].quota, value)
+    state = current(quota, stored, now, birth)
+    taken = left, _, _ = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
+    if (left is not None) != (verdict == YES):
+        decision, _ = decide(Take((charge,)), [state], now)
+        return as_decided(decision, verdict == YES)
+    if left is not None or stored is not None:
+        after[charge.bucket] = (quota, state if left is None else left)
+    return taken, state, now, birth
+
+
+def _parts(reply: object) -> tuple[float, bytes, Reply]:
+    """The time, the verdicts and the values in a reply, whatever it is."""
+    if isinstance(reply, list) and len(reply) >= 3 and _TEXTS.issuperset(map(type, reply)):
+        now, _, verdicts, *values = reply
+        try:
+            if verdicts is not None and math.isfinite(float(now)):
+                return float(now), verdicts, values
+        except (TypeError, ValueError):  # no time at all
+            pass
+    raise _nonsense(reply)
+
+
+def _nonsense(reply: object) -> StoreError:
+    return StoreError(f"the script's reply has the wrong shape: {reply!r:.200}")
 
 
 @lru_cache(maxsize=4096)

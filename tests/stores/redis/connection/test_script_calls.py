@@ -16,8 +16,7 @@ from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores.redis.connection import connection
 from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT, SCRIPT_SHA, ScriptCaller
-from asgi_ratelimit.stores.redis.replies import decode
-from asgi_ratelimit.stores.redis.script import encode
+from asgi_ratelimit.stores.redis.script import decode, encode
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 from tests.support.trial import connections_of, settled
