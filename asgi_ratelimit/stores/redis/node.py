@@ -129,6 +129,8 @@ class RedisNode:
 
     def take(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take, whatever happens to Redis."""
+        if take.operation is not None:
+            self._context.local.ledger.taken_again(take)
         if self.breaker.is_open and not self.breaker.allows_call():
             return self._context.local.decide(take)
         return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision

@@ -40,6 +40,8 @@ class ClusterNodes:
 
     async def take(self, take: Take) -> Decision:
         """The decision of one take, whatever happens to the cluster."""
+        if take.operation is not None:
+            self._context.local.ledger.taken_again(take)
         try:
             return cast("Decision", await self.submit(take))
         except StoreError:  # the node or the topology has logged it

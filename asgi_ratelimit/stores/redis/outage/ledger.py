@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import RLock
@@ -32,12 +33,16 @@ LEAST_UNITS = 1e-6
 
 @dataclass(slots=True)
 class Entry:
-    """A bucket of the store, and of the local store, in the state ``before``; ``units`` were granted since."""
+    """A bucket of the store, and of the local store, in the state ``before``; ``units`` were granted since.
+
+    Some of them may be those of operations, each of which is repaid by itself.
+    """
 
     charge: Charge
     local_charge: Charge
     before: State | None
     units: float = 0.0
+    has_operations: bool = False
 
 
 class OutageLedger:
@@ -81,6 +86,7 @@ class OutageLedger:
         Where it ``is_unclear`` whether the store has carried it out, its operation may exist there.
         """
         with self._lock:
+            self.taken_again(take)
             before = list(map(self._local.state_of, local_take.charges))
             decision = self._local.submit(local_take)
             if decision.allowed and before != list(map(self._local.state_of, local_take.charges)):
@@ -89,12 +95,21 @@ class OutageLedger:
                 self._unclear |= self._takes.keys() & map(take_text, self._parts_of(take))
             return decision
 
+    def taken_again(self, take: Take) -> None:
+        """An operation is taken again: if it was refunded, and that has not reached the store, it never was."""
+        if take.operation is None or not self.has_entries:
+            return
+        with self._lock:
+            for name in self._repayments.release(set(map(take_text, self._parts_of(take)))):
+                self._settled.forget(name)
+
     def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
             if charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES:
                 entry = self._entries.setdefault(charge.bucket, Entry(charge, local_charge, state))
                 entry.units += granted if take.best_effort else charge.cost
+                entry.has_operations |= take.operation is not None
         if take.operation is not None and len(self._takes) < MAX_ENTRIES:
             for part in self._parts_of(take):
                 self._takes.setdefault(take_text(part), (part, granted))
@@ -112,6 +127,7 @@ class OutageLedger:
         """What the store is to be charged with, for the buckets that ``is_here`` names; ``remove`` what it has done."""
         with self._lock:
             self._close(is_here)
+            self._look()
             entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
             return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
@@ -123,7 +139,18 @@ class OutageLedger:
             else:
                 for settlement in self._repayments.remove(entry, booked):
                     self.postpone(settlement)
-            self.has_entries = bool(self._entries or self._takes or self._postponed or self._repayments.pending)
+                    self._forget_here(settlement)
+            self._look()
+
+    def _forget_here(self, settlement: Settlement) -> None:
+        """Let the local store forget the operation that a settlement forgets."""
+        if settlement.undone is not None:
+            unchanged = replace(settlement, settled_charges=tuple(map(_unchanged, settlement.settled_charges)))
+            with suppress(StopIteration):
+                self._local.settle(unchanged).send(None)  # it never waits
+
+    def _look(self) -> None:
+        self.has_entries = bool(self._entries or self._takes or self._postponed or self._repayments.pending)
 
     def is_open(self, settlement: Settlement) -> bool:
         """Whether all that a settlement settles is in the local store alone."""
@@ -133,22 +160,30 @@ class OutageLedger:
     async def settle(self, settlement: Settlement) -> list[Settlement]:
         """Settle what was decided here, once, where its charges are; returns what is to be settled at the store."""
         with self._lock:  # nothing that is awaited here ever waits
-            now, text = float(self._clock.now_us()), settlement_text(settlement)
-            if self._settled.find(text, now):
+            now, name = float(self._clock.now_us()), settlement_text(settlement)
+            if self._settled.find(name, now):
                 return []
-            self._settled.add(text, True, now, math.inf)
+            self._settled.add(name, True, now, math.inf)
             undone = () if settlement.undone is None else self._parts_of(settlement.undone)
             texts = list(map(take_text, undone))
-            if not self._unclear.isdisjoint(texts):  # the store may have it: charged there first, then given back
+            if self._is_settled_there(settlement, texts):
                 self._close(_any_charge)
             for text in texts:
                 self._takes.pop(text, None)
             is_there = list(map(self._repayments.holds, settlement.settled_charges))
             here = [each for each, there in zip(settlement.settled_charges, is_there) if not there]
             there = [each for each, there in zip(settlement.settled_charges, is_there) if there]
-            if here:
-                await self._settle_here(replace(settlement, settled_charges=tuple(here)))
-            return self._repayments.settle(there, undone) if there else []
+            settlements = self._repayments.settle(there, undone, name) if there else []
+            if here or settlements:  # also where the local store has to forget an operation
+                await self._settle_here(replace(settlement, settled_charges=(*here, *map(_unchanged, there))))
+            return settlements
+
+    def _is_settled_there(self, settlement: Settlement, texts: Sequence[str]) -> bool:
+        """Whether the store has to be charged first: it may have the operation, or others are of the same bucket."""
+        if texts:
+            return not self._unclear.isdisjoint(texts)
+        entries = [self._entries.get(charge.bucket) for charge in settlement.charges]
+        return any(entry.has_operations for entry in entries if entry is not None)
 
     async def _settle_here(self, settlement: Settlement) -> None:
         for settled in settlement.settled_charges:
@@ -194,6 +229,10 @@ def _start_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_start_anew)
+
+
+def _unchanged(settled: SettledCharge) -> SettledCharge:
+    return replace(settled, actual=settled.charge.cost)
 
 
 def _any_charge(charge: Charge) -> bool:

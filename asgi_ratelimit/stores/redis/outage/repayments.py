@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import getrandbits
 
 from ....decision import Charge, SettledCharge, Settlement, Take
+from ...operations import take_text
 from ..actions import Repayment
 
 MAX_REPAYMENTS = 10_000
@@ -35,7 +36,7 @@ class Repayments:
     def __init__(self) -> None:
         self.pending: dict[str, Repayment] = {}
         self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
-        self._held: list[tuple[Sequence[SettledCharge], Sequence[Take]]] = []
+        self._held: list[tuple[Sequence[SettledCharge], Sequence[Take], str]] = []
 
     def add(self, repayment: Repayment) -> None:
         """Another one that is pending."""
@@ -54,18 +55,24 @@ class Repayments:
         while len(self._paid) > MAX_REPAYMENTS:
             self._paid.popitem(last=False)
         held, self._held = self._held, []
-        return [settlement for settled, undone in held for settlement in self.settle(settled, undone)]
+        return [settlement for each in held for settlement in self.settle(*each)]
 
     def holds(self, settled: SettledCharge) -> bool:
         """Whether a charge of the outage is in a repayment, and no longer in the local store alone."""
         bucket, since = settled.charge.bucket, settled.since_us
         return self._is_pending(settled) or any(since <= paid.until_us for paid in self._paid.get(bucket, ()))
 
-    def settle(self, settled: Sequence[SettledCharge], undone: Sequence[Take]) -> list[Settlement]:
+    def release(self, texts: Collection[str]) -> list[str]:
+        """Do not settle what forgets one of these operations, and is not settled yet; returns what that is called."""
+        released = [name for _, undone, name in self._held if not _are_others(undone, texts)]
+        self._held = [each for each in self._held if _are_others(each[1], texts)]
+        return released
+
+    def settle(self, settled: Sequence[SettledCharge], undone: Sequence[Take], name: str) -> list[Settlement]:
         """What settles charges that are in repayments, at the store, and forgets the operations of ``undone``."""
         if any(map(self._is_pending, settled)):
             if len(self._held) < MAX_REPAYMENTS:
-                self._held.append((settled, undone))
+                self._held.append((settled, undone, name))
             return []
         settlements = [settlement for each in settled for settlement in self._settlements_of(each)]
         for take in undone:
@@ -99,6 +106,10 @@ class Repayments:
             for repayment in self.pending.values()
             for charge in repayment.charges
         )
+
+
+def _are_others(undone: Sequence[Take], texts: Collection[str]) -> bool:
+    return not any(take_text(take) in texts for take in undone)
 
 
 def debited(charge: Charge, units: float) -> SettledCharge:

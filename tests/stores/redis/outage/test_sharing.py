@@ -23,7 +23,7 @@ from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
-from tests.support.trial import PATIENT, until_left
+from tests.support.trial import PATIENT, transitions, until_left
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
 
@@ -109,6 +109,22 @@ def test_an_event_loop_that_works_charges_what_another_one_took(server: RedisSer
 
     server.start()
     assert asyncio.run(works()) == 6
+
+
+def test_event_loops_log_one_outage_once(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Its beginning and its end, however many event loops find the store out, and back."""
+    limiter = limiter_on(server.url)
+
+    async def take() -> bool:
+        async with Limiter(QUOTA, store=limiter.store):
+            return (await limiter.rate_limit("key", 0.1)).degraded
+
+    for _ in range(2):
+        assert [asyncio.run(take()) for _ in range(3)] == [True] * 3
+        server.start()
+        assert [asyncio.run(take()) for _ in range(3)] == [False] * 3
+        server.stop()
+    assert transitions(caplog.records) == ["ERROR", "WARNING"] * 2
 
 
 # Threads
