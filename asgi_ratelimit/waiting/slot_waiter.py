@@ -94,18 +94,18 @@ class SlotWaiter:
     async def sleep_in_task(self, waiter: Waiter) -> Decision:
         """Sleep until a waiter leaves; returns the decision of its slot."""
         while True:
+            await waiter.wake_up.sleep()  # type: ignore[attr-defined]  # it was made for a task
             decision = self._decision_at_departure(waiter)
             if decision is not None:
                 return decision
-            await waiter.wake_up.sleep()  # type: ignore[attr-defined]  # it was made for a task
 
     def sleep_in_thread(self, waiter: Waiter) -> Decision:
         """As ``sleep_in_task``, blocking this thread."""
         while True:
+            block(waiter.wake_up)  # type: ignore[arg-type]  # it was made for a thread
             decision = self._decision_at_departure(waiter)
             if decision is not None:
                 return decision
-            block(waiter.wake_up)  # type: ignore[arg-type]  # it was made for a thread
 
     def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Decision]:
         """``wait`` for several keys. The own ones are held until shortly before the slot, so that they take turns."""

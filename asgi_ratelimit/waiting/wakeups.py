@@ -94,7 +94,7 @@ class ThreadWakeUp:
     def block(self) -> None:
         """Block this thread until the time that is set."""
         while (left_us := self.at_us - self._now()) > 0:
-            wait_for(self._changed, left_us / 1e6, self._clock)
+            wait_for(self._changed, left_us / 1e6, self._clock if left_us < math.inf else None)
             self._changed.clear()
 
 

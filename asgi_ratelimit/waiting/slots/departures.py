@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from ...algorithms import ALGORITHMS, State, admit, current, reset_us
+from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us
 from ...decision import Charge
 from ...quotas import TokenBucket
 
@@ -60,10 +60,14 @@ class Departures:
             state = ALGORITHMS[TokenBucket].fresh(now_us)
         elif state[1] > now_us:
             state = current(quota, state, now_us)
-        if quota.is_simple and state[1] <= now_us:
-            level = admit(quota, state[0], now_us - state[1], charge.cost)
+        elapsed_us = now_us - state[1]
+        if quota.is_simple and elapsed_us >= 0.0:
+            level = admit(quota, state[0], elapsed_us, charge.cost)
             if level is not None:
                 return (level, now_us, 0, (), (), b""), 0.0
+            refusal = refused(quota, state[0], elapsed_us, charge.cost)
+            if refusal is not None:
+                return None, refusal[1]
         after, wait_us, _ = _take(quota, state, now_us, charge.cost, AT_ONCE_US)
         return after, wait_us
 
