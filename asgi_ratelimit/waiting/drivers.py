@@ -40,14 +40,14 @@ class Step(Protocol):
 Flow: TypeAlias = Generator[Step, Any, T]
 
 
-def require_asyncio() -> None:
-    """Raise ``ConfigurationError`` unless an event loop of asyncio runs in this thread."""
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The running event loop; ``ConfigurationError`` if none of asyncio runs in this thread."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
         raise ConfigurationError(
-            "waiting for a slot needs a running event loop of asyncio, and there is none, as under trio: there, use "
-            "SyncLimiter or a function without async, in a thread: await trio.to_thread.run_sync(call)"
+            "a call that waits for its slot with async needs asyncio, and no event loop of it is running; under trio, "
+            "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
         ) from None
 
 

@@ -15,7 +15,7 @@ from ..errors import StoreError
 from ..quotas import SECOND_US
 from ..stores import Store, settle, submitter
 from . import background_loop
-from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, require_asyncio, run_async, sleep, start
+from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, run_async, running_loop, sleep, start
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.queues import Waiter
@@ -51,11 +51,13 @@ class SlotWaiter:
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` where asyncio does not run."""
-        require_asyncio()
+        turn = self._crowds.turn(running_loop())
+        if turn is not None:
+            await turn
         own = own_part(take)
         if own is not None:
             return await run_async(self._wait_with_own_keys(take, own, priority))
-        decision = None if self._crowds.is_crowded() else self._decide_at_once(take, priority)
+        decision = self._decide_at_once(take, priority)
         if decision is not None and self._leaves_at_once(take, decision):
             return decision
         waiter = Waiter(take, LoopWakeUp(self.clock), priority)
@@ -156,26 +158,20 @@ class SlotWaiter:
         self._queues.join(waiter, waiter.asked_us)
         if decision is not None:
             self._booked(waiter, decision)
-        elif not isinstance(waiter.wake_up, LoopWakeUp):
-            if self.store.in_process:
-                self._book_in_process(waiter)
-            else:
-                background_loop.call_soon(self._send, waiter)
         elif self.store.in_process:
-            self._crowds.book_later(partial(self._book_in_process, waiter))
-        else:
+            self._book_in_process(waiter, self._take_of(waiter))
+        elif isinstance(waiter.wake_up, LoopWakeUp):
             self._send(waiter)
+        else:
+            background_loop.call_soon(self._send, waiter)
 
-    def _book_in_process(self, waiter: Waiter) -> None:
-        if waiter.has_left:
-            self._queues.failed(waiter, None)
-            return
+    def _book_in_process(self, waiter: Waiter, take: Take, missed: int = 0) -> None:
         try:
-            decision = self._decide(self._take_of(waiter))
+            decision = self._decide(take)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
             self._queues.failed(waiter, error)
         else:
-            self._booked(waiter, decision)
+            self._booked(waiter, decision, missed)
 
     def _send(self, waiter: Waiter) -> None:
         """Send the take of a waiter to a store elsewhere, from the running event loop."""
@@ -237,13 +233,8 @@ class SlotWaiter:
             start(rebooking) if isinstance(waiter.wake_up, LoopWakeUp) else background_loop.start(rebooking)
             return
         waiter.asked_us = self.now_us()
-        try:
-            background_loop.run_in_place(self._give_back(missed))
-            decision = self._decide(replace(waiter.take, operation=None))  # which stands for the missed slot
-        except Exception as error:  # noqa: BLE001  # as above
-            self._queues.failed(waiter, error)
-        else:
-            self._booked(waiter, decision, missed.missed + 1)
+        background_loop.run_in_place(self._give_back(missed))
+        self._book_in_process(waiter, replace(waiter.take, operation=None), missed.missed + 1)
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``_book_anew`` in a store elsewhere."""

@@ -1,23 +1,22 @@
-"""Many callers that come at once: they book a few at a time, so that the event loop runs in between."""
+"""Many callers that come at once: they go on a few at a time, so that the event loop runs other tasks in between."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 from ...clock import monotonic_ns
 from ..forks import reset_in_child
 
-AT_ONCE = 200
-"""How many takes are booked one after another; each takes some ten microseconds."""
+AT_ONCE = 50
+"""How many callers book one after another; each of them takes some ten microseconds or more."""
 
-MOMENT_NS = 10_000_000
-"""How long a moment is in which so many may be booked."""
+MOMENT_NS = 2_000_000
+"""How long a moment is in which so many may book."""
 
 
 class Crowds:
-    """Counts what is booked in a moment. Beyond a number, callers of an event loop book later, in their order."""
+    """Counts the callers of a moment. Those beyond a number wait for their turn, on their own event loop."""
 
     def __init__(self) -> None:
         self.reset()
@@ -26,36 +25,40 @@ class Crowds:
     def reset(self) -> None:
         """Forget all callers."""
         self._since_ns = self._count = 0
-        self._later: dict[asyncio.AbstractEventLoop, deque[Callable[[], None]]] = {}
+        self._turns: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
 
-    def is_crowded(self) -> bool:
-        """Whether the next caller should book later; otherwise, it is counted."""
-        if self._later:
-            return True
-        self._count += 1
-        if self._count <= AT_ONCE:
-            return False
-        now_ns = monotonic_ns()
-        if now_ns - self._since_ns < MOMENT_NS:
-            return True
-        self._since_ns, self._count = now_ns, 0
-        return False
+    def turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
+        """``None`` if this caller may go on, else what it has to await first: its turn after all that came before."""
+        if not self._turns:
+            self._count += 1
+            if self._count <= AT_ONCE:
+                return None
+            now_ns = monotonic_ns()
+            if now_ns - self._since_ns > MOMENT_NS:
+                self._since_ns, self._count = now_ns, 0
+                return None
+        turns = self._turns.get(loop)
+        if turns is None:
+            turns = self._begin(loop)
+        turn = loop.create_future()
+        turns.append(turn)
+        return turn
 
-    def book_later(self, book: Callable[[], None]) -> None:
-        """Call ``book`` on the running event loop, after those of all callers that came before."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._later:
-            for closed in [each for each in self._later if each.is_closed()]:
-                del self._later[closed]
-            self._later[loop] = deque()
-            loop.call_soon(self._book_some, loop)
-        self._later[loop].append(book)
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
+        for closed in [each for each in self._turns if each.is_closed()]:
+            del self._turns[closed]
+        loop.call_soon(self._next_turns, loop)
+        turns = self._turns[loop] = deque[asyncio.Future[None]]()
+        return turns
 
-    def _book_some(self, loop: asyncio.AbstractEventLoop) -> None:
-        later = self._later[loop]
-        for _ in range(min(AT_ONCE, len(later))):
-            later.popleft()()
-        if later:
-            loop.call_soon(self._book_some, loop)
-        else:
-            del self._later[loop]
+    def _next_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the next callers go on, if there are any; those that come before they have gone on are behind them."""
+        turns = self._turns[loop]
+        if not turns:
+            del self._turns[loop]
+            return
+        for _ in range(min(AT_ONCE, len(turns))):
+            turn = turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        loop.call_soon(self._next_turns, loop)
