@@ -124,6 +124,7 @@ class SlotQueues:
                 if waiters[0].wake_up.at_us <= now_us:  # it has been woken
                     waiters[0].order = (-math.inf, 0)
                 insort(waiters, waiter, key=_order)
+                queue.wake_first_in_time()
 
     def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
         """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
