@@ -53,7 +53,10 @@ class SlotWaiter:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
         turn = self._crowds.turn(running_loop())
         if turn is not None:
-            await turn
+            try:
+                await turn
+            finally:
+                self._crowds.pass_turn()
         own = own_part(take)
         if own is not None:
             return await run_async(self._wait_with_own_keys(take, own, priority))
