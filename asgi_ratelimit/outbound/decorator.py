@@ -117,7 +117,9 @@ class Pace:
         cost = from_call(given.cost, function, "cost")
         return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
 
-    def _priority_of(self, function: Callable[..., Any]) -> Resolve:
+    def _priority_of(self, function: Callable[..., Any]) -> Resolve | None:
+        if self._given.priority == 0:
+            return None
         priority = from_call(self._given.priority, function, "priority")
         if not depends_on_call(self._given.priority):
             return priority

@@ -15,7 +15,7 @@ from ..errors import StoreError
 from ..quotas import SECOND_US
 from ..stores import Store, settle, submitter
 from . import background_loop
-from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, run_async, running_loop, sleep, start
+from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, no_event_loop, run_async, sleep, start
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.queues import Waiter
@@ -34,6 +34,7 @@ class SlotWaiter:
         waiters = waiters_of(store)
         self._queues, self._crowds = waiters.slots, waiters.crowds
         self._submit = submitter(store)
+        self._in_process = store.in_process
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
     def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
@@ -51,15 +52,20 @@ class SlotWaiter:
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
-        turn = self._crowds.turn(running_loop())
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise no_event_loop() from None
+        turn = self._crowds.turn()
         if turn is not None:
             try:
                 await turn
             finally:
                 self._crowds.pass_turn()
-        own = own_part(take)
-        if own is not None:
-            return await run_async(self._wait_with_own_keys(take, own, priority))
+        if len(take.charges) > 1:
+            own = own_part(take)
+            if own is not None:
+                return await run_async(self._wait_with_own_keys(take, own, priority))
         decision = self._decide_at_once(take, priority)
         if decision is not None and self._leaves_at_once(take, decision):
             return decision
@@ -138,7 +144,7 @@ class SlotWaiter:
 
     def _decide_at_once(self, take: Take, priority: float) -> Decision | None:
         """The decision of a store in this process; ``None`` if the waiter has to join its queue first."""
-        if not self.store.in_process or (priority and take.max_wait_us < math.inf):
+        if not self._in_process or (priority and take.max_wait_us < math.inf):
             return None
         decision = self._decide(take)
         if not decision.allowed:
@@ -148,7 +154,7 @@ class SlotWaiter:
     def _decide(self, take: Take) -> Decision:
         """The decision of a store in this process."""
         answer = self._submit(take)
-        return answer if isinstance(answer, Decision) else background_loop.run_in_place(answer)  # type: ignore[arg-type]
+        return answer if type(answer) is Decision else background_loop.run_in_place(answer)  # type: ignore[arg-type]
 
     def _leaves_at_once(self, take: Take, decision: Decision) -> bool:
         if decision.delay or (self._queues and self._queues.has(take)):

@@ -28,7 +28,7 @@ class Crowds:
         self._ahead = 0
         self._turns: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
 
-    def turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
+    def turn(self) -> asyncio.Future[None] | None:
         """``None`` if this caller may go on, else what it has to await first, and then ``pass_turn``.
 
         Callers get their turns in the order in which they came.
@@ -41,6 +41,7 @@ class Crowds:
             if now_ns - self._since_ns > MOMENT_NS:
                 self._since_ns, self._count = now_ns, 0
                 return None
+        loop = asyncio.get_running_loop()
         turns = self._turns.get(loop)
         if turns is None:
             turns = self._begin(loop)
