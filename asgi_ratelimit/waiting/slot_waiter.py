@@ -175,13 +175,13 @@ class SlotWaiter:
         else:
             background_loop.call_soon(self._send, waiter)
 
-    def _book_in_process(self, waiter: Waiter, take: Take, missed: int = 0) -> None:
+    def _book_in_process(self, waiter: Waiter, take: Take) -> None:
         try:
             decision = self._decide(take)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
             self._queues.failed(waiter, error)
         else:
-            self._booked(waiter, decision, missed)
+            self._booked(waiter, decision)
 
     def _send(self, waiter: Waiter) -> None:
         """Send the take of a waiter to a store elsewhere, from the running event loop."""
@@ -244,7 +244,7 @@ class SlotWaiter:
             return
         waiter.asked_us = self.now_us()
         background_loop.run_in_place(self._give_back(missed))
-        self._book_in_process(waiter, replace(waiter.take, operation=None), missed.missed + 1)
+        self._book_in_process(waiter, replace(waiter.take, operation=None))
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``_book_anew`` in a store elsewhere."""
