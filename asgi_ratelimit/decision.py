@@ -93,6 +93,19 @@ class Charge:
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 
+@dataclass(slots=True)
+class Condition(Charge):
+    """A charge of nothing: its take waits until the bucket has room for that, and leaves the bucket as it is.
+
+    A bucket has no room while its level is above the burst, or where its windows hold more than the limit.
+    """
+
+    cost: float = 0
+
+    def __post_init__(self) -> None:
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
+
+
 class ChargeTemplate(NamedTuple):
     """A charge without its key: what a rule charges for each request. ``prefix`` is the start of its buckets' texts."""
 
