@@ -21,6 +21,9 @@ MAX_CHARGES = 100
 PARTS_OF_ONE = 200
 """A fixed window counts as two charges, a rolling one as one, and one more for each 200 of its buckets."""
 
+FEW_CHARGES = 16
+"""So many charges of any kind are never too many."""
+
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
 
@@ -145,7 +148,8 @@ class Take:
             self.max_wait_us = _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
-            self._require_bounded()
+            if len(self.charges) > FEW_CHARGES:
+                self._require_bounded()
         if self.best_effort:
             self._require_one_cost()
 

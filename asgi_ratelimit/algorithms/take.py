@@ -22,9 +22,10 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
     """The decision of a take over the states of its charges, and their new states, ``None`` where nothing is written.
 
     Each charge is evaluated first, and the longest wait decides: within the take's ``max_wait`` all book at that
-    moment, otherwise none does. A condition, which costs nothing, is waited for and writes nothing. A refusal writes nothing, but for a state that a clock set back by more than a period
-    had left in the future: it is moved back once, so that it does not lock its key out. A state that is made here for
-    charge number i is of the generation ``birth + i``.
+    moment, otherwise none does. A condition, whose cost is 0, is waited for, and writes nothing. A refusal writes
+    nothing, but for a state that a clock set back by more than a period had left in the future: it is moved back once,
+    so that it does not lock its key out. A state that is made here for charge number i is of the generation
+    ``birth + i``.
     """
     if take.best_effort:
         take_now = _with_cost(take, _partial_cost(take, states, now))
