@@ -260,7 +260,7 @@ class Sender:
         if paced.attempts > self._retries or not paced.can_be_sent_again:
             return None
         longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
-        wait_us = random() * longest_us if asked is None else asked * SECOND_US
+        wait_us = float(math.ceil(random() * longest_us if asked is None else asked * SECOND_US))
         if self._now_us() + wait_us > paced.deadline_us:
             return None
         return wait_us if asked is None or is_jitter else 0.0
