@@ -88,6 +88,7 @@ class Sender:
         self._waiter = SlotWaiter(limiter.store)
         self._now_us = self._waiter.now_us
         self._transport = transport
+        self._has_one_key = len(limiter.quotas) == 1
         self._name = limiter.name
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
@@ -106,7 +107,7 @@ class Sender:
                 return await run_async(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                decision = await acquire(self._waiter, self._take(paced))
+                decision = await self._waiter.acquire(self._take(paced))
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = await run_async(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
@@ -130,7 +131,10 @@ class Sender:
                 return run_sync(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                decision = run_sync(self._waiter.wait(self._take(paced)))
+                take = self._take(paced)
+                decision = (
+                    self._waiter.acquire_in_thread(take) if self._has_one_key else run_sync(self._waiter.wait(take))
+                )
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = run_sync(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
@@ -313,11 +317,6 @@ class Sender:
 
     def _unix_time(self) -> float:
         return (self._waiter.clock or SystemClock()).now_us() / SECOND_US
-
-
-async def acquire(waiter: SlotWaiter, take: Take) -> Decision:
-    """``waiter.wait`` in a task."""
-    return await run_async(waiter.wait(take))
 
 
 def answer_of(response: Any, body: bytes) -> Answer:

@@ -37,7 +37,7 @@ class Departures:
         left: list[tuple[str, TokenBucket, State]] = []
         for charge in charges:
             quota = charge.quota
-            if type(quota) is TokenBucket:
+            if type(quota) is TokenBucket and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us)
                 if state is None or wait_us > 0.0:
                     return max(wait_us, AT_ONCE_US)
@@ -50,7 +50,7 @@ class Departures:
 
     def wait_us(self, charges: Sequence[Charge], now_us: float) -> float:
         """Microseconds until a call with these charges may leave."""
-        buckets = [(each.quota, each) for each in charges if type(each.quota) is TokenBucket]
+        buckets = [(each.quota, each) for each in charges if type(each.quota) is TokenBucket and each.cost]
         return max([self._taken(quota, charge, now_us)[1] for quota, charge in buckets], default=0.0)
 
     def _taken(self, quota: TokenBucket, charge: Charge, now_us: float) -> tuple[State | None, float]:
