@@ -107,7 +107,7 @@ class Sender:
                 return await run_async(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                decision = await self._waiter.acquire(self._take(paced))
+                decision = await self._waiter.acquire(self._take(paced, resolved.max_wait))
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = await run_async(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
@@ -131,7 +131,7 @@ class Sender:
                 return run_sync(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                take = self._take(paced)
+                take = self._take(paced, resolved.max_wait)
                 decision = (
                     self._waiter.acquire_in_thread(take) if self._has_one_key else run_sync(self._waiter.wait(take))
                 )
@@ -181,7 +181,7 @@ class Sender:
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
         started_us = self._now_us()
-        decision = yield from self._waiter.wait(self._take(paced))
+        decision = yield from self._waiter.wait(self._take_later(paced))
         decision = yield from self._confirmed(paced, decision)
         paced.waited_us += self._now_us() - started_us
         response = yield Send(self._transport, paced.request)
@@ -197,12 +197,13 @@ class Sender:
             yield from self._give_up(paced, 0.0)
         paced.waited_us += self._now_us() - started_us
 
-    def _take(self, paced: PacedRequest) -> Take:
-        """What a request takes now."""
-        resolved = paced.resolved
-        charges, left = resolved.charges, resolved.max_wait
-        if left < math.inf:
-            left = max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US
+    def _take_later(self, paced: PacedRequest) -> Take:
+        """What a request takes that may have waited already."""
+        return self._take(paced, max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US)
+
+    def _take(self, paced: PacedRequest, left: float) -> Take:
+        """What a request takes that waits at most ``left`` seconds from now on."""
+        charges = paced.resolved.charges
         if self._slowdown:
             charges = self._slowdown.slowed(charges, left, self._now_us())
         return self._pauses.take(charges, left, self._settler is not None)
@@ -218,7 +219,7 @@ class Sender:
                     self._report(without_condition(decision))
                 return decision
             yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
-            decision = yield from self._waiter.wait(self._take(paced))
+            decision = yield from self._waiter.wait(self._take_later(paced))
 
     def _is_paused(self, key: str) -> Flow[bool]:
         try:
