@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-COMPRESSED = gzip.compress(b'{"usage": {"total_tokens": 7}}')
+COMPRESSED = gzip.compress(b'{"usage": {"total_tokens": 7}}', mtime=0)
 
 _requests: Counter[str] = Counter()
 

@@ -70,8 +70,12 @@ class Departures:
             state = ALGORITHMS[type(quota)].fresh(at_us)
         elif state[1] > at_us:
             state = current(quota, state, at_us)
-        if type(quota) is TokenBucket and quota.is_simple and state[1] <= at_us:
-            return self._taken_from_bucket(quota, state, at_us, charge.cost)
+        if type(quota) is TokenBucket and quota.is_simple:
+            if state[1] <= at_us:
+                return self._taken_from_bucket(quota, state, at_us, charge.cost)
+            level = admit(quota, state[0], 0.0, charge.cost)  # since the first call of a burst, nothing has drained
+            if level is not None:
+                return (level, state[1], 0, (), (), b""), 0.0
         after, wait_us, _ = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US)
         return after, wait_us
 
