@@ -15,6 +15,7 @@ from functools import cache
 from itertools import count, pairwise
 from typing import Any
 
+from benchmarks import transport
 from tests.stand_ins.counted_calls import call_async, counts_of
 from tests.stand_ins.counting_server import counting_server
 from tests.support.server import ROOT
@@ -318,6 +319,7 @@ def main() -> None:
             lines.append([name, f"{type(error).__name__}: {error}"[:100], *[""] * (len(HEADS) - 2)])
         print(*lines[-1], sep="  ", flush=True)
     table = "\n\n".join(["\n".join(f"| {' | '.join(line)} |" for line in part) for part in (lines, services())])
+    table = f"{table}\n\n## PacedTransport\n\n{transport.table()}"
     (ROOT / "benchmarks" / "results" / "outbound.md").write_text(f"# Outgoing calls\n\n{table}\n")
     print(f"\n{table}")
 

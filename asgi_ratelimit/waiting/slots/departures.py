@@ -51,7 +51,7 @@ class Departures:
         left: list[tuple[str, Quota, State]] = []
         for charge in charges:
             quota = charge.quota
-            if type(quota) is not FixedWindow:
+            if type(quota) is not FixedWindow and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us, ahead_us)
                 if state is None or wait_us > 0.0:
                     return max(wait_us, AT_ONCE_US)
@@ -89,7 +89,7 @@ class Departures:
                 target = bucket_quota.burst_level - charge.cost * bucket_quota.period_us  # type: ignore[union-attr]
                 over = state[0] - max(target, 0.0)
                 return state[1] - now_us + math.ceil(over / bucket_quota.limit) if over > 0.0 else 0.0
-        buckets = [(each.quota, each) for each in charges if type(each.quota) is not FixedWindow]
+        buckets = [(each.quota, each) for each in charges if type(each.quota) is not FixedWindow and each.cost]
         return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
@@ -102,8 +102,12 @@ class Departures:
             state = ALGORITHMS[type(quota)].fresh(at_us)
         elif state[1] > at_us:
             state = current(quota, state, at_us)
-        if type(quota) is TokenBucket and quota.is_simple and state[1] <= at_us:
-            return self._taken_from_bucket(quota, state, at_us, charge.cost)
+        if type(quota) is TokenBucket and quota.is_simple:
+            if state[1] <= at_us:
+                return self._taken_from_bucket(quota, state, at_us, charge.cost)
+            level = admit(quota, state[0], 0.0, charge.cost)  # since the first call of a burst, nothing has drained
+            if level is not None:
+                return (level, state[1], 0, (), (), b""), 0.0
         after, wait_us, _ = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US)
         return after, wait_us
 

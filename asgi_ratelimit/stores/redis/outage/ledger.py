@@ -106,7 +106,7 @@ class OutageLedger:
     def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
-            if charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES:
+            if charge.cost and (charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES):
                 entry = self._entries.setdefault(charge.bucket, Entry(charge, local_charge, state))
                 entry.units += granted if take.best_effort else charge.cost
                 entry.has_operations |= take.operation is not None
