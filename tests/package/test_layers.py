@@ -25,7 +25,7 @@ LAYERS = (
     {"algorithms", "headers", "hooks"},
     {"stores"},
     {"waiting"},
-    {"keys", "limiter"},
+    {"keys", "limiter", "profiles"},
     {"inbound", "outbound", "testing"},
     {"tools"},
     {PACKAGE, "__main__"},
