@@ -7,16 +7,14 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-MAX_CONTENT = 64 * 1024 * 1024
+MAX_CONTENT = 16 * 1024 * 1024
 """Bytes to which a compressed body is decoded at most."""
 
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-_END_OF_EVENT = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 class Answer(Protocol):
@@ -34,11 +32,12 @@ class Answer(Protocol):
 
 
 def objects(answer: Answer, mention: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects of an answer that mention a text, the last one first: of a body, or of each of its events."""
+    """The JSON objects of an answer that mention a text, the last one first: the body, or its events."""
     content = decoded(answer.body, answer.headers.get("content-encoding", ""))
-    texts = [content] if content.lstrip()[:1] == b"{" else map(_data, reversed(_END_OF_EVENT.split(content)))
+    texts = [content] if content.lstrip()[:1] == b"{" else _events(content, mention)
     for text in texts:
-        if mention in text and (parsed := json_object(text)) is not None:
+        parsed = json_object(text)
+        if parsed is not None:
             yield parsed
 
 
@@ -66,7 +65,13 @@ def json_object(text: bytes | str) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _data(event: bytes) -> bytes:
-    """The data of a server-sent event."""
-    lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
-    return b"\n".join(lines)
+def _events(content: bytes, mention: bytes) -> Iterator[bytes]:
+    """The data of the server-sent events that mention a text, the last one first."""
+    content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    end = len(content)
+    while (at := content.rfind(mention, 0, end)) >= 0:
+        start = max(content.rfind(b"\n\n", 0, at), 0)
+        blank = content.find(b"\n\n", at, end)
+        event = content[start : end if blank < 0 else blank]
+        yield b"\n".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:"))
+        end = start
