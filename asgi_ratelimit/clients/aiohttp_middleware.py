@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .forwarding import ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
 
 try:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -47,7 +47,7 @@ class PacedMiddleware:
         body = WholeBody() if not request.body or isinstance(request.body, BytesPayload) else None
         forwarded = ForwardedRequest(request, handler, Url(host(request)), body)
         answer: _Answer = await self._transport.handle_async_request(forwarded)
-        response: ClientResponse = answer.original
+        response: ClientResponse = answer.released()
         if answer.is_watched:
             _watch(response, answer)
         return response
@@ -90,7 +90,7 @@ class _Inner:
 
 def _watch(response: ClientResponse, answer: _Answer) -> None:
     """Tell the answer what is read of the response, and when it ends or is closed."""
-    content = _Content(response.content, answer)
+    content = _Content(response.content, answer.body, answer.stream)
     response.content = content  # type: ignore[assignment]  # it has the same methods
     itself = weakref.ref(response)  # an attribute that refers to its owner keeps it until a garbage collection
     response.close = lambda: _end(itself, "close", content)  # type: ignore[method-assign]
@@ -107,10 +107,11 @@ def _end(itself: weakref.ref[ClientResponse], method: str, content: _Content) ->
 class _Content:
     """The content of a response, which tells what is read of it, and when it ends."""
 
-    def __init__(self, content: Any, answer: _Answer) -> None:
+    def __init__(self, content: Any, body: Body, stream: Any) -> None:
         self._content = content
-        self._answer = answer
-        self._watched = aiter(answer.stream)
+        self._body = body
+        self._stream = stream
+        self._parts = aiter(stream)
         self._is_closed = False
 
     def __getattr__(self, name: str) -> Any:
@@ -146,15 +147,15 @@ class _Content:
 
     async def _saw(self, chunk: bytes) -> None:
         if chunk and not self._is_closed:
-            self._answer.body.chunk = chunk
-            await anext(self._watched, None)
+            self._body.chunk = chunk
+            await anext(self._parts, None)
         if self._content.at_eof():
             await self._close()
 
     async def _close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            await self._answer.stream.aclose()
+            await self._stream.aclose()
 
     def close_soon(self) -> None:
         """Close the body from code without ``async``; outside of a loop, the garbage collector does."""

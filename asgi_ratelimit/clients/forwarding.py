@@ -94,6 +94,11 @@ class ForwardedAnswer:
         self.stream: Any = self.body
         self.extensions: dict[str, Any] = {}
 
+    def released(self) -> Any:
+        """The original answer, which nothing here refers to from now on, so that it is deleted when it is dropped."""
+        original, self.original = self.original, None
+        return original
+
     @property
     def is_watched(self) -> bool:
         """Whether somebody wants to know what is read of the body, or when it is closed."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .forwarding import ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
 
 try:
     from requests import PreparedRequest, Response
@@ -59,9 +59,9 @@ class PacedAdapter(BaseAdapter):
         body = WholeBody() if request.body is None or isinstance(request.body, (bytes, str)) else None
         forwarded = ForwardedRequest(request, send, Url(host(request)), body)
         answer: _Answer = self._transport.handle_request(forwarded)
-        response: Response = answer.original
+        response: Response = answer.released()
         if answer.is_watched:
-            response.raw = _Raw(response.raw, answer)
+            response.raw = _Raw(response.raw, answer.body, answer.stream)
         return response
 
     def close(self) -> None:
@@ -99,10 +99,11 @@ class _Inner:
 class _Raw:
     """The raw body of an answer, which tells what is read of it, and when it ends or is closed."""
 
-    def __init__(self, raw: Any, answer: _Answer) -> None:
+    def __init__(self, raw: Any, body: Body, stream: Any) -> None:
         self._raw = raw
-        self._answer = answer
-        self._watched = iter(answer.stream)
+        self._body = body
+        self._stream = stream
+        self._parts = iter(stream)
         self._is_closed = False
 
     def __getattr__(self, name: str) -> Any:
@@ -111,9 +112,9 @@ class _Raw:
         return attribute if watch is None else partial(watch, self, attribute)
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._stream(self._raw.__iter__)
+        return self._iterate(self._raw.__iter__)
 
-    def _stream(self, method: Callable[..., Iterator[bytes]], *args: Any, **options: Any) -> Iterator[bytes]:
+    def _iterate(self, method: Callable[..., Iterator[bytes]], *args: Any, **options: Any) -> Iterator[bytes]:
         try:
             for chunk in method(*args, **options):
                 self._saw(chunk)
@@ -137,17 +138,17 @@ class _Raw:
 
     def _saw(self, chunk: bytes) -> None:
         if chunk and not self._is_closed:
-            self._answer.body.chunk = chunk
-            next(self._watched, None)
+            self._body.chunk = chunk
+            next(self._parts, None)
 
     def _close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._answer.stream.close()
+            self._stream.close()
 
 
 _WATCHED: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("stream", "read_chunked"), _Raw._stream),
+    **dict.fromkeys(("stream", "read_chunked"), _Raw._iterate),
     **dict.fromkeys(("read", "read1"), _Raw._read),
     **dict.fromkeys(("close", "release_conn", "drain_conn"), _Raw._end),
 }
