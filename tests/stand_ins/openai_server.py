@@ -122,19 +122,39 @@ def chat_events(call: Call) -> Iterator[tuple[int, Any]]:
 
 def response_answer(call: Call) -> dict[str, Any]:
     """A response."""
-    content = [{"type": "output_text", "text": "".join(call.words), "annotations": []}]
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
+    message = output_message([output_text("".join(call.words))], "completed")
     return {**unfinished_response(call), "status": "completed", "output": [message], "usage": response_usage(call)}
 
 
 def response_events(call: Call) -> Iterator[tuple[int, Any]]:
     """The events of a response, each with the number of words so far."""
-    yield 0, {"type": "response.created", "sequence_number": 0, "response": unfinished_response(call)}
-    where = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "logprobs": []}
-    for number, word in enumerate(call.words, 1):
-        yield number, {"type": "response.output_text.delta", "sequence_number": number, "delta": word, **where}
-    words = len(call.words)
-    yield words, {"type": "response.completed", "sequence_number": words + 1, "response": response_answer(call)}
+    text, where = "".join(call.words), {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    begin = [
+        {"type": "response.created", "response": unfinished_response(call)},
+        {"type": "response.output_item.added", "output_index": 0, "item": output_message([], "in_progress")},
+        {"type": "response.content_part.added", **where, "part": output_text("")},
+    ]
+    deltas = [{"type": "response.output_text.delta", **where, "delta": word, "logprobs": []} for word in call.words]
+    done = output_message([output_text(text)], "completed")
+    end = [
+        {"type": "response.output_text.done", **where, "text": text, "logprobs": []},
+        {"type": "response.content_part.done", **where, "part": output_text(text)},
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        {"type": "response.completed", "response": response_answer(call)},
+    ]
+    for number, event in enumerate([*begin, *deltas, *end]):
+        words = min(max(number - len(begin) + 1, 0), len(deltas))
+        yield words, {**event, "sequence_number": number}
+
+
+def output_message(content: list[Any], status: str) -> dict[str, Any]:
+    """The one output of a response."""
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content}
+
+
+def output_text(text: str) -> dict[str, Any]:
+    """A part of that output."""
+    return {"type": "output_text", "text": text, "annotations": []}
 
 
 def unfinished_response(call: Call) -> dict[str, Any]:
@@ -153,7 +173,6 @@ def embedding_answer(call: Call) -> dict[str, Any]:
     """An embedding."""
     data = [{"object": "embedding", "index": 0, "embedding": [0.0, 1.0]}]
     usage = {"prompt_tokens": call.input, "total_tokens": call.input}
-    call.words = []
     return {"object": "list", "data": data, "model": call.model, "usage": usage}
 
 
