@@ -11,10 +11,13 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import Any
 
 LIMITS = "STAND_IN_LIMITS"
 """The variable with the limits of a server, as JSON: ``{"requests": [20, 1.0]}`` is 20 a second, 20 at once."""
+
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Budget:
@@ -117,4 +120,4 @@ def words_asked(part: Any, most: int) -> list[str]:
     """An answer of a token for each word: as many as the last word of the request says, 13 without a number."""
     last = text_of(part).split()[-1:]
     number = int(last[0]) if last and last[0].isdecimal() else 13
-    return [f"word{index} " for index in range(min(number, most))]
+    return [f"{' ' if index else ''}{word}" for index, word in enumerate(islice(cycle(WORDS), min(number, most)))]

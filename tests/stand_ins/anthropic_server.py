@@ -146,8 +146,8 @@ def state(name: str, budget: Budget) -> dict[str, str]:
 
 
 def client_of(request: Request) -> str:
-    """The key of a client."""
-    return request.headers.get("x-api-key", "")
+    """The key of a client, in the old header or the new one."""
+    return request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 async def overload(request: Request) -> Response:
