@@ -1,4 +1,4 @@
-"""How a request is sent: pauses, retries, and the limit on concurrency."""
+"""How a request is sent: pauses, and the limit on concurrency."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import (
-    MemoryStore,
-    PacedTransport,
-    PaceTimeout,
-    RedisStore,
-)
-from asgi_ratelimit.outbound.pauses import Pauses
+from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
+from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting import background_loop, run_sync
-from tests.support.paced_clients import OTHER, URL, Client, Held, Unread, async_streamed, streamed
+from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
 
 LATER = (429, {"retry-after": "2"})
 
@@ -60,60 +55,6 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
         client.clock.advance(0.001)
     client.get(URL)
     assert client.service.times == [5.003]
-
-
-def test_a_refused_request_is_sent_again(client: Client) -> None:
-    """After each pause, up to ``retries`` times, and each time is charged."""
-    (answer,) = client.get(URL, answers=[LATER, (503, {"retry-after-ms": "300"})], retries=2)
-    assert client.service.times == [0.0, 2.0, 2.3]
-    assert answer.status_code == 200
-    assert answer.extensions["pace"] == {"waited": 2.3, "attempts": 3}
-
-
-def test_without_retry_after_it_backs_off(client: Client) -> None:
-    """Twice as long each time; the caller gets the last answer."""
-    (answer,) = client.get(URL, answers=[503, 429, 503, 503], retries=3)
-    assert client.service.times == [0.0, 0.5, 1.5, 3.5]
-    assert answer.status_code == 503
-
-
-def test_retries_end_at_max_delay(client: Client) -> None:
-    """If the pause is longer, the caller gets the refusal, and the next request raises at once."""
-    (answer,) = client.get(URL, answers=[LATER], retries=2, max_delay=1.0)
-    assert answer.status_code == 429
-    with pytest.raises(PaceTimeout):
-        client.get(URL, max_delay=1.0)
-    assert client.service.times == [0.0]
-
-
-def test_other_failures_are_not_retried(client: Client) -> None:
-    """Their cause is not a limit."""
-    assert [answer.status_code for answer in client.get(URL, answers=[500], retries=2)] == [500]
-
-
-@pytest.mark.parametrize(
-    "body", [{"content": b"body"}, {"data": {"a": "b"}}, {"json": {"a": 1}}, {"files": {"f": b"body"}}], ids=repr
-)
-def test_complete_bodies_are_sent_again(client: Client, body: dict[str, Any]) -> None:
-    """The whole body, each time."""
-    (answer,) = client.get({"method": "POST", "url": URL, **body}, answers=[LATER], retries=1)
-    assert answer.status_code == 200
-    assert client.service.bodies[0] == client.service.bodies[1] != b""
-
-
-def test_a_body_that_can_be_read_once_is_sent_once(client: Client) -> None:
-    """The caller gets the refusal."""
-
-    def parts() -> Any:
-        yield b"once"
-
-    async def async_parts() -> Any:
-        yield b"once"
-
-    content = async_parts() if client.with_async else parts()
-    transport = PacedTransport(Unread(client.service), "10/s", store=client.store, retries=1)
-    (answer,) = client.get({"method": "POST", "url": URL, "content": content}, answers=[LATER], transport=transport)
-    assert (answer.status_code, client.service.times) == (429, [0.0])
 
 
 # Concurrency
