@@ -95,6 +95,7 @@ def _watch(response: ClientResponse, answer: _Answer) -> None:
     itself = weakref.ref(response)  # an attribute that refers to its owner keeps it until a garbage collection
     response.close = lambda: _end(itself, "close", content)  # type: ignore[method-assign]
     response.release = lambda: _end(itself, "release", content)  # type: ignore[method-assign]
+    response.wait_for_close = lambda: _wait(itself, content)  # type: ignore[method-assign]
 
 
 def _end(itself: weakref.ref[ClientResponse], method: str, content: _Content) -> Any:
@@ -102,6 +103,13 @@ def _end(itself: weakref.ref[ClientResponse], method: str, content: _Content) ->
     result = None if response is None else getattr(type(response), method)(response)
     content.close_soon()
     return result
+
+
+async def _wait(itself: weakref.ref[ClientResponse], content: _Content) -> None:
+    response = itself()
+    if response is not None:
+        await type(response).wait_for_close(response)
+    await content.closed()
 
 
 class _Content:
@@ -113,6 +121,7 @@ class _Content:
         self._stream = stream
         self._parts = aiter(stream)
         self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._content, name)
@@ -159,10 +168,16 @@ class _Content:
 
     def close_soon(self) -> None:
         """Close the body from code without ``async``; outside of a loop, the garbage collector does."""
-        with contextlib.suppress(RuntimeError):
-            task = asyncio.get_running_loop().create_task(self._close())
-            _tasks.add(task)
-            task.add_done_callback(_tasks.discard)
+        if not self._is_closed and self._closing is None:
+            with contextlib.suppress(RuntimeError):
+                self._closing = asyncio.get_running_loop().create_task(self._close())
+                _tasks.add(self._closing)
+                self._closing.add_done_callback(_tasks.discard)
+
+    async def closed(self) -> None:
+        """Wait until that is done."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
 
 
 _READERS = {"read", "readany", "readline", "readuntil", "readexactly"}

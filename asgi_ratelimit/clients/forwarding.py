@@ -5,10 +5,11 @@ So the flow is the same for all clients: places, slots, pauses, retries and sett
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypedDict
+from typing import Any, Literal, Self, TypedDict
 
+from ..hooks import Hook
 from ..stores import Store
 
 
@@ -19,8 +20,11 @@ class PacingOptions(TypedDict, total=False):
     concurrency: int | None
     retries: int
     settle: Callable[[Any], Any] | None
+    oversize: Literal["wait", "raise"]
+    margin: float
     store: Store | str | None
     name: str | None
+    hooks: Iterable[Hook]
 
 
 @dataclass(slots=True)

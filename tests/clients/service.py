@@ -1,10 +1,11 @@
-"""A service for clients: bodies of several kinds, redirects, and refusals."""
+"""A service for clients: bodies of several kinds, redirects, and refusals. How its answers are settled."""
 
 from __future__ import annotations
 
 import gzip
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -72,3 +73,15 @@ app = Starlette(
         Route("/refused", refused, methods=["POST"]),
     ]
 )
+
+
+class Settled:
+    """A ``settle`` function that records the answers, and says that each has cost 1."""
+
+    def __init__(self, reads_body: bool = True) -> None:
+        self.reads_body = reads_body
+        self.answers: list[tuple[int, str | None, bytes]] = []
+
+    def __call__(self, answer: Any) -> int:
+        self.answers.append((answer.status_code, answer.headers.get("content-type"), answer.body))
+        return 1

@@ -14,7 +14,7 @@ import pytest
 from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
 from asgi_ratelimit.clients import PacedMiddleware
 from asgi_ratelimit.testing import SteppedClock
-from tests.clients.service import BODY, LINES
+from tests.clients.service import BODY, LINES, Settled
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +135,58 @@ async def test_a_request_is_under_way_until_its_body_was_read(service: str, path
         assert await get(session, f"{service}/whole") == BODY
 
 
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("path", ["whole", "streamed", "compressed"])
+async def test_a_request_is_settled_when_its_body_was_read(service: str, path: str, read: Any) -> None:
+    """By what was read of it, decoded; so a second request of the same cost fits."""
+    settle = Settled()
+    async with paced("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        answer = await session.get(f"{service}/{path}")
+        assert settle.answers == []
+        await read(answer)
+        assert settle.answers == [(200, "text/plain; charset=utf-8", BODY)]
+        await get(session, f"{service}/whole")
+
+
+@pytest.mark.parametrize("end", ["close", "release", "leave"])
+async def test_a_request_that_is_cut_is_settled(service: str, end: str) -> None:
+    """By what was read until then; one without a body at once."""
+    settle = Settled()
+    async with paced("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        async with session.get(f"{service}/whole") as answer:
+            await answer.content.read(5)
+            if end != "leave":
+                getattr(answer, end)()
+        await session.get(f"{service}/empty")
+    assert settle.answers == [(200, "text/plain; charset=utf-8", BODY[:5]), (204, None, b"")]
+
+
+async def test_a_request_is_settled_at_its_headers(service: str) -> None:
+    """Where the function does not read the body."""
+    settle = Settled(reads_body=False)
+    async with paced("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        for _ in range(2):
+            async with session.get(f"{service}/streamed") as answer:
+                assert settle.answers.pop() == (200, "text/plain; charset=utf-8", b"")
+                assert await answer.read() == BODY
+
+
+async def test_a_cost_that_learns_gets_the_request_of_aiohttp(service: str) -> None:
+    """As its other functions do."""
+    learned: list[Any] = []
+
+    class Learning:
+        def __call__(self, request: aiohttp.ClientRequest) -> int:
+            return 6 if request.method == "GET" else 1
+
+        def learn(self, request: aiohttp.ClientRequest, charged: Any, actual: Any) -> None:
+            learned.append((request.method, charged, actual))
+
+    async with paced("10/day burst 10", cost=Learning(), settle=Settled()) as session:
+        await get(session, f"{service}/whole")
+    assert learned == [("GET", 6, 1)]
+
+
 @pytest.mark.parametrize("end", ["close", "release", "leave"])
 async def test_a_request_is_under_way_until_it_is_closed(service: str, end: str) -> None:
     """Also where its body was read in part, or not at all; an answer without a body is closed at once."""
@@ -152,6 +204,7 @@ async def test_a_request_that_is_dropped_is_not_under_way(service: str) -> None:
     """The garbage collector closes it."""
     async with paced(concurrency=1, max_delay=NOT_LONG, quota="100/s burst 100") as session:
         answer = await session.get(f"{service}/whole")
+        await answer.content.wait_eof()  # until then, its connection refers to it
         del answer
         gc.collect()  # a request of aiohttp and its answer refer to each other
         assert await get(session, f"{service}/whole") == BODY

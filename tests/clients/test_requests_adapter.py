@@ -13,7 +13,7 @@ from requests.adapters import HTTPAdapter
 from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
 from asgi_ratelimit.clients import PacedAdapter
 from asgi_ratelimit.testing import SteppedClock
-from tests.clients.service import BODY, LINES
+from tests.clients.service import BODY, LINES, Settled
 
 
 class Session(requests.Session):
@@ -101,6 +101,55 @@ def test_a_request_is_under_way_until_its_body_was_read(service: str, path: str,
             session.get(f"{service}/whole")
         assert read(answer) == (b"" if path == "empty" else BODY)
         assert session.get(f"{service}/whole").content == BODY
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("path", ["whole", "streamed", "compressed"])
+def test_a_request_is_settled_when_its_body_was_read(service: str, path: str, read: Any) -> None:
+    """By what was read of it, decoded; so a second request of the same cost fits."""
+    settle = Settled()
+    with Session("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        answer = session.get(f"{service}/{path}", stream=True)
+        assert settle.answers == []
+        read(answer)
+        assert settle.answers == [(200, "text/plain; charset=utf-8", BODY)]
+        session.get(f"{service}/whole")
+
+
+def test_a_request_that_is_cut_is_settled(service: str) -> None:
+    """By what was read until then."""
+    settle = Settled()
+    with Session("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        with session.get(f"{service}/whole", stream=True) as answer:
+            next(answer.iter_content(5))
+        session.get(f"{service}/empty")
+    assert settle.answers == [(200, "text/plain; charset=utf-8", BODY[:5]), (204, None, b"")]
+
+
+def test_a_request_is_settled_at_its_headers(service: str) -> None:
+    """Where the function does not read the body."""
+    settle = Settled(reads_body=False)
+    with Session("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        for _ in range(2):
+            answer = session.get(f"{service}/streamed", stream=True)
+            assert settle.answers.pop() == (200, "text/plain; charset=utf-8", b"")
+            assert answer.content == BODY
+
+
+def test_a_cost_that_learns_gets_the_prepared_request(service: str) -> None:
+    """As its other functions do."""
+    learned: list[Any] = []
+
+    class Learning:
+        def __call__(self, request: requests.PreparedRequest) -> int:
+            return 6 if request.method == "GET" else 1
+
+        def learn(self, request: requests.PreparedRequest, charged: Any, actual: Any) -> None:
+            learned.append((request.method, charged, actual))
+
+    with Session("10/day burst 10", cost=Learning(), settle=Settled()) as session:
+        session.get(f"{service}/whole")
+    assert learned == [("GET", 6, 1)]
 
 
 def test_a_request_is_under_way_until_it_is_closed(service: str) -> None:
