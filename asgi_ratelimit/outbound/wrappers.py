@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from ..decision import Take
 from ..errors import ConfigurationError
-from ..waiting import SlotWaiter, run_async, run_sync
+from ..waiting import SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -55,7 +55,7 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 def _coroutine_function(function: Function, waiter: SlotWaiter, take_of: TakeOfCall) -> Function:
     async def paced(*args: Any, **kwargs: Any) -> Any:
-        await run_async(waiter.wait(take_of(args, kwargs)))
+        await waiter.acquire(take_of(args, kwargs))
         return await function(*args, **kwargs)
 
     return paced

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 from ..stores import Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
-from .queues import SlotQueues
+from .slots.crowds import Crowds
+from .slots.queues import SlotQueues
 from .wakeups import BucketWakeUps
 
 
@@ -50,6 +51,7 @@ class Waiters:
     """The callers that wait over one store: for booked slots, in front of their own keys, and to spend."""
 
     slots: SlotQueues = field(default_factory=SlotQueues)
+    crowds: Crowds = field(default_factory=Crowds)
     own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     """The first caller of each set of buckets is active, the others wait for it."""

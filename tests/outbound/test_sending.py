@@ -162,3 +162,79 @@ def test_an_answer_is_closed_if_its_request_is_cancelled(module: Any) -> None:
 
     client.clock.run(main())
     assert held.closed
+
+
+# One trip
+
+
+class Trips(MemoryStore):
+    """A store that records what it is asked."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.asked: list[str] = []
+
+    async def take(self, takes: Any) -> Any:
+        self.asked.append("take")
+        return await super().take(takes)
+
+    async def peek(self, take: Any) -> Any:
+        self.asked.append("peek")
+        return await super().peek(take)
+
+
+def test_a_request_that_does_not_wait_asks_the_store_once(client: Client) -> None:
+    """Whether its key is paused is a condition of its take; who has waited for a slot looks again."""
+    client.store = store = Trips(clock=client.clock)
+    client.get(URL, OTHER, URL)
+    assert store.asked == ["take", "take", "take", "peek"]
+
+
+def test_a_pause_is_waited_for_with_the_slot(client: Client) -> None:
+    """By one take, whose slot is after the pause, and one look after the sleep."""
+    client.store = store = Trips(clock=client.clock)
+    client.get(URL, answers=[LATER])
+    store.asked.clear()
+    client.get(URL)
+    assert (client.service.times, store.asked) == ([0.0, 2.0], ["take", "peek"])
+
+
+def test_nothing_is_booked_for_a_request_that_would_wait_for_a_pause_for_too_long(client: Client) -> None:
+    """It raises at once, and says how much longer it would take."""
+    client.get(URL, answers=[LATER])
+    with pytest.raises(PaceTimeout) as raised:
+        client.get(URL, max_delay=1.5)
+    assert raised.value.decision.retry_after == pytest.approx(0.5)
+    assert client.clock.now == 0.0
+    client.get(URL)
+    assert client.service.times == [0.0, 2.0]
+
+
+def test_a_slot_that_was_booked_before_a_pause_is_given_back(module: Any) -> None:
+    """A window is not used up by requests that did not go."""
+    client = Client(module, True)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=client.transport("3 per 10 seconds fixed")) as paced:
+            for _ in range(3):
+                await paced.get(URL)
+            late = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
+            await asyncio.sleep(9)
+            run_sync(Pauses(client.store, "outbound").begin("one.example", 4.0))
+            await asyncio.gather(*late)
+            await paced.get(URL)
+
+    client.clock.run(main())
+    assert client.service.times == [0.0, 0.0, 0.0, 13.0, 13.0, 13.0]
+
+
+def test_two_processes_wait_for_one_pause(redis_url: str, module: Any) -> None:
+    """A slot that is booked by one is after the pause that another one has begun."""
+    stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
+    run_sync(Pauses(stores[0], "outbound").begin("one.example", 3600))
+    client = Client(module, False)
+    with pytest.raises(PaceTimeout) as raised:
+        client.get(URL, store=stores[1], max_delay=1.0)
+    assert 3590 < raised.value.decision.retry_after <= 3599
+    for store in stores:
+        background_loop.run(store.aclose())

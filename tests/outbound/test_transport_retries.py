@@ -109,7 +109,7 @@ JITTER = (429, {"retry-after": "1"})
 def test_a_refusal_by_jitter_slows_its_key_down(client: Client, headers: dict[str, str]) -> None:
     """By 3 % for a minute, instead of stopping it for a second; other keys keep their rate."""
     client.get(URL, URL, URL, OTHER, OTHER, answers=[(429, headers)])
-    assert client.service.times == [0.0, 0.103, 0.206, 0.206, 0.306]
+    assert client.service.times == [0.0, 0.1, 0.203, 0.203, 0.303]
     client.clock.move_to(61)
     client.get(URL, URL)
     assert client.service.times[5:] == [61.0, 61.1]
@@ -125,7 +125,7 @@ def test_a_request_refused_by_jitter_waits_as_long_as_it_is_told(client: Client)
 def test_the_fourth_refusal_within_a_minute_is_no_jitter(client: Client) -> None:
     """It pauses the key, in all processes; until then, each has slowed it down by 3 %."""
     client.get(*[URL] * 6, answers=[JITTER] * 4)
-    assert client.service.times == [0.0, 0.103, 0.209, 0.318, 1.318, 1.427]
+    assert client.service.times == [0.0, 0.1, 0.203, 0.309, 1.309, 1.418]
 
 
 @pytest.mark.parametrize("refusal", [(429, {"retry-after": "2"}), (503, {"retry-after": "1"})], ids=repr)

@@ -88,6 +88,7 @@ class Sender:
         self._waiter = SlotWaiter(limiter.store)
         self._now_us = self._waiter.now_us
         self._transport = transport
+        self._has_one_key = len(limiter.quotas) == 1
         self._name = limiter.name
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
@@ -106,7 +107,7 @@ class Sender:
                 return await run_async(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                decision = await acquire(self._waiter, self._take(paced))
+                decision = await self._waiter.acquire(self._take(paced, resolved.max_wait))
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = await run_async(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
@@ -130,7 +131,10 @@ class Sender:
                 return run_sync(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                decision = run_sync(self._waiter.wait(self._take(paced)))
+                take = self._take(paced, resolved.max_wait)
+                decision = (
+                    self._waiter.acquire_in_thread(take) if self._has_one_key else run_sync(self._waiter.wait(take))
+                )
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = run_sync(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
@@ -177,7 +181,7 @@ class Sender:
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
         started_us = self._now_us()
-        decision = yield from self._waiter.wait(self._take(paced))
+        decision = yield from self._waiter.wait(self._take_later(paced))
         decision = yield from self._confirmed(paced, decision)
         paced.waited_us += self._now_us() - started_us
         response = yield Send(self._transport, paced.request)
@@ -193,12 +197,13 @@ class Sender:
             yield from self._give_up(paced, 0.0)
         paced.waited_us += self._now_us() - started_us
 
-    def _take(self, paced: PacedRequest) -> Take:
-        """What a request takes now."""
-        resolved = paced.resolved
-        charges, left = resolved.charges, resolved.max_wait
-        if left < math.inf:
-            left = max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US
+    def _take_later(self, paced: PacedRequest) -> Take:
+        """What a request takes that may have waited already."""
+        return self._take(paced, max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US)
+
+    def _take(self, paced: PacedRequest, left: float) -> Take:
+        """What a request takes that waits at most ``left`` seconds from now on."""
+        charges = paced.resolved.charges
         if self._slowdown:
             charges = self._slowdown.slowed(charges, left, self._now_us())
         return self._pauses.take(charges, left, self._settler is not None)
@@ -214,7 +219,7 @@ class Sender:
                     self._report(without_condition(decision))
                 return decision
             yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
-            decision = yield from self._waiter.wait(self._take(paced))
+            decision = yield from self._waiter.wait(self._take_later(paced))
 
     def _is_paused(self, key: str) -> Flow[bool]:
         try:
@@ -260,7 +265,7 @@ class Sender:
         if paced.attempts > self._retries or not paced.can_be_sent_again:
             return None
         longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
-        wait_us = random() * longest_us if asked is None else asked * SECOND_US
+        wait_us = float(math.ceil(random() * longest_us if asked is None else asked * SECOND_US))
         if self._now_us() + wait_us > paced.deadline_us:
             return None
         return wait_us if asked is None or is_jitter else 0.0
@@ -313,11 +318,6 @@ class Sender:
 
     def _unix_time(self) -> float:
         return (self._waiter.clock or SystemClock()).now_us() / SECOND_US
-
-
-async def acquire(waiter: SlotWaiter, take: Take) -> Decision:
-    """``waiter.wait`` in a task."""
-    return await run_async(waiter.wait(take))
 
 
 def answer_of(response: Any, body: bytes) -> Answer:
