@@ -50,7 +50,7 @@ class SlotWaiter:
         return decision
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
-        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` where asyncio does not run."""
+        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
         turn = self._crowds.turn(running_loop())
         if turn is not None:
             await turn
@@ -150,7 +150,8 @@ class SlotWaiter:
     def _leaves_at_once(self, take: Take, decision: Decision) -> bool:
         if decision.delay or (self._queues and self._queues.has(take)):
             return False
-        return self._queues.leave_at_once(take.charges, self.now_us())
+        now_us = self.now_us()
+        return self._queues.leave_at_once(take.charges, now_us, decision.now_us - now_us)
 
     def _join(self, waiter: Waiter, decision: Decision | None) -> None:
         """Join the queue, with a decision or before the slot is booked."""

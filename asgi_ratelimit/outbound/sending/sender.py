@@ -13,6 +13,7 @@ from ...decision import Decision, Take
 from ...errors import StoreError
 from ...hooks import Hooks
 from ...limiter import Limiter
+from ...limiter.spend_waiter import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
 from ...waiting import (
@@ -56,6 +57,8 @@ class PacedRequest:
     deadline_us: float
     attempts: int = 0
     waited_us: float = 0.0
+    spent: Take | None = None
+    """What was taken for the latest attempt, and may still be settled."""
 
     @property
     def key(self) -> str:
@@ -88,7 +91,8 @@ class Sender:
         self._waiter = SlotWaiter(limiter.store)
         self._now_us = self._waiter.now_us
         self._transport = transport
-        self._has_one_key = len(limiter.quotas) == 1
+        self._spends = None if settler is None else SpendWaiter(limiter.store)
+        self._is_direct = settler is None and len(limiter.quotas) == 1
         self._name = limiter.name
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
@@ -107,7 +111,12 @@ class Sender:
                 return await run_async(self._go_on(paced))
             try:
                 started_us = self._now_us()
-                decision = await self._waiter.acquire(self._take(paced, resolved.max_wait))
+                take = self._take(paced, resolved.max_wait)
+                decision = (
+                    await self._waiter.acquire(take)
+                    if self._spends is None
+                    else await run_async(self._wait(paced, take))
+                )
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = await run_async(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
@@ -133,7 +142,7 @@ class Sender:
                 started_us = self._now_us()
                 take = self._take(paced, resolved.max_wait)
                 decision = (
-                    self._waiter.acquire_in_thread(take) if self._has_one_key else run_sync(self._waiter.wait(take))
+                    self._waiter.acquire_in_thread(take) if self._is_direct else run_sync(self._wait(paced, take))
                 )
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = run_sync(self._confirmed(paced, decision))
@@ -181,7 +190,7 @@ class Sender:
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
         started_us = self._now_us()
-        decision = yield from self._waiter.wait(self._take_later(paced))
+        decision = yield from self._wait(paced, self._take_later(paced))
         decision = yield from self._confirmed(paced, decision)
         paced.waited_us += self._now_us() - started_us
         response = yield Send(self._transport, paced.request)
@@ -196,6 +205,14 @@ class Sender:
         if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
             yield from self._give_up(paced, 0.0)
         paced.waited_us += self._now_us() - started_us
+
+    def _wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
+        """Wait for a slot; without booking ahead where costs are settled, so that what comes back is used at once."""
+        if self._spends is None:
+            return (yield from self._waiter.wait(take))
+        decision = yield from self._spends.wait(take)
+        paced.spent = take
+        return decision
 
     def _take_later(self, paced: PacedRequest) -> Take:
         """What a request takes that may have waited already."""
@@ -218,8 +235,9 @@ class Sender:
                 if self._has_hooks:
                     self._report(without_condition(decision))
                 return decision
+            self._end_spending(paced)
             yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
-            decision = yield from self._waiter.wait(self._take_later(paced))
+            decision = yield from self._wait(paced, self._take_later(paced))
 
     def _is_paused(self, key: str) -> Flow[bool]:
         try:
@@ -295,6 +313,8 @@ class Sender:
             self._finish(paced)
         elif self._concurrency is not None or settle_body is not None:
             response.stream = watched(response.stream, partial(self._finish, paced), settle_body)
+        else:
+            self._end_spending(paced)
         return response
 
     def _settle_body(
@@ -304,8 +324,15 @@ class Sender:
 
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
+        self._end_spending(paced)
         if self._concurrency is not None:
             self._concurrency.leave(paced.key)
+
+    def _end_spending(self, paced: PacedRequest) -> None:
+        """Nothing that was taken for this request will come back any more."""
+        take, paced.spent = paced.spent, None
+        if take is not None and self._spends is not None:
+            self._spends.finish(take)
 
     def _give_up(self, paced: PacedRequest, too_long_us: float) -> Flow[None]:
         take = self._pauses.take(paced.resolved.charges, paced.resolved.max_wait, False)

@@ -83,7 +83,8 @@ class Queue:
 class SlotQueues:
     """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_the_way_us: float = 0.0) -> None:
+        self._on_the_way_us = on_the_way_us
         self.reset()
         reset_in_child(self)
 
@@ -92,16 +93,16 @@ class SlotQueues:
         self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = count()
-        self.departures = Departures()
+        self.departures = Departures(self._on_the_way_us)
 
     def __bool__(self) -> bool:
         """Whether any caller waits."""
         return bool(self._queues)
 
-    def leave_at_once(self, charges: tuple[Charge, ...], now_us: float) -> bool:
+    def leave_at_once(self, charges: tuple[Charge, ...], now_us: float, ahead_us: float) -> bool:
         """Whether a call that has taken these charges without a wait leaves now; if so, that is recorded."""
         with self._lock:
-            return self.departures.leave(charges, now_us) == 0.0
+            return self.departures.leave(charges, now_us, ahead_us) == 0.0
 
     def has(self, take: Take) -> bool:
         """Whether any caller waits in the queue of this take."""
@@ -128,7 +129,7 @@ class SlotQueues:
         """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
         with self._lock:
             queue = waiter.queue
-            assert queue is not None  # noqa: S101  # it has joined one
+            assert queue is not None  # it has joined one
             queue.booking -= 1
             return self._add(queue, slot)
 
@@ -136,7 +137,7 @@ class SlotQueues:
         """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
         with self._lock:
             queue = waiter.queue
-            assert queue is not None  # noqa: S101  # it has joined one
+            assert queue is not None  # it has joined one
             queue.booking -= 1
             waiting = [each for each in queue.waiters if each.error is None]
             if error is not None and len(waiting) > len(queue.slots) + queue.booking:
@@ -194,19 +195,19 @@ class SlotQueues:
                 queue.booking += 1
                 return queue.slots.pop(0)
             charges = waiter.take.charges
-            wait_us = self.departures.leave(charges, now_us)
+            wait_us = self.departures.leave(charges, now_us, slot.ahead_us)
             if wait_us > 0.0:
                 queue.not_before_us = now_us + wait_us
                 wake_up.set(queue.not_before_us)
                 return None
-            self._remove_first(queue, charges, now_us)
+            self._remove_first(queue, slot.ahead_us, charges, now_us)
             return slot
 
-    def _remove_first(self, queue: Queue, charges: tuple[Charge, ...], now_us: float) -> None:
+    def _remove_first(self, queue: Queue, ahead_us: float, charges: tuple[Charge, ...], now_us: float) -> None:
         queue.slots.pop(0)
         queue.waiters.pop(0).has_left = True
         if queue.waiters:
-            queue.not_before_us = now_us + self.departures.wait_us(charges, now_us)
+            queue.not_before_us = now_us + self.departures.wait_us(charges, now_us, ahead_us)
             queue.wake_first_in_time()
         else:
             self._drop_if_empty(queue)
