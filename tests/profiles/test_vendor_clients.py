@@ -39,9 +39,9 @@ def test_each_request_is_charged_what_it_has_used(vendor_with: NewVendor, which:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("which", VENDORS)
 def test_no_request_is_refused(vendor_with: NewVendor, which: type[Vendor], kind: str) -> None:
-    """Sixty requests as fast as possible, at a server that admits 40 a second, 40 at once."""
+    """Sixty requests as fast as possible, at the limits of a server that admits 40 a second, with a lower burst."""
     vendor = vendor_with(which, 40, 8000, 1.0)
-    vendor.run(kind, 60, 60, vendor.quotas(36, 7200, 1.0))
+    vendor.run(kind, 60, 60, vendor.quotas(40, 8000, 1.0, burst=0.75))
     assert (vendor.report()["admitted"], vendor.report()["refused"]) == (60, 0)
 
 

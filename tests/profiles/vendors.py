@@ -33,10 +33,10 @@ class Vendor:
         self.url, self.key = url, str(uuid4())
         self.store = MemoryStore()
 
-    def quotas(self, requests: float, tokens: float, period: float) -> list[TokenBucket]:
-        """A quota for each of the vendor's limits."""
-        limits = [TokenBucket(tokens, period, name=name) for name in self.names]
-        return [TokenBucket(requests, period, name="requests"), *limits]
+    def quotas(self, requests: float, tokens: float, period: float, burst: float = 1.0) -> list[TokenBucket]:
+        """A quota for each of the vendor's limits; ``burst`` is a part of the limit."""
+        limits = {"requests": requests, **dict.fromkeys(self.names, tokens)}
+        return [TokenBucket(limit, period, burst=limit * burst, name=name) for name, limit in limits.items()]
 
     def transport(self, inner: Any, quotas: list[TokenBucket], **options: Any) -> PacedTransport:
         """A paced transport, as the docs recommend it."""
