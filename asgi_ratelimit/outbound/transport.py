@@ -89,17 +89,17 @@ class PacedTransport(_Transport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request at its slot."""
-        resolved = self._values.resolved(request, request.extensions.get("pace"))
-        if resolved is None:
+        paced = self._values.paced(request, request.extensions.get("pace"))
+        if paced is None:
             return self._transport.handle_request(request)
-        return self._sender.send_in_thread(request, resolved)
+        return self._sender.send_in_thread(paced)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
-        resolved = self._values.resolved(request, request.extensions.get("pace"))
-        if resolved is None:
+        paced = self._values.paced(request, request.extensions.get("pace"))
+        if paced is None:
             return await self._transport.handle_async_request(request)
-        return await self._sender.send_in_task(request, resolved)
+        return await self._sender.send_in_task(paced)
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
+from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting import background_loop, run_sync
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
@@ -36,7 +37,7 @@ def test_a_pause_is_shared_through_the_store(client: Client) -> None:
 def test_a_pause_is_kept_in_redis(redis_url: str) -> None:
     """Another process can read it there, and it expires by itself."""
     stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
-    own, other = (Pauses(store, "outbound") for store in stores)
+    own, other = (Pauses(store, "outbound", monotonic_us) for store in stores)
     run_sync(own.begin("one.example", 3600))
     assert 3590e6 < run_sync(other.left_us("one.example")) <= 3600e6
     assert run_sync(other.left_us("two.example")) == 0
@@ -49,7 +50,7 @@ def test_a_pause_is_kept_in_redis(redis_url: str) -> None:
 
 def test_the_longest_of_several_pauses_counts(client: Client) -> None:
     """They do not add up, and a shorter one does not end a longer one."""
-    pauses = Pauses(client.store, "outbound")
+    pauses = Pauses(client.store, "outbound", client.clock.now_us)
     for seconds in (4.0, 5.0, 3.0, 5.0):
         run_sync(pauses.begin("one.example", seconds))
         client.clock.advance(0.001)
@@ -167,32 +168,49 @@ def test_an_answer_is_closed_if_its_request_is_cancelled(module: Any) -> None:
 # One trip
 
 
-class Trips(MemoryStore):
+class Trips:
     """A store that records what it is asked."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.asked: list[str] = []
+    asked: list[str]
 
     async def take(self, takes: Any) -> Any:
         self.asked.append("take")
-        return await super().take(takes)
+        return await super().take(takes)  # type: ignore[misc]  # it is mixed into a store
 
     async def peek(self, take: Any) -> Any:
         self.asked.append("peek")
-        return await super().peek(take)
+        return await super().peek(take)  # type: ignore[misc]
 
 
-def test_a_request_that_does_not_wait_asks_the_store_once(client: Client) -> None:
-    """Whether its key is paused is a condition of its take; who has waited for a slot looks again."""
-    client.store = store = Trips(clock=client.clock)
+class MemoryTrips(Trips, MemoryStore): ...
+
+
+class RedisTrips(Trips, RedisStore): ...
+
+
+def test_a_request_asks_the_store_once(client: Client) -> None:
+    """In memory, also one that waits for its slot: nobody else can have begun a pause."""
+    client.store = store = MemoryTrips(clock=client.clock)
+    store.asked = []
     client.get(URL, OTHER, URL)
-    assert store.asked == ["take", "take", "take", "peek"]
+    assert store.asked == ["take", "take", "take"]
+
+
+def test_a_request_asks_redis_once(module: Any, redis_url: str) -> None:
+    """Whether its key is paused is a condition of its take; one that has waited for its slot looks again."""
+    client, store = Client(module, False), RedisTrips(redis_url, timeout=30, on_error="deny")
+    store.asked = []
+    client.get(URL, OTHER, quota="1/hour", store=store)
+    assert store.asked == ["take", "take"]
+    client.get(URL, URL, quota="100/s", store=store, name="fast")
+    assert store.asked[2:] == ["take", "take", "peek"]
+    background_loop.run(store.aclose())
 
 
 def test_a_pause_is_waited_for_with_the_slot(client: Client) -> None:
     """By one take, whose slot is after the pause, and one look after the sleep."""
-    client.store = store = Trips(clock=client.clock)
+    client.store = store = MemoryTrips(clock=client.clock)
+    store.asked = []
     client.get(URL, answers=[LATER])
     store.asked.clear()
     client.get(URL)
@@ -220,7 +238,7 @@ def test_a_slot_that_was_booked_before_a_pause_is_given_back(module: Any) -> Non
                 await paced.get(URL)
             late = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
             await asyncio.sleep(9)
-            run_sync(Pauses(client.store, "outbound").begin("one.example", 4.0))
+            run_sync(Pauses(client.store, "outbound", client.clock.now_us).begin("one.example", 4.0))
             await asyncio.gather(*late)
             await paced.get(URL)
 
@@ -231,7 +249,7 @@ def test_a_slot_that_was_booked_before_a_pause_is_given_back(module: Any) -> Non
 def test_two_processes_wait_for_one_pause(redis_url: str, module: Any) -> None:
     """A slot that is booked by one is after the pause that another one has begun."""
     stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
-    run_sync(Pauses(stores[0], "outbound").begin("one.example", 3600))
+    run_sync(Pauses(stores[0], "outbound", monotonic_us).begin("one.example", 3600))
     client = Client(module, False)
     with pytest.raises(PaceTimeout) as raised:
         client.get(URL, store=stores[1], max_delay=1.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, TokenBucket
+from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.hooks import failures
 from tests.support.paced_clients import URL, Client, async_streamed, streamed
 
@@ -226,3 +226,35 @@ def test_a_compressed_body_stays_compressed(module: Any) -> None:
     with module.Client(transport=client.transport(TOKENS, settle=settle)) as paced:
         assert paced.get(URL).content == b"hello"
     assert [(encoding, gzip.decompress(body)) for encoding, body in seen] == [("gzip", b"hello")]
+
+
+def test_estimates_that_are_too_high_hold_nobody_up(module: Any) -> None:
+    """Nothing is booked ahead, so that what comes back is used at once: in 100 s, not in the 300 s of the estimates.
+
+    Two estimates fit into the burst, and each answer comes after a second.
+    """
+    client = Client(module, True)
+
+    async def slow(_: Any) -> Any:
+        await asyncio.sleep(1)
+        return module.Response(200)
+
+    quota = TokenBucket(1000, burst=3000, name="tokens")
+    inner = module.MockTransport(slow)
+    transport = PacedTransport(inner, quota, cost=1500, settle=lambda _: 300, store=client.store)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport, timeout=None) as paced:
+            await asyncio.gather(*[paced.get(URL) for _ in range(200)])
+
+    client.clock.run(main())
+    assert client.clock.now == pytest.approx(100, rel=0.01)
+
+
+def test_a_request_that_cannot_be_charged_in_time_raises(client: Client) -> None:
+    """At once, if no unit can come back any more."""
+    transport = client.transport(TOKENS, cost=60, settle=lambda _: None, max_delay=5.0)
+    client.get(URL, transport=transport)
+    with pytest.raises(PaceTimeout):
+        client.get(URL, transport=transport)
+    assert client.clock.now == 0.0

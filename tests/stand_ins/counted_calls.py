@@ -1,7 +1,7 @@
 """Paced calls to a server that counts by itself, with and without ``async``, in one process or in several.
 
-As a program, its arguments are ``async`` or ``sync``, the URLs of the server and of the store, a quota, a margin, and the
-number of calls. It prints ``ready``, and begins when it reads a line.
+As a program, its arguments are ``async`` or ``sync``, the URLs of the server and of the store, a quota, a margin, and
+the number of calls. It prints ``ready``, and begins when it reads a line.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.support.server import Uvicorn
 JITTER = 0.05
 """Callers of one process come within so many seconds of each other, at random."""
 
-AT_ONCE = 20
-"""The most connections, and the threads without ``async``."""
+AT_ONCE = 60
+"""The most connections, and the threads without ``async``: more than a burst of the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,18 @@ def counts_of(server: Uvicorn) -> Counts:
 
 async def call_async(url: str, calls: int, paced: Callable[[Any], Any], work: float = 0.0) -> None:
     """Make calls in tasks; each keeps the event loop busy for ``work`` seconds when it leaves."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=AT_ONCE)
+    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
     async with httpx.AsyncClient(limits=limits, timeout=60, trust_env=False) as client:
 
         async def send() -> None:
             time.sleep(work)  # noqa: ASYNC251  # it is what the test is about
             await client.get(url)
 
+        await asyncio.gather(*[client.get(f"{url}/counts") for _ in range(AT_ONCE)])  # open the connections
         call: Callable[[], Awaitable[None]] = paced(send)
 
         async def caller() -> None:
-            await asyncio.sleep(random.uniform(0.0, JITTER))  # noqa: S311  # no secret
+            await asyncio.sleep(random.uniform(0.0, JITTER))
             await call()
 
         await asyncio.gather(*[caller() for _ in range(calls)])
@@ -62,12 +63,13 @@ async def call_async(url: str, calls: int, paced: Callable[[Any], Any], work: fl
 
 def call_sync(url: str, calls: int, paced: Callable[[Any], Any]) -> None:
     """Make calls in threads."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=AT_ONCE)
+    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
     with httpx.Client(limits=limits, timeout=60, trust_env=False) as client:
         call = paced(lambda: client.get(url))
+        client.get(f"{url}/counts")
 
         def caller(_: int) -> None:
-            time.sleep(random.uniform(0.0, JITTER))  # noqa: S311  # no secret
+            time.sleep(random.uniform(0.0, JITTER))
             call()
 
         with ThreadPoolExecutor(AT_ONCE) as threads:
@@ -83,7 +85,7 @@ def call_from_processes(server: Uvicorn, store: str, quota: str, margin: float, 
 
 def main(kind: str, url: str, store: str, quota: str, margin: str, calls: str) -> None:
     """Make the calls of one process."""
-    paced = pace(quota, store=store, name="calls")
+    paced = pace(quota, store=store, name="calls", margin=float(margin))
     print("ready", flush=True)
     sys.stdin.readline()
     if kind == "async":

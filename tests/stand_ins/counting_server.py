@@ -115,7 +115,7 @@ class Service:
         self.served: list[float] = []
         self.refused = 0
 
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Send) -> None:
+    async def __call__(self, scope: dict[str, Any], _receive: Any, send: Send) -> None:
         now = time.time()
         if scope["type"] != "http":
             raise NotImplementedError

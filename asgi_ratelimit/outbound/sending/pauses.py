@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from ...decision import Charge, Condition, Decision, QuotaState, Take
 from ...errors import StoreError
 from ...quotas import SECOND_US, TokenBucket
-from ...stores import Store
+from ...stores import MemoryStore, Store
 from ...waiting import CallStore, Flow
 
 PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
@@ -25,17 +26,25 @@ PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
 
 
 class Pauses:
-    """The pauses of the keys of the limiter ``name``."""
+    """The pauses of the keys of the limiter ``name``. ``now_us`` is a clock in microseconds that never jumps."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, name: str, now_us: Callable[[], float]) -> None:
         self._store = store
         self._name = name
+        self._now_us = now_us
+        self._begins_all = isinstance(store, MemoryStore)
+        """Whether all pauses in the store were begun in this process."""
+        self._ends: dict[str, float] = {}
+        if self._begins_all:
+            self._ends = _ends.setdefault(store, {}).setdefault(name, {})
 
-    def take(self, charges: Sequence[Charge], max_wait: float, may_settle: bool) -> Take:
+    def take(self, charges: tuple[Charge, ...], max_wait: float, may_settle: bool) -> Take:
         """A take of these charges that waits for the end of the pause of its first key.
 
         The condition stands behind the first charge: the last one is that of a shared key, if there is one.
         """
+        if self._begins_all and charges[0].key not in self._ends:
+            return Take(charges, max_wait, may_settle=may_settle)
         first, *others = charges
         condition = Condition(PAUSE, first.key, 0, self._name)
         return Take((first, condition, *others), max_wait, may_settle=may_settle)
@@ -43,22 +52,39 @@ class Pauses:
     def begin(self, key: str, seconds: float) -> Flow[None]:
         """Pause a key for this long, if it is not paused for longer already."""
         if seconds > 0.0:
+            now_us = self._now_us()
+            for ended in [paused for paused, end_us in self._ends.items() if end_us <= now_us]:
+                self._ends.pop(ended, None)
+            self._ends[key] = max(self._ends.get(key, 0.0), now_us + seconds * SECOND_US)
             level = math.ceil(seconds * SECOND_US) + PAUSE.burst
             take = Take((Charge(_with_burst(level), key, level, self._name),), best_effort=True)
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._store.take((take,)))
 
     def left_us(self, key: str) -> Flow[float]:
-        """Microseconds until the end of a key's pause. Raises ``StoreError``."""
+        """Microseconds until the end of a key's pause; without the store, of one that began here."""
+        if self._begins_all and key not in self._ends:
+            return 0.0
         condition = Condition(PAUSE, key, 0, self._name)
-        peeked: Decision = yield CallStore(self._store, self._store.peek(Take((condition,), math.inf)))
+        try:
+            peeked: Decision = yield CallStore(self._store, self._store.peek(Take((condition,), math.inf)))
+        except StoreError:
+            return self.left_here_us(key)
         return peeked.delay * SECOND_US
+
+    def left_here_us(self, key: str) -> float:
+        """Microseconds until the end of a pause that began here; 0 or less if there is none."""
+        return self._ends.get(key, 0.0) - self._now_us()
+
+
+_ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()
+"""When pauses end that have begun in this process, by store, name and key, for stores that no other process uses."""
 
 
 def without_condition(decision: Decision) -> Decision:
     """The decision as it would have been without the condition of a pause: that is settled, and reported to hooks."""
     take = decision.take
-    if take is None:
+    if take is None or all(charge.cost for charge in take.charges):
         return decision
     places = [place for place, charge in enumerate(take.charges) if charge.cost]
     states = tuple([decision.states[place] for place in places])

@@ -25,12 +25,31 @@ OPTIONS = ("key", "cost", "max_delay")
 
 
 @dataclass(slots=True)
-class Resolved:
-    """What one request is charged: its charges, the longest wait in seconds, and the ``cost`` as it was resolved."""
+class PacedRequest:
+    """A request, its charges, the longest wait in seconds, and its ``cost`` as it was resolved; and what became of it.
 
+    ``deadline_us`` is by the sender's clock. ``spent`` is what was taken last, while it may still be settled.
+    """
+
+    request: Any
     charges: tuple[Charge, ...]
     max_wait: float
     cost: Cost
+    deadline_us: float = math.inf
+    attempts: int = 0
+    waited_us: float = 0.0
+    spent: Take | None = None
+
+    @property
+    def key(self) -> str:
+        """The key whose concurrency and pauses apply: that of its first charge."""
+        return self.charges[0].key
+
+    @property
+    def can_be_sent_again(self) -> bool:
+        """Whether the whole body is at hand. Only then can it be read twice, with and without ``async``."""
+        stream = self.request.stream
+        return hasattr(stream, "__iter__") and hasattr(stream, "__aiter__")
 
 
 class RequestValues:
@@ -61,8 +80,8 @@ class RequestValues:
         Take(charges, self._max_wait)
         self._require_within_burst(charges)
 
-    def resolved(self, request: Any, own: Any) -> Resolved | None:
-        """What a request with its ``own`` options is charged; ``None`` if it is not paced, because its key is ``None``.
+    def paced(self, request: Any, own: Any) -> PacedRequest | None:
+        """A request with its ``own`` options, and what it is charged; ``None`` for one whose key is ``None``.
 
         Raises ``ValueError`` for options and costs that are not valid, and whatever a function of the user raises.
         """
@@ -82,7 +101,7 @@ class RequestValues:
             charges = self._limiter.charges(key, cost)
         if self._refuses_oversize:
             self._require_within_burst(charges)
-        return Resolved(charges, max_wait, cost)
+        return PacedRequest(request, charges, max_wait, cost)
 
     def _with_own(self, own: Any) -> tuple[Any, Any, float]:
         if not isinstance(own, Mapping) or not set(own).issubset(OPTIONS):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 from random import random
 from typing import Any
 
 from ...clock import SystemClock
 from ...decision import Decision, Take
-from ...errors import StoreError
 from ...hooks import Hooks
 from ...limiter import Limiter
 from ...limiter.spend_waiter import SpendWaiter
@@ -32,7 +30,7 @@ from ...waiting import (
 from .bodies import watched
 from .exchange import Discard, Send
 from .pauses import Pauses, without_condition
-from .request_values import Resolved
+from .request_values import PacedRequest
 from .retry_after import THROTTLED, pause_of
 from .settling import Answer, Settler
 from .slowdown import Slowdown
@@ -43,33 +41,6 @@ FIRST_BACKOFF_US = 500_000.0
 LONGEST_BACKOFF_US = 60_000_000.0
 
 TOO_MANY = 429
-
-
-@dataclass(slots=True)
-class PacedRequest:
-    """A request, what it is charged, and its deadline; how often it was sent, and how long it has waited until now.
-
-    Times are in microseconds, the deadline of the waiter's clock.
-    """
-
-    request: Any
-    resolved: Resolved
-    deadline_us: float
-    attempts: int = 0
-    waited_us: float = 0.0
-    spent: Take | None = None
-    """What was taken for the latest attempt, and may still be settled."""
-
-    @property
-    def key(self) -> str:
-        """The key whose concurrency and pauses apply: that of its first charge."""
-        return self.resolved.charges[0].key
-
-    @property
-    def can_be_sent_again(self) -> bool:
-        """Whether the whole body is at hand. Only then can it be read twice, with and without ``async``."""
-        stream = self.request.stream
-        return hasattr(stream, "__iter__") and hasattr(stream, "__aiter__")
 
 
 class Sender:
@@ -99,74 +70,69 @@ class Sender:
         self._settler = settler
         self._hooks = hooks
         self._has_hooks = bool(hooks)
-        self._pauses = Pauses(limiter.store, limiter.name)
-        self._paused_until: dict[str, float] = {}
+        self._pauses = Pauses(limiter.store, limiter.name, self._now_us)
         self._slowdown = Slowdown()
 
-    async def send_in_task(self, request: Any, resolved: Resolved) -> Any:
+    async def send_in_task(self, paced: PacedRequest) -> Any:
         """Send a request without blocking the event loop, and return its answer."""
-        paced = self._paced(request, resolved)
+        started_us = self._begin(paced)
         try:
-            if not self._enters_at_once(paced):
+            if self._concurrency is not None and not self._concurrency.enter(paced.key):
                 return await run_async(self._go_on(paced))
             try:
-                started_us = self._now_us()
-                take = self._take(paced, resolved.max_wait)
-                decision = (
-                    await self._waiter.acquire(take)
-                    if self._spends is None
-                    else await run_async(self._wait(paced, take))
-                )
+                take = self._take(paced, paced.max_wait)
+                if self._spends is None:
+                    decision = await self._waiter.acquire(take)
+                else:
+                    decision = await run_async(self._wait(paced, take))
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = await run_async(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
-                response = await self._transport.handle_async_request(request)
+                response = await self._transport.handle_async_request(paced.request)
             except BaseException:
                 self._finish(paced)
                 raise
             paced.attempts = 1
-            if response.status_code in THROTTLED or self._settler is not None:
+            if self._settler is not None or response.status_code in THROTTLED:
                 return await run_async(self._go_on(paced, (decision, response)))
             return self._answer(paced, decision, response)
         except PaceTimeout as error:
             self._report(error.decision)
             raise
 
-    def send_in_thread(self, request: Any, resolved: Resolved) -> Any:
+    def send_in_thread(self, paced: PacedRequest) -> Any:
         """Send a request, blocking this thread, and return its answer."""
-        paced = self._paced(request, resolved)
+        started_us = self._begin(paced)
         try:
-            if not self._enters_at_once(paced):
+            if self._concurrency is not None and not self._concurrency.enter(paced.key):
                 return run_sync(self._go_on(paced))
             try:
-                started_us = self._now_us()
-                take = self._take(paced, resolved.max_wait)
-                decision = (
-                    self._waiter.acquire_in_thread(take) if self._is_direct else run_sync(self._wait(paced, take))
-                )
+                take = self._take(paced, paced.max_wait)
+                if self._is_direct:
+                    decision = self._waiter.acquire_in_thread(take)
+                else:
+                    decision = run_sync(self._wait(paced, take))
                 if decision.delay or decision.degraded or self._has_hooks:
                     decision = run_sync(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
-                response = self._transport.handle_request(request)
+                response = self._transport.handle_request(paced.request)
             except BaseException:
                 self._finish(paced)
                 raise
             paced.attempts = 1
-            if response.status_code in THROTTLED or self._settler is not None:
+            if self._settler is not None or response.status_code in THROTTLED:
                 return run_sync(self._go_on(paced, (decision, response)))
             return self._answer(paced, decision, response)
         except PaceTimeout as error:
             self._report(error.decision)
             raise
 
-    def _paced(self, request: Any, resolved: Resolved) -> PacedRequest:
-        if resolved.max_wait == math.inf:
-            return PacedRequest(request, resolved, math.inf)
-        return PacedRequest(request, resolved, self._now_us() + resolved.max_wait * SECOND_US)
-
-    def _enters_at_once(self, paced: PacedRequest) -> bool:
-        """Whether the request is under way from now on: fewer than ``concurrency`` others are."""
-        return self._concurrency is None or self._concurrency.enter(paced.key)
+    def _begin(self, paced: PacedRequest) -> float:
+        """Set the deadline of a request, and return the time now."""
+        now_us = self._now_us()
+        if paced.max_wait < math.inf:
+            paced.deadline_us = now_us + paced.max_wait * SECOND_US
+        return now_us
 
     def _go_on(self, paced: PacedRequest, sent: tuple[Decision, Any] | None = None) -> Flow[Any]:
         """Send a request until its answer is final; ``sent`` is an attempt that was made: its decision and answer."""
@@ -199,7 +165,7 @@ class Sender:
 
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
         """Wait until fewer than ``concurrency`` requests are under way."""
-        if self._enters_at_once(paced) or self._concurrency is None:
+        if self._concurrency is None or self._concurrency.enter(paced.key):
             return
         started_us = self._now_us()
         if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
@@ -220,8 +186,8 @@ class Sender:
 
     def _take(self, paced: PacedRequest, left: float) -> Take:
         """What a request takes that waits at most ``left`` seconds from now on."""
-        charges = paced.resolved.charges
-        if self._slowdown:
+        charges = paced.charges
+        if self._slowdown.keys:
             charges = self._slowdown.slowed(charges, left, self._now_us())
         return self._pauses.take(charges, left, self._settler is not None)
 
@@ -231,7 +197,7 @@ class Sender:
         while True:
             if decision.degraded:
                 yield from self._wait_for_own_pause(paced)
-            if decision.delay == 0.0 or not (yield from self._is_paused(paced.key)):
+            if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
                 if self._has_hooks:
                     self._report(without_condition(decision))
                 return decision
@@ -239,15 +205,9 @@ class Sender:
             yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
             decision = yield from self._wait(paced, self._take_later(paced))
 
-    def _is_paused(self, key: str) -> Flow[bool]:
-        try:
-            return (yield from self._pauses.left_us(key)) > 0.0
-        except StoreError:
-            return self._paused_until.get(key, 0.0) > self._now_us()
-
     def _wait_for_own_pause(self, paced: PacedRequest) -> Flow[None]:
         """Wait for the end of a pause that this process has begun: without the store, it knows of no others."""
-        wait_us = self._paused_until.get(paced.key, 0.0) - self._now_us()
+        wait_us = self._pauses.left_here_us(paced.key)
         if wait_us > 0.0:
             too_long_us = self._now_us() + wait_us - paced.deadline_us
             if too_long_us > 0.0:
@@ -279,7 +239,7 @@ class Sender:
         if asked is not None and response.status_code == TOO_MANY:
             is_jitter = self._slowdown.is_jitter(paced.key, asked, not decision.degraded, self._now_us())
         if asked is not None and not is_jitter:
-            yield from self._pause(paced.key, asked)
+            yield from self._pauses.begin(paced.key, asked)
         if paced.attempts > self._retries or not paced.can_be_sent_again:
             return None
         longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
@@ -288,19 +248,13 @@ class Sender:
             return None
         return wait_us if asked is None or is_jitter else 0.0
 
-    def _pause(self, key: str, seconds: float) -> Flow[None]:
-        now_us = self._now_us()
-        current = {paused: until_us for paused, until_us in self._paused_until.items() if until_us > now_us}
-        self._paused_until = {**current, key: max(current.get(key, 0.0), now_us + seconds * SECOND_US)}
-        yield from self._pauses.begin(key, seconds)
-
     def _settle_at_headers(
         self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any
     ) -> Flow[None]:
         """Settle now, unless the body has to be read for that and is still to come."""
         if not settler.reads_body or response.is_closed:
             body = response.content if settler.reads_body else b""
-            yield from settler.settle(paced.request, paced.resolved.cost, decision, answer_of(response, body))
+            yield from settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
 
     def _answer(self, paced: PacedRequest, decision: Decision, response: Any) -> Any:
         """The answer for the caller; the request is under way until its body is closed."""
@@ -320,7 +274,7 @@ class Sender:
     def _settle_body(
         self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any, body: bytes
     ) -> Flow[None]:
-        return settler.settle(paced.request, paced.resolved.cost, decision, answer_of(response, body))
+        return settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
 
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
@@ -335,7 +289,7 @@ class Sender:
             self._spends.finish(take)
 
     def _give_up(self, paced: PacedRequest, too_long_us: float) -> Flow[None]:
-        take = self._pauses.take(paced.resolved.charges, paced.resolved.max_wait, False)
+        take = self._pauses.take(paced.charges, paced.max_wait, False)
         peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
         raise pace_timeout(take, as_refused(peeked, too_long_us))
 

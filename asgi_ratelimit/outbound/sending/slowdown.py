@@ -31,15 +31,12 @@ class Slowdown:
     """The keys that are slowed down, in this process. Times are microseconds of a clock that never jumps."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, tuple[float, ...]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether any key may be slowed down."""
-        return bool(self._ends)
+        self.keys: dict[str, tuple[float, ...]] = {}
+        """The keys that may be slowed down, and when each of their steps ends."""
 
     def steps(self, key: str, now_us: float) -> int:
         """How many refusals a key is slowed down for."""
-        return sum(end > now_us for end in self._ends.get(key, ()))
+        return sum(end > now_us for end in self.keys.get(key, ()))
 
     def is_jitter(self, key: str, asked_s: float, within_quota: bool, now_us: float) -> bool:
         """Whether a refusal that asks to come back in ``asked_s`` seconds is jitter; then its key is slowed down.
@@ -50,8 +47,8 @@ class Slowdown:
             return False
         if self.steps(key, now_us) >= MOST_STEPS:
             return False
-        current = {other: left for other, ends in self._ends.items() if (left := _later(ends, now_us))}
-        self._ends = {**current, key: (*current.get(key, ()), now_us + STEP_US)}
+        current = {other: left for other, ends in self.keys.items() if (left := _later(ends, now_us))}
+        self.keys = {**current, key: (*current.get(key, ()), now_us + STEP_US)}
         return True
 
     def slowed(self, charges: Sequence[Charge], max_wait: float, now_us: float) -> tuple[Charge, ...]:

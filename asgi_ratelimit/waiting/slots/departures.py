@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us
 from ...decision import Charge
-from ...quotas import FixedWindow, Quota, TokenBucket
+from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 EXAMINED = 2
 """How many of the oldest levels are examined for each new one; those that have drained are dropped."""
 
 ON_THE_WAY_US = 5_000.0
-"""How much sooner than the first call of a burst a later one may arrive, and still not be too soon for the service.
+"""The least time that the first call of a burst has to arrive: its connection may have to be opened.
 
-So much later the first call counts, of a burst or in a part of a rolling window: a connection may have to be opened for
-it. That delays those that wait for it once, and costs nothing of the rate. Evenly spaced calls have no such time.
+So much later it counts, or a fortieth of the burst's own time. That delays the calls that wait for it once, and costs
+nothing of the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
 """
 
 AT_ONCE_US = 1.0
@@ -64,7 +64,9 @@ class Departures:
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
         """The state of a bucket after this charge has left, and the microseconds until it may."""
-        at_us = now_us if type(quota) is TokenBucket else now_us + ahead_us + self._on_the_way_us
+        at_us = now_us
+        if isinstance(quota, RollingWindow):
+            at_us += ahead_us + (quota.part_us // 2.0 if self._on_the_way_us else 0.0)
         last_quota, state = self._states.get(charge.bucket, (quota, None))
         if state is None or (last_quota is not quota and last_quota != quota):
             state = ALGORITHMS[type(quota)].fresh(at_us)
@@ -86,8 +88,8 @@ class Departures:
         elapsed_us = at_us - state[1]
         level = admit(quota, state[0], elapsed_us, cost)
         if level is not None:
-            if quota.burst > 1.0 and state[0] <= elapsed_us * quota.limit:  # the first call of a burst
-                at_us += self._on_the_way_us
+            if self._on_the_way_us and quota.burst > 1.0 and state[0] <= elapsed_us * quota.limit:  # the first one
+                at_us += max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
             return (level, at_us, 0, (), (), b""), 0.0
         refusal = refused(quota, state[0], elapsed_us, cost)
         if refusal is not None:
