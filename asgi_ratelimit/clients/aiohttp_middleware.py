@@ -47,9 +47,10 @@ class PacedMiddleware:
         body = WholeBody() if not request.body or isinstance(request.body, BytesPayload) else None
         forwarded = ForwardedRequest(request, handler, Url(host(request)), body)
         answer: _Answer = await self._transport.handle_async_request(forwarded)
-        response: ClientResponse = answer.released()
-        if answer.is_watched:
-            _watch(response, answer)
+        response: ClientResponse
+        response, stream = answer.released()
+        if stream is not None:
+            _watch(response, answer.body, stream)
         return response
 
     async def aclose(self) -> None:
@@ -88,9 +89,9 @@ class _Inner:
     async def aclose(self) -> None: ...
 
 
-def _watch(response: ClientResponse, answer: _Answer) -> None:
-    """Tell the answer what is read of the response, and when it ends or is closed."""
-    content = _Content(response.content, answer.body, answer.stream)
+def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
+    """Tell the stream what is read of the response, through the body, and when it ends or is closed."""
+    content = _Content(response.content, body, stream)
     response.content = content  # type: ignore[assignment]  # it has the same methods
     itself = weakref.ref(response)  # an attribute that refers to its owner keeps it until a garbage collection
     response.close = lambda: _end(itself, "close", content)  # type: ignore[method-assign]

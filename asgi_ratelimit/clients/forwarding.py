@@ -98,15 +98,14 @@ class ForwardedAnswer:
         self.stream: Any = self.body
         self.extensions: dict[str, Any] = {}
 
-    def released(self) -> Any:
-        """The original answer, which nothing here refers to from now on, so that it is deleted when it is dropped."""
-        original, self.original = self.original, None
-        return original
+    def released(self) -> tuple[Any, Any]:
+        """The original answer, and its body if somebody wants to know what is read of it, or when it is closed.
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether somebody wants to know what is read of the body, or when it is closed."""
-        return self.stream is not self.body
+        Nothing here refers to them from now on, so that both are deleted when the client drops the answer.
+        """
+        original, stream = self.original, self.stream
+        self.original = self.stream = None
+        return original, None if stream is self.body else stream
 
 
 def for_original(option: Any) -> Any:

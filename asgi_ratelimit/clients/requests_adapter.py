@@ -59,9 +59,10 @@ class PacedAdapter(BaseAdapter):
         body = WholeBody() if request.body is None or isinstance(request.body, (bytes, str)) else None
         forwarded = ForwardedRequest(request, send, Url(host(request)), body)
         answer: _Answer = self._transport.handle_request(forwarded)
-        response: Response = answer.released()
-        if answer.is_watched:
-            response.raw = _Raw(response.raw, answer.body, answer.stream)
+        response: Response
+        response, stream = answer.released()
+        if stream is not None:
+            response.raw = _Raw(response.raw, answer.body, stream)
         return response
 
     def close(self) -> None:

@@ -163,9 +163,10 @@ def test_a_request_is_under_way_until_it_is_closed(service: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-def test_a_request_that_is_dropped_is_not_under_way(service: str) -> None:
+@pytest.mark.parametrize("settle", [None, Settled()], ids=["not settled", "settled"])
+def test_a_request_that_is_dropped_is_not_under_way(service: str, settle: Settled | None) -> None:
     """Nothing else refers to it."""
-    with Session("100/s", concurrency=1, max_delay=0.5) as session:
+    with Session("100/s", concurrency=1, max_delay=0.5, settle=settle) as session:
         answer = session.get(f"{service}/streamed", stream=True)
         del answer  # without a garbage collection
         assert session.get(f"{service}/whole").content == BODY

@@ -114,6 +114,8 @@ def test_the_last_numbers_of_a_stream_count() -> None:
         "usage": {"input_tokens": 500, "cache_creation_input_tokens": None, "output_tokens": 20},
     }
     assert anthropic_usage(stream(*MESSAGE_STREAM, end)) == {"input_tokens": 500, "output_tokens": 20}
+    more = {"type": "message_delta", "usage": {"output_tokens": 21}}
+    assert anthropic_usage(stream(*MESSAGE_STREAM, more)) == {"input_tokens": 300, "output_tokens": 21}
 
 
 ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
