@@ -256,3 +256,33 @@ def test_two_processes_wait_for_one_pause(redis_url: str, module: Any) -> None:
     assert 3590 < raised.value.decision.retry_after <= 3599
     for store in stores:
         background_loop.run(store.aclose())
+
+
+@pytest.mark.parametrize("on_error", ["allow", "local"])
+def test_a_pause_is_observed_without_the_store(module: Any, on_error: Any) -> None:
+    """By the process that was told to pause."""
+    client = Client(module, False)
+    client.store = store = RedisStore("redis://127.0.0.1:1", clock=client.clock, on_error=on_error)
+    client.get(URL, OTHER, URL, quota="1000000/s", answers=[LATER])
+    assert client.service.times[:2] == [0.0, 0.0]
+    assert client.service.times[2] == pytest.approx(2.0)
+    background_loop.run(store.aclose())
+
+
+class SeenTakes(MemoryStore):
+    """A store that records the buckets of its takes."""
+
+    buckets: set[str]
+
+    def submit(self, take: Any) -> Any:
+        self.buckets.update([charge.bucket for charge in take.charges])
+        return super().submit(take)
+
+
+def test_a_pause_is_in_the_slot_of_its_key(client: Client) -> None:
+    """So that on a cluster it is asked for together with the charges of that key."""
+    client.store = store = SeenTakes(clock=client.clock)
+    store.buckets = set()
+    client.get(URL, URL, answers=[LATER], quota="10/s; 100/minute")
+    assert len(store.buckets) == 3
+    assert {bucket[bucket.index("{") :] for bucket in store.buckets} == {"{one.example}"}

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import httpx2
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
@@ -125,3 +126,26 @@ def test_the_host_is_the_default_key() -> None:
 
     asyncio.run(main())
     assert len(store) == 1
+
+
+def test_the_client_of_openai_passes_a_timeout_on() -> None:
+    """As it is, and without another call."""
+    openai = pytest.importorskip("openai")
+    transport = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), "1/day", max_delay=0.1)
+    with httpx.Client(transport=transport) as http:
+        http.get(URL)
+        client = openai.OpenAI(api_key="x", base_url=URL, http_client=http)
+        with pytest.raises(PaceTimeout):
+            client.models.list()
+
+
+def test_the_client_of_anthropic_takes_a_timeout_for_a_lost_connection() -> None:
+    """Its cause says what it was."""
+    anthropic = pytest.importorskip("anthropic")
+    transport = PacedTransport(httpx2.MockTransport(lambda _: httpx2.Response(200)), "1/day", max_delay=0.1)
+    with httpx2.Client(transport=transport) as http:
+        http.get(URL)
+        client = anthropic.Anthropic(api_key="x", base_url=URL, http_client=http, max_retries=0)
+        with pytest.raises(anthropic.APIConnectionError) as raised:
+            client.models.list()
+    assert isinstance(raised.value.__cause__, PaceTimeout)

@@ -258,3 +258,14 @@ def test_a_request_that_cannot_be_charged_in_time_raises(client: Client) -> None
     with pytest.raises(PaceTimeout):
         client.get(URL, transport=transport)
     assert client.clock.now == 0.0
+
+
+def test_a_request_that_is_settled_gives_nothing_back_any_more(module: Any) -> None:
+    """Though its body is still to be read."""
+    client = Client(module, False)
+    client.service.body = streamed
+    transport = client.transport(TOKENS, cost=60, settle=lambda _: None, max_delay=5.0)
+    with module.Client(transport=transport) as paced, paced.stream("GET", URL):
+        with pytest.raises(PaceTimeout):
+            paced.get(URL)
+        assert client.clock.now == 0.0
