@@ -74,7 +74,9 @@ class LearnedEstimate:
     def __call__(self, request: Any) -> Cost:
         """The cost to charge for a request. Raises ``ValueError`` for an estimate that is not a number from 0 on."""
         estimate = self._estimate(request)
-        ratios = self._ratios.get(self._by(request), {})
+        group = self._by(request)
+        with self._lock:
+            ratios = self._ratios.get(group, {})
         costs = {name: self._cost(units, ratios.get(name, Ratio())) for name, units in _by_name(estimate).items()}
         return costs if isinstance(estimate, Mapping) else costs[ALL]
 

@@ -81,6 +81,11 @@ def test_what_is_no_cost_teaches_nothing(actual: Any) -> None:
     assert learned({"tokens": 100}, [actual] * 3)("a") == {"tokens": 100}
 
 
+def test_a_cost_beyond_all_reason_counts_for_a_thousand_estimates() -> None:
+    """It does not stop requests for as long as it would take to forget it."""
+    assert learned(1, [2**53])("a") == pytest.approx(1000)
+
+
 @pytest.mark.parametrize("estimate", [math.nan, math.inf, -1, "100", None], ids=repr)
 def test_an_estimate_that_is_no_cost(estimate: Any) -> None:
     """It is refused, and quoted."""
