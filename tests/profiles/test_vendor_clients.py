@@ -116,9 +116,9 @@ def test_the_timeouts_of_the_clients_do_not_count_the_wait(vendor_with: NewVendo
 
     async def main() -> None:
         transport = vendor.transport(
-            httpx2.AsyncHTTPTransport(verify=False), vendor.quotas(2.5, 100_000, 1.0), cost={"requests": 2.5}
+            httpx2.AsyncHTTPTransport(verify=False), vendor.quotas(5, 100_000, 2.0), cost={"requests": 5}
         )
-        async with vendor.async_client(transport).with_options(timeout=0.3) as client:
+        async with vendor.async_client(transport).with_options(timeout=1.0) as client:
             await asyncio.gather(vendor.async_call(client, False), vendor.async_call(client, False))
 
     asyncio.run(main())
