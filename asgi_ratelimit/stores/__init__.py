@@ -156,10 +156,21 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> N
     """
     if decision.settled:
         return
+    if decision.parts:
+        await _settle_parts(store, decision, actual)
     settlement = settled_as(decision, actual)
     if settlement is not None:
         await apply_settlement(store, settlement)
     decision.settled = True
+
+
+async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float]) -> None:
+    """Settle the parts of a decision; a charge that is no longer among its own stays as it was."""
+    charges = decision.take.charges if decision.take else ()
+    costs = {charge.bucket: cost for charge, cost in zip(charges, actual)}
+    for part in decision.parts:
+        charged = part.take.charges if part.take else ()
+        await settle(store, part, [costs.get(charge.bucket, charge.cost) for charge in charged])
 
 
 async def apply_settlement(store: Store, settlement: Settlement) -> None:

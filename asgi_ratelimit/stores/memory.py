@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from itertools import islice
 from random import getrandbits
 from threading import Lock
 
@@ -12,6 +10,7 @@ from ..algorithms import (
     ALGORITHMS,
     BIRTH_BITS,
     Outcome,
+    Outlook,
     State,
     admit,
     current,
@@ -23,11 +22,11 @@ from ..algorithms import (
     settle,
     unpack,
 )
-from ..algorithms.packed import PLAIN
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
+from .bounded_values import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
 from .operations import (
     OPERATION_TTL,
     Operations,
@@ -39,22 +38,13 @@ from .operations import (
     take_text,
 )
 
-LOOKS = 8
-"""The most buckets that are examined to find one that a new one can replace."""
-
-# A stored value: the time at which the bucket is full again, and the packed state.
-_FULL_AT = struct.Struct("<d")
-_PLAIN = struct.Struct("<d" + PLAIN)
-_PLAIN_SIZE = _PLAIN.size
-_pack_plain, _unpack_plain = _PLAIN.pack, _PLAIN.unpack
-_UNUSED = _FULL_AT.pack(0.0)
-
 
 class MemoryStore:
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
     At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
-    information, or, where there is none among a few, the one that will be full soonest.
+    information, or else the least used one among a few, relative to its quota. A bucket that refuses goes only when
+    all of them do.
     The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
     they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` that is none.
     """
@@ -78,12 +68,8 @@ class MemoryStore:
         self._now_ns = ns_of(self._clock)
         self._lock = Lock()
         self._acquire, self._release = self._lock.acquire, self._lock.release  # half the time of a with statement
-        # Values by bucket: only texts and bytes, so that the garbage collector has nothing to walk, in several
-        # dictionaries, so that none takes long to grow. The hand goes round them to find a bucket that can go.
-        self._shards: tuple[dict[str, bytes], ...] = tuple([{} for _ in range(_shards_for(max_keys))])
-        self._mask = len(self._shards) - 1
-        self._count = 0
-        self._hand = 0
+        self._values = BoundedValues(max_keys)
+        self._shards, self._mask = self._values.shards, self._values.mask
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
 
     def __repr__(self) -> str:
@@ -91,7 +77,7 @@ class MemoryStore:
 
     def __len__(self) -> int:
         """How many buckets are stored."""
-        return self._count
+        return len(self._values)
 
     def __bool__(self) -> bool:
         return True
@@ -119,11 +105,13 @@ class MemoryStore:
         try:
             now = float(self._now_ns() // 1000)
             value = values.get(bucket)
+            if value is None and self._values.aside:
+                value = self._values.recall(bucket)
             self._births = birth = self._births + 1
             if value is None:
                 level, last, generation = 0.0, now, float(birth)
-            elif len(value) == _PLAIN_SIZE:
-                _, stamp, last, generation, level = _unpack_plain(value)
+            elif len(value) == PLAIN_VALUE_SIZE:
+                _, stamp, last, generation, level = unpack_plain(value)
                 if stamp != quota.stamp or last > now:
                     return self._decide_charge(template, bucket, now, birth)
             else:
@@ -134,11 +122,14 @@ class MemoryStore:
                 if taken is None:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, int(generation), (), (), b""), now, birth
-            left = _pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
-            if value is None:
-                self._insert(bucket, left, now)
-            else:
+            left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
+            if value is not None:
                 values[bucket] = left
+            elif self._values.count < self._max_keys:  # as ``insert`` does it, without the call
+                self._values.count += 1
+                values[bucket] = left
+            else:
+                self._values.insert(bucket, left, now)
             return level, last, generation, now, after, birth
         finally:
             self._release()
@@ -150,9 +141,9 @@ class MemoryStore:
         state = current(quota, stored, now, birth)
         taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
         if after is not None:
-            self._store(charge, after, now, reset_us(quota, after, now) if after[5] else outlook[2])
+            self._store(charge, after, now, outlook)
         elif stored is not None and stored is not state:  # a clock had left it in the future
-            self._store(charge, state, now, reset_us(quota, state, now))
+            self._store(charge, state, now)
         return taken, state, now, birth
 
     async def peek(self, take: Take) -> Decision:
@@ -180,15 +171,14 @@ class MemoryStore:
             states = [self._state(charge) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now, self._born(len(charges)))):
                 if state is not None:
-                    self._store(charge, state, now, reset_us(charge.quota, state, now))
+                    self._store(charge, state, now)
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges, as if they had never been used."""
         with self._lock:
             for charge in charges:
-                values = self._shards[hash(charge.bucket) & self._mask]
-                if charge.bucket in values:
-                    values[charge.bucket] = _UNUSED
+                if self._values.get(charge.bucket) is not None:
+                    self._values.put(charge.bucket, UNUSED, 0.0)
 
     async def aclose(self) -> None:
         """There is nothing to let go of; the buckets stay."""
@@ -199,7 +189,7 @@ class MemoryStore:
             now = self._now_us()
             own = self._state(charge)
             if own is None or reset_us(charge.quota, own, now) < reset_us(charge.quota, state, now):
-                self._store(charge, state, now, reset_us(charge.quota, state, now))
+                self._store(charge, state, now)
 
     def state_of(self, charge: Charge) -> State | None:
         """The state of this charge's bucket, ``None`` where it was never used."""
@@ -209,9 +199,13 @@ class MemoryStore:
     def _decide(self, take: Take, now: float) -> Decision:
         charges = take.charges
         decision, written = decide(take, list(map(self._state, charges)), now, self._born(len(charges)))
-        for charge, state, outlook in zip(charges, written, decision.states):
+        if len(charges) > 1:
+            self._values.under_way = {charge.bucket for charge in charges}
+        for charge, state, seen in zip(charges, written, decision.states):
             if state is not None:
-                self._store(charge, state, now, outlook.reset_after * SECOND_US)
+                outlook = seen.remaining, seen.more_after * SECOND_US, seen.reset_after * SECOND_US
+                self._store(charge, state, now, outlook)
+        self._values.under_way = ()
         return decision
 
     def _decide_once(self, take: Take, now: float) -> Decision:
@@ -223,7 +217,7 @@ class MemoryStore:
             states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
             return decided_again(take, states, at, birth)
         birth = self._births + 1
-        values = [self._value(charge)[_FULL_AT.size :] or None for charge in take.charges]
+        values = [packed_in(self._value(charge)) or None for charge in take.charges]
         decision = self._decide(take, now)
         if decision.allowed:
             self._takes.add(text, (now, birth, values), now, now + self._operation_ttl_us)
@@ -248,54 +242,15 @@ class MemoryStore:
 
     def _value(self, charge: Charge) -> bytes:
         """What is stored of a bucket, nothing where it was never used."""
-        return self._shards[hash(charge.bucket) & self._mask].get(charge.bucket, b"")
+        return self._values.get(charge.bucket) or b""
 
     def _state(self, charge: Charge) -> State | None:
         value = self._value(charge)
-        return unpack(charge.quota, value[_FULL_AT.size :]) if value else None
+        return unpack(charge.quota, packed_in(value)) if value else None
 
-    def _store(self, charge: Charge, state: State, now: float, full_in_us: float) -> None:
-        if state[5]:
-            full_in_us = reset_us(charge.quota, state, now)
-        value = _FULL_AT.pack(now + full_in_us) + pack(charge.quota, state)
-        values = self._shards[hash(charge.bucket) & self._mask]
-        if charge.bucket in values:
-            values[charge.bucket] = value
-        else:
-            self._insert(charge.bucket, value, now)
-
-    def _insert(self, bucket: str, value: bytes, now: float) -> None:
-        if self._count < self._max_keys:
-            self._count += 1
-        else:
-            self._evict(now)
-        self._shards[hash(bucket) & self._mask][bucket] = value
-
-    def _evict(self, now: float) -> None:
-        """Forget a bucket that is full, or will be soonest among the few that have not been examined for longest."""
-        values = self._next_shard()
-        examined = list(islice(values, LOOKS))
-        best, soonest = examined[0], float("inf")
-        for bucket in examined:
-            (full_at,) = _FULL_AT.unpack_from(values[bucket])
-            if full_at <= now:
-                del values[bucket]
-                return
-            if full_at < soonest:
-                best, soonest = bucket, full_at
-        del values[best]
-        for bucket in examined:
-            if bucket != best:
-                values[bucket] = values.pop(bucket)  # to the end, behind those that have not been examined
-
-    def _next_shard(self) -> dict[str, bytes]:
-        """The next dictionary that holds any bucket."""
-        while True:
-            self._hand = (self._hand + 1) & self._mask
-            if self._shards[self._hand]:
-                return self._shards[self._hand]
-
-
-def _shards_for(max_keys: int) -> int:
-    """A power of two, such that each dictionary holds about one to two thousand buckets."""
-    return 1 << max((max_keys // 1024).bit_length() - 1, 0)
+    def _store(self, charge: Charge, state: State, now: float, outlook: Outlook | None = None) -> None:
+        quota = charge.quota
+        units, more_us, full_us = outlook or ALGORITHMS[type(quota)].outlook(quota, state, now)
+        if outlook is None or state[5]:
+            full_us = reset_us(quota, state, now)
+        self._values.put(charge.bucket, value_of(quota, pack(quota, state), now, (units, more_us, full_us)), now)

@@ -168,9 +168,11 @@ def with_functions_of_requests(app: ASGIApp) -> list[object]:
         RateLimitMiddleware(app, plan, key=by_number, cost=pages, rules=[rule], allow=is_internal, hooks=hooks),
         RateLimitMiddleware(app, "1/s", headers="both", on_limited=shorter, deny=is_internal),
         RateLimitMiddleware(app, "1/s", headers=HeaderOptions("legacy")),
+        RateLimitMiddleware(app, "1/s", max_delay=2.0, max_waiting=100),
         RateLimitMiddleware(app, "1/s", headers="draft-11"),  # type: ignore[arg-type]
         RateLimit(plan, key=by_request, cost=pages),
         RateLimit("5/minute", key=Depends(user_id)),
+        RateLimit("5/minute", max_delay=2.0),
         first_of(by_request, by_number, combine(user(), by_request)),
     ]
 
@@ -237,6 +239,7 @@ RULES = [
     Rule("/upload", later, cost=price, settle=lambda status, headers: 0 if status < 400 else 1),
     Rule("/files", "10/s", settle=kilobytes),
     Rule("/chat", None, messages="20/s"),
+    Rule("/search", "2/s", max_delay=2.5),
     Rule("/talk", "1/s", messages=[TokenBucket(20), "1000/hour"]),
 ]
 
