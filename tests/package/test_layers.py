@@ -22,6 +22,7 @@ LAYERS = (
     {"quotas", "logs"},
     {"buckets"},
     {"decision", "quota_text"},
+    {"profiles"},
     {"algorithms", "headers", "hooks"},
     {"stores"},
     {"waiting"},
