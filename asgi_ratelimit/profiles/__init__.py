@@ -1,6 +1,7 @@
-"""Profiles: what the answers of an API mean, as data.
+"""Profiles: what the answers of an API mean, as data, and what they say that a request has used.
 
 ``auto`` recognises most APIs by their headers; a declared profile knows more. ``Profile(...)`` describes another one.
+For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
 """
 
 from .apis import (
@@ -27,17 +28,23 @@ from .apis import (
     zendesk,
 )
 from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
+from .estimates import anthropic_estimate, model, openai_estimate
+from .learning import LearnedEstimate
 from .routes import Routes
+from .usage import anthropic_usage, openai_usage
 
 __all__ = [
     "PROFILES",
     "STANDARD_REFUSALS",
     "Ban",
+    "LearnedEstimate",
     "LimitHeaders",
     "Profile",
     "Refusal",
     "Routes",
     "anthropic",
+    "anthropic_estimate",
+    "anthropic_usage",
     "auto",
     "azure",
     "confluence",
@@ -48,9 +55,12 @@ __all__ = [
     "hubspot",
     "ietf",
     "jira",
+    "model",
     "named",
     "notion",
     "openai",
+    "openai_estimate",
+    "openai_usage",
     "reddit",
     "shopify",
     "slack",

@@ -50,6 +50,7 @@ NAMES = {
         "pace",
         "parse_quotas",
     ],
+    "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -66,11 +67,14 @@ NAMES = {
         "PROFILES",
         "STANDARD_REFUSALS",
         "Ban",
+        "LearnedEstimate",
         "LimitHeaders",
         "Profile",
         "Refusal",
         "Routes",
         "anthropic",
+        "anthropic_estimate",
+        "anthropic_usage",
         "auto",
         "azure",
         "confluence",
@@ -81,9 +85,12 @@ NAMES = {
         "hubspot",
         "ietf",
         "jira",
+        "model",
         "named",
         "notion",
         "openai",
+        "openai_estimate",
+        "openai_usage",
         "reddit",
         "shopify",
         "slack",
@@ -122,8 +129,9 @@ def test_a_key_is_the_same_function_in_both_places() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """A name that is imported at first use does not hide a wrong one."""
-    with pytest.raises(AttributeError, match="no_such_name"):
-        _ = asgi_ratelimit.no_such_name
+    for module in (asgi_ratelimit, import_module("asgi_ratelimit.clients")):
+        with pytest.raises(AttributeError, match="no_such_name"):
+            _ = module.no_such_name
 
 
 def test_the_exceptions_are_one_tree() -> None:
