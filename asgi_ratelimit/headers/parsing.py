@@ -85,8 +85,7 @@ def _wait(
     stated = [seconds_until(text, "s", None) for text in answer.texts(profile.waits)]
     stated += [seconds_until(text, "ms", None) for text in answer.texts(_MILLISECONDS)]
     stated += [seconds_until(text, "auto", server_now) for text in answer.texts("retry-after")]
-    waits = [limit.wait(limit.cost or 1.0) for limit in limits]
-    exhausted = max((wait for wait in waits if wait), default=refusal.wait)
+    exhausted = max(filter(None, [limit.wait() for limit in limits]), default=refusal.wait)
     return next((seconds for seconds in stated if seconds is not None), exhausted)
 
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from ..buckets import DEFAULT_NAME
 from ..profiles.sources import ResetMeaning
 
+SMALLEST_SHARE = 1e-6
+"""Of a limit that is 1 altogether: with less than this, nothing is left."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimit:
@@ -35,13 +38,16 @@ class ServerLimit:
     bucket: str | None = None
     scope: str | None = None
 
-    def wait(self, units: float = 1.0) -> float | None:
+    def wait(self, units: float | None = None) -> float | None:
         """Seconds until ``units`` are there, if nobody else takes any; ``None`` where the answer does not tell.
 
+        By default, that are as many as this request came to, or one, or of a limit that is a share of itself, any.
         Without a reset, it is the whole window.
         """
         if self.remaining is None:
             return None
+        if units is None:
+            units = self.cost or (SMALLEST_SHARE if self.unit == "share" else 1.0)
         missing = units - self.remaining
         if missing <= 0:
             return 0.0

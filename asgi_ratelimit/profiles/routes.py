@@ -30,14 +30,23 @@ class Routes:
 
     def route(self, method: str, path: str) -> str:
         """What requests of one bucket have in common, for example ``"GET /channels/1/messages/{id}"``."""
-        segments = path[:MAX_PATH].partition("?")[0].strip("/").split("/")
+        segments = _segments(path)
         first, end = self._major(segments)
         pairs = enumerate(zip(["", *segments], segments))
         named = [each if first < n < end else self._named(before, each) for n, (before, each) in pairs]
         return f"{method.upper()} /{'/'.join(named)}"
 
+    def major_parameters(self, path: str) -> str:
+        """The segments that are part of a bucket's name, for example ``"channels/1"``; ``""`` for none.
+
+        A bucket of Discord is what its answers call it, and these: the same name with other parameters is another one.
+        """
+        segments = _segments(path)
+        first, end = self._major(segments)
+        return "/".join(segments[first:end])
+
     def _major(self, segments: list[str]) -> tuple[int, int]:
-        """Between which two positions the major parameters are."""
+        """Between which two positions a major segment and its parameters are."""
         counts = dict(self.majors)
         first = next((n for n, segment in enumerate(segments) if segment in counts), len(segments))
         return first, first + 1 + counts.get(segments[first], 0) if first < len(segments) else first
@@ -47,6 +56,10 @@ class Routes:
             return "{any}"
         is_id = self.id_digits is not None and len(segment) >= self.id_digits and segment.isdecimal()
         return "{id}" if is_id else segment
+
+
+def _segments(path: str) -> list[str]:
+    return path[:MAX_PATH].partition("?")[0].strip("/").split("/")
 
 
 NO_ROUTES = Routes()

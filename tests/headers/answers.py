@@ -561,6 +561,32 @@ EXAMPLES: dict[str, Example] = {
             scope="five_hour",
         ),
     ),
+    "Anthropic, unified, refused for requests": Example(
+        profile="anthropic",
+        status=429,
+        headers={
+            "anthropic-ratelimit-requests-limit": "50",
+            "anthropic-ratelimit-requests-remaining": "0",
+            "anthropic-ratelimit-requests-reset": "2026-03-26T16:00:30Z",
+            "anthropic-ratelimit-unified-5h-reset": "1774548000",
+            "anthropic-ratelimit-unified-5h-utilization": "0.998",
+        },
+        body={"type": "error", "error": {"type": "rate_limit_error"}},
+        expected=refused(
+            1.2,
+            ServerLimit(name="requests", limit=50, remaining=0, reset_after=60, reset_means="full refill"),
+            ServerLimit(
+                name="unified-5h",
+                limit=1,
+                remaining=1.0 - 0.998,
+                window=18_000,
+                reset_after=7230,
+                unit="share",
+                scope="account",
+            ),
+            scope="rate_limit_error",
+        ),
+    ),
     "Anthropic, overloaded": Example(
         profile="anthropic",
         auto=False,

@@ -39,6 +39,21 @@ def test_routes_of_discord(method: str, path: str, route: str) -> None:
     assert discord.routes.route(method, path) == route
 
 
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        (f"/api/v10/channels/{ID}/messages/{OTHER}", f"channels/{ID}"),
+        (f"/webhooks/{ID}/{TOKEN}/messages/{OTHER}", f"webhooks/{ID}/{TOKEN}"),
+        (f"/guilds/{ID}/channels", f"guilds/{ID}"),
+        (f"/webhooks/{ID}", f"webhooks/{ID}"),
+        (f"/users/{ID}", ""),
+    ],
+)
+def test_major_parameters_of_discord(path: str, parameters: str) -> None:
+    """With them, the bucket that an answer names is a bucket of its own."""
+    assert discord.routes.major_parameters(path) == parameters
+
+
 def test_without_routes_every_path_has_its_own() -> None:
     """No API is like Discord unless its profile says so."""
     assert ietf.routes.route("GET", f"/users/{ID}/") == f"GET /users/{ID}"
