@@ -16,9 +16,6 @@ from dataclasses import replace
 from .server_limits import ServerLimit
 from .structured import BareItem, Item, Token, parse_dictionary, parse_list
 
-MAX_ITEMS = 64
-"""The most limits, and the most policies, that are read of one answer."""
-
 
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
     """The limits of both headers, those that ``RateLimit`` names first; none if neither is well-formed."""
@@ -44,7 +41,7 @@ def first_number(text: str | None) -> float | None:
 
 
 def _items(text: str | None) -> list[Item]:
-    return (parse_list(text) or [])[:MAX_ITEMS] if text is not None else []
+    return [] if text is None else parse_list(text) or []
 
 
 def _is_name(item: Item) -> bool:

@@ -41,8 +41,8 @@ class ServerLimit:
     def wait(self, units: float | None = None) -> float | None:
         """Seconds until ``units`` are there, if nobody else takes any; ``None`` where the answer does not tell.
 
-        By default, that are as many as this request came to, or one, or of a limit that is a share of itself, any.
-        Without a reset, it is the whole window.
+        By default, these are as many as this request came to, or one; of a limit that is a share, any part.
+        Without a reset, the wait is the whole window.
         """
         if self.remaining is None:
             return None

@@ -179,6 +179,25 @@ def test_what_remains_is_never_below_0(value: str, remaining: float) -> None:
     assert read({"x-ratelimit-remaining": value}).limits[0].remaining == remaining
 
 
+def test_a_limit_below_0_is_none() -> None:
+    """Some servers write -1 for what is not limited."""
+    assert read({"x-ratelimit-limit": "-1", "x-ratelimit-remaining": "5"}).limits == (ServerLimit(remaining=5),)
+
+
+def test_items_belong_together_by_name_and_partition() -> None:
+    """Two partitions of one policy are two limits; a policy without a partition is that of all."""
+    headers = {
+        "ratelimit-policy": '"user";q=10;w=1;pk=:YQ==:, "user";q=20;w=1;pk=:Yg==:, "all";q=90;w=1',
+        "ratelimit": '"user";r=2;pk=:Yg==:, "user";r=1;pk=:YQ==:, "all";r=5;pk=:YQ==:',
+    }
+    limits = read(headers).limits
+    assert [(limit.name, limit.bucket, limit.limit, limit.remaining) for limit in limits] == [
+        ("user", "Yg==", 20, 2),
+        ("user", "YQ==", 10, 1),
+        ("all", "YQ==", 90, 5),
+    ]
+
+
 def test_there_are_64_limits_at_most() -> None:
     """A server cannot fill the memory of its client."""
     headers = {f"x-ratelimit-remaining-n{number}": "1" for number in range(200)}
