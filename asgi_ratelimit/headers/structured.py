@@ -33,8 +33,8 @@ _OPTIONAL_SPACES = re.compile(r"[ \t]*")
 _KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
 _BARE_ITEM = re.compile(
     r"""
-    (?P<decimal> -?[0-9]{1,12}\.[0-9]{1,3} (?![0-9.]) )
-    | @?(?P<integer> -?[0-9]{1,15} (?![0-9.]) )
+    (?P<decimal> -?[0-9]{1,12}\.[0-9]{1,3} )
+    | @?(?P<integer> -?[0-9]{1,15} )
     | "(?P<string> (?: [\x20-\x21\x23-\x5b\x5d-\x7e] | \\["\\] )* )"
     | :(?P<bytes> [A-Za-z0-9+/]* ={0,2} ):
     | \?(?P<boolean> [01] )

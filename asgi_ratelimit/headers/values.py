@@ -38,7 +38,8 @@ def number(text: str | float | None) -> float | None:
     """A decimal number."""
     if text is None or isinstance(text, float | int):
         return text
-    return float(text) if len(text) <= LONGEST_TEXT and _NUMBER.fullmatch(text.strip()) else None
+    match = _NUMBER.fullmatch(text.strip()) if len(text) <= LONGEST_TEXT else None
+    return float(match[0]) if match else None
 
 
 def duration(text: str) -> float | None:
