@@ -5,6 +5,8 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from ..profiles.definitions import LimitHeaders
 from ..profiles.sources import Sources
 from .drafts import first_number, policies_in, with_policies
@@ -19,10 +21,16 @@ MAX_WINDOW = 10 * 366 * 86_400.0
 """A longer window, in seconds, is no window."""
 
 
-def limits_of(answer: Answer, entry: LimitHeaders, server_now: float | None) -> list[ServerLimit]:
-    """The limits that an entry finds in an answer: none, one, or one for each name that ``{name}`` stands for."""
+def limits_of(
+    answer: Answer, entry: LimitHeaders, server_now: float | None, *, known: Container[str] = ()
+) -> list[ServerLimit]:
+    """The limits that an entry finds in an answer: none, one, or one for each name that ``{name}`` stands for.
+
+    Limits that are ``known`` by another entry are left out.
+    """
     names = answer.names(source for _, source in entry.sources()) if "{name}" in entry.name else [""]
-    return [limit for name in names for limit in _Reader(answer, entry, name).limits(server_now)]
+    new = [name for name in names if entry.name.replace("{name}", name) not in known]
+    return [limit for name in new for limit in _Reader(answer, entry, name).limits(server_now)]
 
 
 class _Reader:

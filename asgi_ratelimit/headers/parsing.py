@@ -68,10 +68,9 @@ def parse(
 
 def _recognised(answer: Answer, profile: Profile) -> Profile:
     """The first candidate of a profile that the answer has a sign of, or else the profile itself."""
-    for candidate in profile.candidates:
-        if any(answer.has(sign) for sign in candidate.signs):
-            return candidate
-    return profile
+    by_sign = profile.candidates_by_sign
+    found = [by_sign[header] for header in answer.headers if header in by_sign]
+    return profile.candidates[min(found)] if found else profile
 
 
 def _is_refused(answer: Answer, refusal: Refusal) -> bool:
@@ -97,7 +96,7 @@ def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[
             return limits[:MAX_LIMITS]
     by_name: dict[str, ServerLimit] = {}
     for entry in profile.limits:
-        for limit in limits_of(answer, entry, server_now):
+        for limit in limits_of(answer, entry, server_now, known=by_name):
             by_name.setdefault(limit.name, limit)
     return (list(by_name.values()) or next(filter(None, drafts), []))[:MAX_LIMITS]
 

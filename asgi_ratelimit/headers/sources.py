@@ -32,13 +32,16 @@ LARGEST_NUMBER = 1e15
 
 
 class Answer:
-    """The status, headers and body of an answer, to be read by source. A ``body`` is what its JSON stands for."""
+    """The status, headers and body of an answer, to be read by source. A ``body`` is what its JSON stands for.
 
-    __slots__ = ("_body", "_headers", "status")
+    ``headers`` are by name, in lower case.
+    """
+
+    __slots__ = ("_body", "headers", "status")
 
     def __init__(self, status: int, headers: Headers, body: object = None) -> None:
         self.status = status
-        self._headers = _by_name(headers)
+        self.headers = _by_name(headers)
         self._body = body
 
     def text(self, sources: Sources, name: str = "") -> str | None:
@@ -68,21 +71,24 @@ class Answer:
     def _texts(self, source: Source, name: str) -> list[str]:
         if not isinstance(source, str):
             return [repr(source)]
+        if name:
+            source = source.replace("{name}", name)
+        value = self.headers.get(source)
+        if value is not None:
+            return [value]
         if source.startswith("body:"):
-            return _texts_in(self._body, source[5:])
-        header, _, parameter = source.replace("{name}", name).partition("#")
-        value = self._headers.get(header)
-        if value is not None and parameter:
-            value = _parameters(value).get(parameter)
+            return _texts_in(self._body, source[5:]) if self._body is not None else []
+        header, _, parameter = source.partition("#")
+        value = _parameters(self.headers.get(header, "")).get(parameter) if parameter else None
         return [] if value is None else [value]
 
     def _names(self, source: str) -> list[str]:
         header, _, parameter = source.partition("#")
         if parameter == "{name}":
-            return list(_parameters(self._headers.get(header, "")))
+            return list(_parameters(self.headers.get(header, "")))
         before, _, after = header.partition("{name}")
         size = len(before) + len(after)
-        fits = (each for each in self._headers if each.startswith(before) and each.endswith(after) and len(each) > size)
+        fits = (each for each in self.headers if each.startswith(before) and each.endswith(after) and len(each) > size)
         return [each[len(before) : len(each) - len(after)] for each in fits]
 
 

@@ -5,7 +5,8 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 from ..errors import ConfigurationError
@@ -117,8 +118,8 @@ class Profile:
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: any of these signs says that it is
       about all requests, not only about this bucket.
     * ``routes``: which requests share a bucket, as far as their paths tell. ``ban``: what leads to a ban.
-    * ``signs``: any of these says that an answer is of this API, for a profile with ``candidates``, which reads
-      an answer by the first candidate that it is of, and by itself otherwise.
+    * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first of them
+      that it has a sign of, and by itself otherwise.
     """
 
     name: str
@@ -131,15 +132,18 @@ class Profile:
     covers_all: tuple[Sign, ...] = ()
     routes: Routes = NO_ROUTES
     ban: Ban | None = None
-    signs: tuple[Sign, ...] = ()
+    signs: tuple[str, ...] = ()
     candidates: tuple[Profile, ...] = ()
+    candidates_by_sign: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what is not a profile's data."""
         if not isinstance(self.limits, tuple) or not all(isinstance(each, LimitHeaders) for each in self.limits):
             raise ConfigurationError(f"limits must be a tuple of LimitHeaders, not {self.limits!r}: limits=(limit,)")
-        if not isinstance(self.drafts, tuple):
-            raise ConfigurationError(f'drafts must be a tuple of names, not {self.drafts!r}: drafts=("ratelimit",)')
-        require_sources(self.drafts)
-        require_sources((*each_source(self.waits), *each_source(self.scopes)))
-        require_sources(source for source, _ in (*self.covers_all, *self.signs))
+        for name, headers in (("drafts", self.drafts), ("signs", self.signs)):
+            if not isinstance(headers, tuple):
+                raise ConfigurationError(f'{name} must be a tuple of headers, not {headers!r}: {name}=("ratelimit",)')
+        require_sources((*self.drafts, *self.signs, *each_source(self.waits), *each_source(self.scopes)))
+        require_sources(source for source, _ in self.covers_all)
+        numbers = [(sign, number) for number, each in enumerate(self.candidates) for sign in each.signs]
+        object.__setattr__(self, "candidates_by_sign", dict(reversed(numbers)))

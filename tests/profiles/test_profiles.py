@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -51,6 +52,14 @@ def test_a_profile_never_changes() -> None:
         profiles.discord.name = "other"  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_a_profile_is_a_value(profile: Profile) -> None:
+    """It can be compared, pickled, and changed in part."""
+    assert pickle.loads(pickle.dumps(profile)) == profile
+    other = replace(profile, name="other")
+    assert (other == profile, other.limits, hash(other) == hash(profile)) == (False, profile.limits, False)
+
+
 def test_a_profile_takes_ten_lines() -> None:
     """An API with names of its own, minutes, a header for the bucket, and refusals by 420."""
     calm = Profile(
@@ -84,9 +93,11 @@ def test_a_profile_takes_ten_lines() -> None:
         (lambda: Refusal(429), r"statuses must be a tuple of numbers, not 429: Refusal\(\(429,\)\)"),
         (lambda: Refusal((429,), (("Via", ""),)), "not 'Via'"),
         (lambda: Profile(name="p", limits=LimitHeaders(limit="x")), "limits must be a tuple of LimitHeaders"),
-        (lambda: Profile(name="p", drafts="ratelimit"), "drafts must be a tuple of names, not 'ratelimit'"),
+        (lambda: Profile(name="p", drafts="ratelimit"), "drafts must be a tuple of headers, not 'ratelimit'"),
         (lambda: Profile(name="p", waits="X-Wait"), "not 'X-Wait'"),
-        (lambda: Profile(name="p", signs=(("X-Sign", "*"),)), "not 'X-Sign'"),
+        (lambda: Profile(name="p", signs="x-sign"), "signs must be a tuple of headers, not 'x-sign'"),
+        (lambda: Profile(name="p", signs=("X-Sign",)), "not 'X-Sign'"),
+        (lambda: Profile(name="p", covers_all=(("X-Global", "*"),)), "not 'X-Global'"),
     ],
 )
 def test_what_is_no_profile_is_refused(build: Callable[[], object], message: str) -> None:

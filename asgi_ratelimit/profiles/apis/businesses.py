@@ -30,14 +30,14 @@ shopify = Profile(
         Refusal((200,), (("body:errors.*.extensions.code", "throttled"),), scope="points"),
         *STANDARD_REFUSALS,
     ),
-    signs=(("x-shopify-shop-api-call-limit", "*"), ("x-shopid", "*")),
+    signs=("x-shopify-shop-api-call-limit", "x-shopid"),
 )
 
 stripe = Profile(
     name="stripe",
     source="https://docs.stripe.com/rate-limits",
     scopes="stripe-rate-limited-reason",
-    signs=(("stripe-version", "*"), ("stripe-rate-limited-reason", "*")),
+    signs=("stripe-version", "stripe-rate-limited-reason"),
 )
 
 hubspot = Profile(
@@ -60,7 +60,7 @@ hubspot = Profile(
         ),
     ),
     scopes="body:policyName",
-    signs=(("x-hubspot-ratelimit-max", "*"), ("x-hubspot-ratelimit-remaining", "*")),
+    signs=("x-hubspot-ratelimit-max", "x-hubspot-ratelimit-remaining"),
 )
 
 zendesk = Profile(
@@ -85,7 +85,7 @@ zendesk = Profile(
             scope="endpoint",
         ),
     ),
-    signs=(("x-zendesk-request-id", "*"), ("x-zendesk-origin-server", "*")),
+    signs=("x-zendesk-request-id", "x-zendesk-origin-server"),
 )
 
 jira = Profile(
@@ -100,7 +100,7 @@ jira = Profile(
         ),
     ),
     scopes="ratelimit-reason",
-    signs=(("beta-ratelimit", "*"), ("ratelimit-reason", "*"), ("x-ratelimit-nearlimit", "*")),
+    signs=("beta-ratelimit", "ratelimit-reason", "x-ratelimit-nearlimit"),
 )
 
 confluence = Profile(
@@ -115,7 +115,7 @@ confluence = Profile(
             scope="user",
         ),
     ),
-    signs=(("x-ratelimit-fillrate", "*"),),
+    signs=("x-ratelimit-fillrate",),
 )
 
 azure = Profile(
@@ -126,8 +126,8 @@ azure = Profile(
         LimitHeaders(name="{name}", remaining="x-ms-ratelimit-remaining-resource#{name}", scope="resource provider"),
     ),
     signs=(
-        ("x-ms-ratelimit-remaining-subscription-reads", "*"),
-        ("x-ms-ratelimit-remaining-subscription-writes", "*"),
-        ("x-ms-ratelimit-remaining-resource", "*"),
+        "x-ms-ratelimit-remaining-subscription-reads",
+        "x-ms-ratelimit-remaining-subscription-writes",
+        "x-ms-ratelimit-remaining-resource",
     ),
 )

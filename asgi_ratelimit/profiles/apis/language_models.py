@@ -26,7 +26,7 @@ openai = Profile(
     source="https://platform.openai.com/docs/guides/rate-limits",
     limits=(_of_openai("{name}"),),
     scopes="body:error.type",
-    signs=(("openai-version", "*"), ("x-ratelimit-limit-requests", "*"), ("x-ratelimit-limit-tokens", "*")),
+    signs=("openai-version", "x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"),
 )
 
 groq = Profile(
@@ -34,7 +34,7 @@ groq = Profile(
     source="https://console.groq.com/docs/rate-limits",
     limits=(_of_openai("requests", 86_400.0), _of_openai("tokens", 60.0), _of_openai("{name}")),
     scopes="body:error.type",
-    signs=(("x-groq-region", "*"),),
+    signs=("x-groq-region",),
 )
 
 
@@ -74,9 +74,9 @@ anthropic = Profile(
     refusals=(*STANDARD_REFUSALS, Refusal((529,), scope="overloaded")),
     scopes=("anthropic-ratelimit-unified-representative-claim", "body:error.type"),
     signs=(
-        ("anthropic-ratelimit-requests-limit", "*"),
-        ("anthropic-ratelimit-tokens-limit", "*"),
-        ("anthropic-ratelimit-unified-status", "*"),
-        ("anthropic-ratelimit-unified-5h-utilization", "*"),
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-tokens-limit",
+        "anthropic-ratelimit-unified-status",
+        "anthropic-ratelimit-unified-5h-utilization",
     ),
 )

@@ -33,7 +33,7 @@ discord = Profile(
         wildcards=("reactions",),
     ),
     ban=Ban((401, 403, 429), 10_000, 600.0, uncounted=("shared",)),
-    signs=(("x-ratelimit-bucket", "*"), ("x-ratelimit-scope", "*"), ("x-ratelimit-global", "*")),
+    signs=("x-ratelimit-bucket", "x-ratelimit-scope", "x-ratelimit-global"),
 )
 
 github = Profile(
@@ -58,7 +58,7 @@ github = Profile(
         Refusal((429,), wait=60.0),
         *STANDARD_REFUSALS,
     ),
-    signs=(("x-ratelimit-resource", "*"), ("x-github-request-id", "*")),
+    signs=("x-ratelimit-resource", "x-github-request-id"),
 )
 
 gitlab = Profile(
@@ -74,7 +74,7 @@ gitlab = Profile(
             bucket="ratelimit-name",
         ),
     ),
-    signs=(("ratelimit-observed", "*"), ("ratelimit-name", "*")),
+    signs=("ratelimit-observed", "ratelimit-name"),
 )
 
 slack = Profile(name="slack", source="https://docs.slack.dev/apis/web-api/rate-limits")
@@ -117,7 +117,7 @@ x = Profile(
             for scope in ("user", "app")
         ),
     ),
-    signs=(("x-user-limit-24hour-limit", "*"), ("x-app-limit-24hour-limit", "*")),
+    signs=("x-user-limit-24hour-limit", "x-app-limit-24hour-limit"),
 )
 
 notion = Profile(
@@ -125,5 +125,5 @@ notion = Profile(
     source="https://developers.notion.com/reference/request-limits",
     refusals=(*STANDARD_REFUSALS, Refusal((529,), scope="overloaded")),
     scopes="body:additional_data.rate_limit_reason",
-    signs=(("x-notion-request-id", "*"),),
+    signs=("x-notion-request-id",),
 )
