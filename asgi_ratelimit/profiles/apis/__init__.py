@@ -7,7 +7,7 @@ from ..definitions import Profile
 from .businesses import azure, confluence, hubspot, jira, shopify, stripe, zendesk
 from .language_models import anthropic, groq, openai
 from .platforms import discord, github, gitlab, notion, reddit, slack, x
-from .standards import GENERIC, VIOLATED, ietf
+from .standards import GENERIC, PROBLEMS, VIOLATED, ietf
 
 APIS = (
     *(discord, github, gitlab, slack, reddit, x, notion),
@@ -19,6 +19,7 @@ auto = Profile(
     name="auto",
     source="https://www.rfc-editor.org/rfc/rfc9110#field.retry-after",
     limits=GENERIC,
+    refusals=PROBLEMS,
     scopes=VIOLATED,
     candidates=tuple(each for each in APIS if each.signs),
 )

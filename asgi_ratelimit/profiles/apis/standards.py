@@ -5,10 +5,17 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from ..definitions import LimitHeaders, Profile
+from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal
 
 VIOLATED = "body:violated-policies.*"
 """The names of the violated policies, in problem details (RFC 9457) of the type ``quota-exceeded``."""
+
+PROBLEMS = (
+    Refusal((503,), (("body:type", "*temporary-reduced-capacity"),), scope="temporary-reduced-capacity"),
+    Refusal((429,), (("body:type", "*abnormal-usage-detected"),), scope="abnormal-usage-detected"),
+    *STANDARD_REFUSALS,
+)
+"""The problem types of the draft; that of the third, ``quota-exceeded``, is what any 429 is about."""
 
 DRAFTS_00_TO_06 = LimitHeaders(
     limit="ratelimit-limit",
@@ -62,6 +69,7 @@ ietf = Profile(
     name="ietf",
     source="https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/",
     limits=(DRAFTS_00_TO_06,),
+    refusals=PROBLEMS,
     scopes=VIOLATED,
 )
 

@@ -72,6 +72,24 @@ EXAMPLES = {
             scope="default",
         ),
     ),
+    "IETF draft 10, reduced capacity": Example(
+        profile="ietf",
+        status=503,
+        headers={"ratelimit": '"default";r=0;t=20'},
+        body={"type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "status": 503},
+        expected=refused(
+            20.0,
+            ServerLimit(remaining=0, reset_after=20, reset_means="next unit"),
+            scope="temporary-reduced-capacity",
+        ),
+    ),
+    "IETF draft 10, abnormal usage": Example(
+        profile="ietf",
+        status=429,
+        headers={"retry-after": "300"},
+        body={"type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected", "status": 429},
+        expected=refused(300.0, scope="abnormal-usage-detected"),
+    ),
     "IETF draft 8 of express-rate-limit": Example(
         profile="ietf",
         headers={
