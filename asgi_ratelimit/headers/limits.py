@@ -28,7 +28,7 @@ def limits_of(
 
     Limits that are ``known`` by another entry are left out.
     """
-    names = answer.names(source for _, source in entry.sources()) if "{name}" in entry.name else [""]
+    names = answer.names(entry.templates) if "{name}" in entry.name else [""]
     new = [name for name in names if entry.name.replace("{name}", name) not in known]
     return [limit for name in new for limit in _Reader(answer, entry, name).limits(server_now)]
 

@@ -36,13 +36,10 @@ def parse(
 ) -> ServerLimits:
     """The limits that an answer reports, and whether it is a refusal.
 
-    * ``profile`` says what the headers mean; ``"auto"`` recognises it by the headers, or else goes by the size of the
-      numbers. ``body`` is the JSON of the answer, parsed, for APIs that report limits there.
-    * Times since 1970 count from the answer's ``Date``, because clocks differ. ``now`` is the Unix time of the server
-      for an answer without it; without both, such times are ignored.
-    * ``retry_after`` and ``reset_after`` are at most ``max_delay`` seconds: that value means "so long, or longer", and
-      ``math.inf`` shows what the server says.
-    * The limits of an answer that comes from a cache (``Age`` above 0) are ignored: they are old.
+    ``profile`` says what the headers mean; ``"auto"`` recognises it. ``body`` is the parsed JSON of the answer. Times
+    since 1970 count from its ``Date``, or else from ``now``, the server's Unix time; without both, they are ignored.
+    ``retry_after`` and ``reset_after`` are at most ``max_delay`` seconds, which means "so long, or longer". The limits
+    of an answer from a cache (``Age`` above 0) are ignored.
 
     An unknown profile raises ``ConfigurationError``, a ``max_delay`` that is no number of seconds ``ValueError``.
     """
@@ -54,15 +51,18 @@ def parse(
     date = unix_time(answer.text("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)
+    bounded = tuple(_bounded(limit, max_delay) for limit in limits)
     refusal = next((each for each in chosen.refusals if _is_refused(answer, each)), None)
-    wait = None if refusal is None else _wait(answer, chosen, refusal, limits, server_now)
+    if refusal is None:
+        return ServerLimits(profile=chosen.name, limits=bounded)
+    wait = _wait(answer, chosen, refusal, limits, server_now)
     return ServerLimits(
         profile=chosen.name,
-        limits=tuple(_bounded(limit, max_delay) for limit in limits),
-        is_throttled=refusal is not None,
+        limits=bounded,
+        is_throttled=True,
         retry_after=None if wait is None else min(wait, max_delay),
-        scope=None if refusal is None else refusal.scope or answer.text(chosen.scopes),
-        covers_all=refusal is not None and any(answer.has(sign) for sign in chosen.covers_all),
+        scope=refusal.scope or answer.text(chosen.scopes),
+        covers_all=any(answer.has(sign) for sign in chosen.covers_all),
     )
 
 

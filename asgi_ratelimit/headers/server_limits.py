@@ -42,7 +42,7 @@ class ServerLimit:
         """Seconds until ``units`` are there, if nobody else takes any; ``None`` where the answer does not tell.
 
         By default, these are as many as this request came to, or one; of a limit that is a share, any part.
-        Without a reset, the wait is the whole window.
+        Without a reset, the wait is the whole window. Where it goes by a window or a refill, it has no bound.
         """
         if self.remaining is None:
             return None

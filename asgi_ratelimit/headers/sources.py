@@ -60,12 +60,9 @@ class Answer:
         texts = self._texts(sign[0], name) or [""]
         return any(_matches(text.lower(), sign[1].lower()) for text in texts)
 
-    def names(self, sources: Iterable[Source]) -> list[str]:
-        """What ``{name}`` stands for in any of the sources, in their order."""
-        names: dict[str, None] = {}
-        for source in sources:
-            if isinstance(source, str) and "{name}" in source:
-                names.update(dict.fromkeys(self._names(source)))
+    def names(self, templates: Iterable[str]) -> list[str]:
+        """What ``{name}`` stands for in any of these sources, in their order."""
+        names = dict.fromkeys(name for template in templates for name in self._names(template))
         return list(names)[:MAX_PARTS]
 
     def _texts(self, source: Source, name: str) -> list[str]:

@@ -47,23 +47,26 @@ class LimitHeaders:
     unit: str = "requests"
     scope: str | None = None
     exhausted: Sign | None = None
+    templates: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what is not written as a source, a unit or a meaning."""
         require_one_of("reset_unit", self.reset_unit, get_args(Unit))
         require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
         require_one_of("window_unit", self.window_unit, ("s", "ms"))
-        require_sources(source for _, source in self.sources())
+        require_sources(self.sources())
         if not any((self.limit, self.remaining, self.used, self.utilization, self.policies)):
             raise ConfigurationError(f'{self.name!r} says nothing of a limit: LimitHeaders(remaining="x-remaining")')
 
-    def sources(self) -> list[tuple[str, Source]]:
-        """Each source, after the name of its field."""
-        values = [(field.name, getattr(self, field.name)) for field in fields(self) if field.name in _SOURCED]
-        return [(name, source) for name, value in values for source in each_source(value)]
+        templates = [source for source in self.sources() if isinstance(source, str) and "{name}" in source]
+        object.__setattr__(self, "templates", tuple(templates))
+
+    def sources(self) -> list[Source]:
+        """Where all of it is, field by field."""
+        return [source for name in _SOURCED for source in each_source(getattr(self, name))]
 
 
-_SOURCED = frozenset(field.name for field in fields(LimitHeaders) if field.type == "Sources")
+_SOURCED = tuple(field.name for field in fields(LimitHeaders) if field.type == "Sources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class Profile:
     """How to read the answers of an API; ``source`` is the page that documents them.
 
     * ``limits``: where answers say limits. Of two with one name, the first that is there counts.
-    * ``drafts``: headers in the syntax of the IETF drafts, which come before ``limits``; ``X`` and ``X-policy``.
+    * ``drafts``: headers in the syntax of the IETF drafts, each with its ``-policy``; they come before ``limits``.
     * ``refusals``: the first that matches an answer makes it a refusal.
     * ``waits``: sources of the time to wait, in seconds, before ``Retry-After`` and its kin.
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: any of these signs says that it is

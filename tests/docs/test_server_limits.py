@@ -34,7 +34,7 @@ def row(profile: Profile) -> str:
 
 def headers(profile: Profile) -> list[str]:
     """The headers and fields of bodies that say limits, each once."""
-    sources = [source for entry in profile.limits for _, source in entry.sources() if isinstance(source, str)]
+    sources = [source for entry in profile.limits for source in entry.sources() if isinstance(source, str)]
     return list(dict.fromkeys(sources))
 
 

@@ -36,7 +36,7 @@ def test_every_header_of_a_profile_is_in_an_example() -> None:
 
 def headers_of(profile: Profile) -> list[str]:
     """The headers that a profile's limits name, parameters apart."""
-    sources = [source for entry in profile.limits for _, source in entry.sources() if isinstance(source, str)]
+    sources = [source for entry in profile.limits for source in entry.sources() if isinstance(source, str)]
     return [source.partition("#")[0] for source in sources if not source.startswith("body:")]
 
 
