@@ -19,7 +19,7 @@ def scaled_cost(quota: TokenBucket, cost: float) -> float:
     if scaled % 1.0 == 0.0:
         return scaled
     nearest = float(math.floor(scaled + 0.5))
-    return nearest if abs(scaled - nearest) <= nearest * 1e-9 else float(math.ceil(scaled))
+    return nearest if abs(scaled - nearest) <= nearest * 1e-12 else float(math.ceil(scaled))
 
 
 def admit(quota: TokenBucket, level: float, elapsed: float, cost: float) -> float | None:

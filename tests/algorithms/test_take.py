@@ -243,7 +243,12 @@ def test_no_interval_holds_more_than_the_quota_promises(history: History) -> Non
     check_ceiling(history)
 
 
+MINUTE = [TokenBucket(1), TokenBucket(1, 60.0, 2, name="second")]
+UNEVEN = [Call(0, (1.0, 1.0), 0.0), Call(0, (1.0, 5.891569238496937), 100.0), Call(0, (1.0, 1.0), math.inf)]
+
+
 @given(histories(oversize=3.0))
+@example((MINUTE, UNEVEN))  # a third of a microsecond's drain is no noise of a float
 @settings(max_examples=100)
 def test_costs_above_the_burst_keep_the_promise(history: History) -> None:
     """Such a cost passes only when pacing, from an empty bucket, and everything after it waits until it has drained."""

@@ -52,20 +52,25 @@ def histories(draw: st.DrawFn, kinds: Callable[[str], st.SearchStrategy[Quota]] 
     return pool, draw(st.lists(ops, min_size=1, max_size=25))
 
 
+YEAR = 31_536_000.0
+"""Operations are remembered for so long: a store may forget one at once when its clock jumps ahead."""
+
+
 class BothStores:
     """A memory store and a Redis store on one clock, and the loop on which both get the same calls."""
 
     def __init__(self, url: str) -> None:
         self.clock = SteppedClock()
         self.runner = asyncio.Runner()
-        self.remote = RedisStore(url, clock=self.clock, timeout=30, on_error="deny")
+        self.remote = RedisStore(url, clock=self.clock, timeout=30, on_error="deny", operation_ttl=YEAR)
         self.names = map("history {}".format, count())
 
     def run(self, history: History) -> None:
         self.runner.run(self._run(*history))
 
     async def _run(self, pool: Sequence[Quota], ops: Sequence[Op]) -> None:
-        local, name, granted = MemoryStore(clock=self.clock), next(self.names), []
+        local = MemoryStore(clock=self.clock, operation_ttl=YEAR)
+        name, granted = next(self.names), []
         self.clock.move_to(1_800_000_000)
         for op in ops:
             self.clock.advance(op.step_us / 1e6)

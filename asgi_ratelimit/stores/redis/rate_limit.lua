@@ -71,7 +71,7 @@ local function scaled_cost(period_us, cost)
   local scaled = cost * period_us
   if scaled % 1 == 0 then return scaled end
   local nearest = floor(scaled + 0.5)
-  if math.abs(scaled - nearest) <= nearest * 1e-9 then return nearest end
+  if math.abs(scaled - nearest) <= nearest * 1e-12 then return nearest end
   return ceil(scaled)
 end
 
