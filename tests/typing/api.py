@@ -48,10 +48,8 @@ from asgi_ratelimit import (
     pace,
     parse_quotas,
 )
-from asgi_ratelimit.headers import ServerLimits, parse
 from asgi_ratelimit.hooks import Event, Failure, failures
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
-from asgi_ratelimit.profiles import LimitHeaders, Profile, Refusal, discord
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from asgi_ratelimit.tools import Covered, coverage
 
@@ -302,16 +300,6 @@ def transports() -> None:
     httpx.AsyncClient(mounts={"https://": transport})
     httpx2.Client(transport=transport)
     httpx2.AsyncClient(transport=transport)
-
-
-def server_limits(answer: httpx.Response, other: httpx2.Response, pairs: list[tuple[bytes, bytes]]) -> None:
-    """What servers say, in the headers of any client."""
-    own = Profile(name="own", limits=(LimitHeaders(remaining="x-left", window=60),), refusals=(Refusal((420,)),))
-    assert_type(parse(answer.status_code, answer.headers, profile="github", body=answer.json()), ServerLimits)
-    assert_type(parse(other.status_code, other.headers, profile=own, now=1.8e9, max_delay=60), ServerLimits)
-    assert_type(parse(200, pairs, profile=discord).limits[0].wait(5), float | None)
-    assert_type(discord.routes.route("GET", "/users/@me"), str)
-    LimitHeaders(remaining="x-left", reset_means="end")  # type: ignore[arg-type]
 
 
 async def own_tests() -> None:
