@@ -284,7 +284,7 @@ async def calls(app: RateLimitMiddleware, scope: Scope, receive: Receive, send: 
     await app(scope, receive, send)
 
 
-@pace("10/s", key=lambda account: account, cost={"per-second": 2}, max_delay=5)
+@pace("10/s", key=lambda account: account, cost={"per-second": 2}, max_delay=5, margin=0.05, priority=1, hooks=[print])
 async def fetch(account: str, page: int = 1) -> bytes:
     """A paced coroutine function keeps its type."""
     return f"{account}/{page}".encode()
@@ -353,6 +353,7 @@ async def jobs(limiter: Limiter, plain: SyncLimiter) -> None:
     assert_type(Ticket.parse(str(ticket)), Ticket)
     assert_type(await limiter.redeem(str(ticket), late_tolerance=1), Decision)
     assert_type(await limiter.waiting({"guild": "a", "all": ""}), float)
+    assert_type(await limiter.eta({"guild": "a", "all": ""}, cost=2), float)
     assert_type(plain.redeem(plain.reserve("guild")), Decision)
     assert_type(await limiter.rate_limit("guild", operation="id"), Decision)
     assert_type(await limiter.pace("guild", operation="id"), Decision)
