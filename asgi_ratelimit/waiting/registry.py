@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
 from ..clock import SystemClock
+from ..decision import Charge
 from ..stores import ByStore, Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
@@ -60,6 +61,11 @@ class Waiters:
     """What wakes the first callers."""
     blocks: OpenBlocks = field(default_factory=OpenBlocks)
 
+    def units_came_back(self, charges: Sequence[Charge]) -> None:
+        """Units have come back to the buckets of these charges."""
+        self.slots.units_came_back(charges)
+        self.settled.wake(charges)
+
 
 class _Registry:
     """The waiters of every store in use."""
@@ -77,7 +83,7 @@ class _Registry:
             waiters = self._waiters.get(store)
             if waiters is None:
                 waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store)))
-                when_units_come_back(store, waiters.settled.wake)
+                when_units_come_back(store, waiters.units_came_back)
             return waiters
 
 

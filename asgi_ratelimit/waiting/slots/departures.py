@@ -44,6 +44,10 @@ class Departures:
     def __len__(self) -> int:
         return len(self._states)
 
+    def forget(self, bucket: str) -> bool:
+        """Forget what has left on a bucket; whether anything had."""
+        return self._states.pop(bucket, None) is not None
+
     def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
         if len(charges) == 1 and self._leaves_again(charges[0], now_us):
