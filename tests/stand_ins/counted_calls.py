@@ -32,7 +32,7 @@ AT_ONCE = 60
 """Connections that tasks open before they begin: more than a burst of the tests."""
 
 THREADS = 20
-"""Threads that make calls without ``async``. Many that are ready at once keep each other from sending what may leave."""
+"""Threads that make calls without ``async``. More that are ready at once keep each other from sending."""
 
 
 @dataclass(frozen=True, slots=True)
