@@ -29,7 +29,10 @@ JITTER = 0.05
 """Callers of one process come within so many seconds of each other, at random."""
 
 AT_ONCE = 60
-"""The most connections, and the threads without ``async``: more than a burst of the tests."""
+"""Connections that tasks open before they begin: more than a burst of the tests."""
+
+THREADS = 20
+"""Threads that make calls without ``async``. More that are ready at once keep each other from sending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,12 @@ def call_sync(url: str, calls: int, paced: Callable[[Any], Any]) -> None:
     """Make calls in threads, each with a connection of its own."""
     parts, own = urlsplit(url), local()
 
+    connections: list[HTTPConnection] = []
+
     def connect() -> None:
         own.connection = HTTPConnection(parts.hostname or "", parts.port)
         own.connection.connect()
+        connections.append(own.connection)
 
     def send() -> None:
         own.connection.request("GET", "/")
@@ -115,9 +121,10 @@ def call_sync(url: str, calls: int, paced: Callable[[Any], Any]) -> None:
         time.sleep(random.uniform(0.0, JITTER))
         call()
 
-    with ThreadPoolExecutor(AT_ONCE, initializer=connect) as threads:
+    with ThreadPoolExecutor(THREADS, initializer=connect) as threads:
         list(threads.map(caller, range(calls)))
-        list(threads.map(lambda _: own.connection.close(), range(AT_ONCE)))
+    for connection in connections:
+        connection.close()
 
 
 def call_from_processes(server: Uvicorn, store: str, quota: str, margin: float, calls: int, processes: int) -> None:
