@@ -100,6 +100,8 @@ class BoundedValues:
         self._hand = self._aside_hand = 0
         self.under_way: Collection[str] = ()
         """The buckets of the take under way, which do not go."""
+        self.has_warning = False
+        """Whether a refusing bucket has gone since the latest warning, and ``warn`` is to be called."""
         self._warned_us = -float("inf")
 
     def __len__(self) -> int:
@@ -193,11 +195,12 @@ class BoundedValues:
             values[bucket] = value
             return False
         self.aside -= 1
-        if _use_of(value, now) == _REFUSES:
-            self._warn()
+        self.has_warning = self.has_warning or _use_of(value, now) == _REFUSES
         return True
 
-    def _warn(self) -> None:
+    def warn(self) -> None:
+        """Log that a refusing bucket has gone, at most once a minute."""
+        self.has_warning = False
         now = monotonic_us()
         if now - self._warned_us >= REPORT_EVERY_US:
             self._warned_us = now

@@ -95,7 +95,10 @@ class MemoryStore:
         """The decision of one take."""
         with self._lock:
             now = self._now_us()
-            return self._decide(take, now) if take.operation is None else self._decide_once(take, now)
+            decision = self._decide(take, now) if take.operation is None else self._decide_once(take, now)
+            if self._values.has_warning:
+                self._warn()
+            return decision
 
     def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
         """The outcome of a take of one charge without a wait."""
@@ -130,6 +133,8 @@ class MemoryStore:
                 values[bucket] = left
             else:
                 self._values.insert(bucket, left, now)
+                if self._values.has_warning:
+                    self._warn()
             return level, last, generation, now, after, birth
         finally:
             self._release()
@@ -142,9 +147,19 @@ class MemoryStore:
         taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
         if after is not None:
             self._store(charge, after, now, outlook)
+            if self._values.has_warning:
+                self._warn()
         elif stored is not None and stored is not state:  # a clock had left it in the future
             self._store(charge, state, now)
         return taken, state, now, birth
+
+    def _warn(self) -> None:
+        """Log that a refusing bucket has gone, without the lock: a handler may take from this store. Called last."""
+        self._release()
+        try:
+            self._values.warn()
+        finally:
+            self._acquire()
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms.packed import PLAIN_SIZE, pack
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, ChargeTemplate, Take
 from asgi_ratelimit.inbound import RateLimitMiddleware
 from asgi_ratelimit.inbound.penalties.blocks import Blocks
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -136,6 +137,34 @@ def test_a_store_in_which_all_refuse_says_so_once(caplog: pytest.LogCaptureFixtu
         flooded.flood(TokenBucket(1, 86_400), 1, 200)
     assert [record.getMessage() for record in caplog.records if "MemoryStore(max_keys=500)" in record.getMessage()]
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("quota", [TokenBucket(1, 86_400), FixedWindow(1, 86_400)], ids=["bucket", "window"])
+@pytest.mark.parametrize("is_template", [True, False])
+def test_whoever_handles_that_warning_may_take_from_the_same_store(quota: Quota, is_template: bool) -> None:
+    """It limits lines of the log, perhaps, and does not wait for itself."""
+    flooded, lines = Flooded(4), []
+
+    def is_logged(record: logging.LogRecord) -> bool:
+        lines.append((record.levelname, flooded.take(Charge(SHORT, "log lines"))))
+        return False
+
+    def flood() -> None:
+        for number in range(10):
+            if is_template:
+                flooded.store.submit_charge(ChargeTemplate(quota, 1, "flood", "flood:x:"), f"flood:x:{{{number}}}")
+            else:
+                flooded.take(Charge(quota, f"flood {number}"))
+
+    logger, thread = logging.getLogger("asgi_ratelimit"), Thread(target=flood, daemon=True)
+    logger.addFilter(is_logged)
+    try:
+        thread.start()
+        thread.join(20)
+    finally:
+        logger.removeFilter(is_logged)
+    assert not thread.is_alive()
+    assert lines == [("WARNING", True)]
 
 
 @pytest.mark.parametrize("max_keys", [1, 2, 3])
