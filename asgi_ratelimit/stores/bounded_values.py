@@ -5,8 +5,11 @@ at which it is full again, and the rest of what has to be known is in its stamp.
 which the bucket is full again and at which it has room for a unit again, and the part of its quota that is in use.
 
 A new value replaces one that is full again, which holds no information, or else the one that is used least, relative
-to its quota, among a few. A bucket without room for a unit refuses; it is set aside, and none of those goes while
-there is any other. So to get rid of a refusing bucket somebody has to use up nearly all others.
+to its quota, among the few oldest. A bucket without room for a unit refuses; it is set aside, and of those the oldest
+goes, but only when there are hardly any others. So to get rid of a refusing bucket somebody has to use up most others.
+
+Some others have to stay, though: with room for a single one, a bucket that is never quite used up would be forgotten
+at every second request.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ LOOKS = 8
 LITTLE = 1 / 8
 """A bucket of whose quota no more than this is used goes without a further look."""
 
+RESERVE = 1 / 8
+"""The part of the values that do not refuse and stay, however many refuse."""
+
 MOST_SHARDS = 16
 """The most dictionaries that are looked through for one that does not refuse."""
 
@@ -41,6 +47,8 @@ UNUSED = _TIMES.pack(0.0, 0.0, 0.0)
 """The value of a bucket that has been reset."""
 
 _FULL, _REFUSES = 0.0, 2.0
+_LEAST = 1e-300
+"""Less than any use but that of a full bucket."""
 _ROUNDING = 1e-6
 """What a stamp rounds the numbers of a quota by, and more."""
 
@@ -87,6 +95,7 @@ class BoundedValues:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._reserve = int(most * RESERVE)
         shards = range(_shards_for(most))
         # Several dictionaries, so that none takes long to grow.
         self.shards: tuple[dict[str, bytes], ...] = tuple([{} for _ in shards])
@@ -126,7 +135,10 @@ class BoundedValues:
         if self.get(bucket) is None:
             self.insert(bucket, value, now)
         else:
-            self.shards[hash(bucket) & self.mask][bucket] = value
+            values = self.shards[hash(bucket) & self.mask]
+            if self.count >= self._most:
+                del values[bucket]  # it becomes the newest one
+            values[bucket] = value
 
     def insert(self, bucket: str, value: bytes, now: float) -> None:
         """Store the value of a bucket that has none."""
@@ -142,36 +154,37 @@ class BoundedValues:
             if not others:
                 break
             self._hand = _next(self.shards, self._hand, others)
-            if self._remove_least_used(self._hand, now):
+            if self._remove_least_used(self._hand, now, 1 if others <= self._reserve else LOOKS):
                 return True
+            if others <= self._reserve:
+                break
         for _ in range(len(self.under_way) + 1 if self.aside else 0):
             self._aside_hand = _next(self._aside, self._aside_hand, self.aside)
             if self._remove_refusing(self._aside_hand, now):
                 return True
         return False
 
-    def _remove_least_used(self, number: int, now: float) -> bool:
-        """Remove the least used of the first values in a dictionary, or set those aside that refuse."""
-        values, least, best, passed = self.shards[number], _REFUSES, None, []
-        for bucket in list(islice(values, LOOKS)):
+    def _remove_least_used(self, number: int, now: float, looks: int) -> bool:
+        """Remove the least used of the first values in a dictionary, and set those aside that refuse.
+
+        With a single look, it removes a full one only.
+        """
+        values, least, best = self.shards[number], _REFUSES if looks > 1 else _LEAST, None
+        oldest = list(islice(values, looks))
+        for bucket in oldest:
             use = _use_of(values[bucket], now)
-            if bucket in self.under_way:
-                passed.append(bucket)
-            elif use == _REFUSES:
+            if use == _REFUSES:
                 self._aside[number][bucket] = values.pop(bucket)
                 self.aside += 1
-            elif use < least:
-                passed += [] if best is None else [best]
+            elif use < least and bucket not in self.under_way:
                 least, best = use, bucket
                 if use <= LITTLE:
                     break
-            else:
-                passed.append(bucket)
         if best is not None:
             del values[best]
             self._review(now)
-        for bucket in passed:
-            values[bucket] = values.pop(bucket)  # to the end, behind those that have not been looked at
+        if oldest[0] in values:  # it goes to the end, so that others are looked at
+            values[oldest[0]] = values.pop(oldest[0])
         return best is not None
 
     def _review(self, now: float) -> None:
@@ -205,8 +218,9 @@ class BoundedValues:
         if now - self._warned_us >= REPORT_EVERY_US:
             self._warned_us = now
             logger.warning(
-                "all %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is then as good as "
-                "never used: raise it, MemoryStore(max_keys=%d), or use Redis (docs/warnings.md#memory-that-is-full)",
+                "nearly all of the %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is "
+                "then as good as never used: raise it, MemoryStore(max_keys=%d), or use Redis "
+                "(docs/warnings.md#memory-that-is-full)",
                 self._most,
                 10 * self._most,
             )

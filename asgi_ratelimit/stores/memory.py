@@ -126,15 +126,17 @@ class MemoryStore:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, int(generation), (), (), b""), now, birth
             left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
-            if value is not None:
-                values[bucket] = left
-            elif self._values.count < self._max_keys:  # as ``insert`` does it, without the call
-                self._values.count += 1
-                values[bucket] = left
-            else:
-                self._values.insert(bucket, left, now)
-                if self._values.has_warning:
-                    self._warn()
+            is_full = self._values.count >= self._max_keys
+            if value is None:
+                if is_full:
+                    self._values.insert(bucket, left, now)
+                    if self._values.has_warning:
+                        self._warn()
+                    return level, last, generation, now, after, birth
+                self._values.count += 1  # as ``insert`` does it, without the call
+            elif is_full:
+                del values[bucket]  # it becomes the newest one
+            values[bucket] = left
             return level, last, generation, now, after, birth
         finally:
             self._release()

@@ -192,6 +192,19 @@ def test_only_plain_values_are_as_long_as_plain_ones(quota: Quota) -> None:
     assert isinstance(quota, TokenBucket) or size != PLAIN_SIZE
 
 
+@pytest.mark.parametrize(("quota", "each"), [(LONG, 1), (LONG, 3), (TokenBucket(1, 86_400), 1)], ids=str)
+@pytest.mark.parametrize("between", [1, 20, 100])
+def test_a_bucket_that_is_never_used_up_stays(quota: Quota, each: int, between: int) -> None:
+    """Its units count, with requests under new keys between them, in a store that others have filled."""
+    flooded = Flooded(2_000)
+    flooded.flood(quota, each, 2_000 * each)
+    passed = 0
+    for _ in range(20):
+        passed += flooded.take(Charge(SHORT, "victim"))
+        flooded.flood(quota, each, between)
+    assert passed == 5
+
+
 async def spray(addresses: int, max_keys: int) -> list[int]:
     """The statuses of a client over its limit, after each tenth of a spray of other addresses."""
     clock = SteppedClock(1_800_000_000)
