@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
 
 try:
     from requests import PreparedRequest, Response

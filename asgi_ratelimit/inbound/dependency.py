@@ -33,8 +33,8 @@ from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults
 from .rules import CompiledRule, constant_quotas, require_agreement
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
-from .startup.checks import warn_of_costs
 from .startup.routes import place_text, walk
+from .startup.startup_warnings import warn_of_costs
 
 _UNNAMED = "(unnamed)"
 """The name of a limit that is still to be named after its route."""

@@ -33,8 +33,8 @@ from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, constant_quotas
-from .startup.checks import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .startup.routes import place_of
+from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
 
 _CLIENT_IP = client_ip()

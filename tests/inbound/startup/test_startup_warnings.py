@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.inbound.startup.checks import warn_of_workers
+from asgi_ratelimit.inbound.startup.startup_warnings import warn_of_workers
 from asgi_ratelimit.logs import PAGE, warn_once
 from tests.support.asgi import Peer, ask, http, ok
 from tests.support.server import ROOT, Uvicorn
