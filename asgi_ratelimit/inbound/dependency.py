@@ -160,6 +160,11 @@ class RateLimit:
         each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
+    @property
+    def dependency(self) -> "Any":
+        """FastAPI looks for this attribute where ``Depends`` is missing. Raises ``ConfigurationError``."""
+        raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
+
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused.
 

@@ -15,6 +15,7 @@ from ..waiting import background_loop
 from .decorator import EVEN_BURST, register_name
 from .margin import with_margin
 from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
+from .wrapped import checked_transport, of_other_clients, sends, sends_with_async
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -72,7 +73,8 @@ class PacedTransport(_Transport):
         hooks: Iterable[Hook] = (),
     ) -> None:
         quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
-        self._transport = transport
+        self._transport = checked_transport(transport)
+        self._sends, self._sends_with_async = sends(transport), sends_with_async(transport)
         self._limiter = limiter = UnownedLimiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
             register_name(limiter, self)
@@ -89,6 +91,8 @@ class PacedTransport(_Transport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request at its slot."""
+        if not self._sends:
+            raise of_other_clients(self._transport, is_async=False)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
@@ -96,6 +100,8 @@ class PacedTransport(_Transport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
+        if not self._sends_with_async:
+            raise of_other_clients(self._transport, is_async=True)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return await self._transport.handle_async_request(request)
@@ -114,6 +120,8 @@ class PacedTransport(_Transport):
             await self._limiter.aclose()
 
     def __enter__(self) -> Self:
+        if not self._sends:
+            raise of_other_clients(self._transport, is_async=False)
         self._transport.__enter__()
         return self
 
@@ -126,6 +134,8 @@ class PacedTransport(_Transport):
         self.close()
 
     async def __aenter__(self) -> Self:
+        if not self._sends_with_async:
+            raise of_other_clients(self._transport, is_async=True)
         await self._transport.__aenter__()
         return self
 
