@@ -110,6 +110,10 @@ class Inner:
     def __init__(self) -> None:
         self.events: list[str] = []
 
+    def handle_request(self, request: Any) -> None: ...
+
+    async def handle_async_request(self, request: Any) -> None: ...
+
     def __enter__(self) -> None:
         self.events.append("enter")
 
@@ -168,7 +172,7 @@ def test_the_repr() -> None:
     ("wrong", "error"),
     [
         ({"quota": "10/fortnight"}, QuotaError),
-        ({"max_delay": -1}, ValueError),
+        ({"max_delay": -1}, ConfigurationError),
         ({"concurrency": 0}, ConfigurationError),
         ({"concurrency": True}, ConfigurationError),
         ({"retries": -1}, ConfigurationError),

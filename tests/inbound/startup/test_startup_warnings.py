@@ -256,7 +256,7 @@ def test_each_warning_has_a_section_in_the_docs() -> None:
     """Its link leads to a heading."""
     page = (ROOT / PAGE).read_text("utf-8")
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
-    source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "checks.py").read_text("utf-8")
+    source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "startup_warnings.py").read_text("utf-8")
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
     assert len(sections) == 4
     assert sections <= headings
