@@ -86,9 +86,8 @@ class RateLimit:
     name, and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
-    a ``max_delay`` in seconds it waits for its slot, if that is no further away.
-    What its other limits had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it
-    did not apply.
+    a ``max_delay`` in seconds it waits for its slot, if that is no further away. What its other limits had taken by
+    then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
