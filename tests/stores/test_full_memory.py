@@ -80,7 +80,7 @@ def test_none_that_refuses_goes_among_others_with_room(quota: str) -> None:
     flooded, wide = Flooded(2_000), TokenBucket(100, 86_400)
     used_up = parse_quotas(quota)[0]
     victims = [Charge(used_up, f"victim {number}", used_up.most) for number in range(300)]
-    assert all([flooded.take(victim) for victim in victims])
+    assert all(flooded.take(victim) for victim in victims)
     flooded.flood(wide, 1, 4_000)
     assert None not in [flooded.store.state_of(victim) for victim in victims]
 
