@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from threading import Event, RLock, get_ident
 from typing import Protocol
 
-from ..clock import Clock, time_of, wait_for
+from ..clock import Clock, elapsed_us, time_of, wait_for
 from ..decision import Charge
 from .forks import reset_in_child
+from .timers import LoopTimers, Timer, timers_of
 
 
 class WakeUp(Protocol):
@@ -30,7 +31,7 @@ class WakeUp(Protocol):
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
-    __slots__ = ("_future", "_loop", "_now", "_thread", "_timer", "at_us")
+    __slots__ = ("_future", "_loop", "_now", "_rung", "_thread", "_timer", "_timers", "at_us")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
@@ -38,7 +39,9 @@ class LoopWakeUp:
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._future: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | Timer | None = None
+        self._timers: LoopTimers | None = None
+        self._rung = False
 
     def set(self, at_us: float) -> None:
         """Wake the task at ``at_us``."""
@@ -64,6 +67,10 @@ class LoopWakeUp:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
+            if self._rung:
+                self._rung = False
+                if self._timers is not None:
+                    self._timers.was_late(self._now() - self.at_us)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -75,11 +82,17 @@ class LoopWakeUp:
         if left_us <= 0:
             self._future.set_result(None)
         elif left_us < math.inf:
-            self._timer = self._loop.call_later(left_us / 1e6, self._ring)
+            self._timers = timers_of(self._loop) if self._now is elapsed_us else None  # they are of no other clock
+            if self._timers is None:
+                self._timer = self._loop.call_later(left_us / 1e6, self._ring)
+            else:
+                self._timer = self._timers.call_at(self.at_us, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        self._set_timer()  # which wakes the task, unless the timer was early
+        if self._future is not None and not self._future.done():
+            self._rung = True
+            self._future.set_result(None)  # the task looks at the time, and sleeps again if the timer was early
 
 
 class ThreadWakeUp:

@@ -109,7 +109,8 @@ class SlotQueues:
         with self._lock:
             buckets = {charge.bucket for charge in charges if self.departures.forget(charge.bucket)}
             for queue in self._queues.values() if buckets else ():
-                if queue.not_before_us and queue.waiters and any(each.bucket in buckets for each in queue.waiters[0].take.charges):
+                held = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
+                if any(charge.bucket in buckets for charge in held):
                     queue.not_before_us = 0.0
                     queue.wake_first_in_time()
 
