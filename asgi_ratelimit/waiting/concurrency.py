@@ -21,13 +21,15 @@ class _Callers:
     waiting: OrderedDict[WakeUp, float] = field(default_factory=OrderedDict)
     """Their wake-ups, in the order in which they came, with their priorities."""
 
-    def pop_next(self) -> WakeUp:
-        """Remove and return the first of those of the highest priority."""
-        if not any(self.waiting.values()):
-            return self.waiting.popitem(last=False)[0]
-        following = max(self.waiting, key=self.waiting.__getitem__)
-        del self.waiting[following]
-        return following
+    def pop_next(self) -> WakeUp | None:
+        """Remove and return the first of those of the highest priority; those whose event loop is closed are gone."""
+        while self.waiting:
+            has_priorities = any(self.waiting.values())
+            following = max(self.waiting, key=self.waiting.__getitem__) if has_priorities else next(iter(self.waiting))
+            del self.waiting[following]
+            if not following.is_dead:
+                return following
+        return None
 
 
 class ConcurrencyLimit:
@@ -97,9 +99,11 @@ class ConcurrencyLimit:
             callers = self._callers[key]
             if wake_up is not None and wake_up in callers.waiting:
                 del callers.waiting[wake_up]
-            elif callers.waiting:
-                callers.pop_next().set(0.0)
             else:
-                callers.active -= 1
+                following = callers.pop_next()
+                if following is None:
+                    callers.active -= 1
+                else:
+                    following.set(0.0)
             if not callers.active:
                 del self._callers[key]

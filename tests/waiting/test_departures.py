@@ -234,3 +234,28 @@ def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
     assert departures.give_back(calls[0][0].bucket, 3.0)
     assert departures.leave((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
     assert departures.leave((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
+
+
+@given(
+    st.sampled_from([50.0, 499.0, 501.0, 1000.0, 3000.0, 20_000.0]),
+    st.sampled_from([1.0, 1.5, 3.0, 40.0]),
+    st.lists(st.integers(0, 5000) | st.integers(0, 20), max_size=100),
+)
+def test_fast_calls_have_a_millisecond_more(limit: float, burst: float, steps: list[int]) -> None:
+    """Where slots are less than 2 ms apart, no interval has more than is due in one more millisecond; else, no more."""
+    quota = TokenBucket(limit, burst=burst)
+    departures, charges, now_us = Departures(ON_THE_WAY_US), (Charge(quota, "key"),), 1e9
+    at_most = max(burst, 1 + limit / 1000) if limit > 500 else burst
+    ledger = Ledger(TokenBucket(limit, burst=at_most))
+    for step in steps:
+        now_us += step
+        if departures.leave(charges, now_us, 0.0) == 0.0:
+            ledger.admit(int(now_us), 1)
+    ledger.require_ceiling()
+
+
+def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
+    """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
+    departures, charges = Departures(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
+    late_us = [400.0 * (number % 2) for number in range(100)]
+    assert all(departures.leave(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))

@@ -69,6 +69,9 @@ class Queue:
 
     def wake_first_in_time(self) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first."""
+        while self.waiters and self.waiters[0].wake_up.is_dead:
+            self.waiters.pop(0).has_left = True
+            self.remove_surplus()  # it stays booked
         if self.waiters and self.slots:
             at_us, wake_up = self.slots[0].at_us, self.waiters[0].wake_up
             if at_us < self.not_before_us:
@@ -110,9 +113,9 @@ class SlotQueues:
         with self._lock:
             buckets = {charge.bucket for charge, units in came_back if self.departures.give_back(charge.bucket, units)}
             for queue in self._queues.values() if buckets else ():
-                first = queue.waiters[0] if queue.waiters else None
-                if first is not None and any(each.bucket in buckets for each in first.take.charges):
-                    queue.not_before_us = 0.0  # the first one asks again
+                held = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
+                if any(charge.bucket in buckets for charge in held):
+                    queue.not_before_us = 0.0
                     queue.wake_first_in_time()
 
     def has(self, take: Take) -> bool:
@@ -127,6 +130,8 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
+            if waiters and waiters[0].wake_up.is_dead:
+                queue.wake_first_in_time()
             queue.booking += 1
             waiter.order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < waiter.order:
