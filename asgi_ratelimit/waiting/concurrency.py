@@ -20,6 +20,8 @@ class _Callers:
     active: int = 0
     waiting: OrderedDict[WakeUp, float] = field(default_factory=OrderedDict)
     """Their wake-ups, in the order in which they came, with their priorities."""
+    dropped: set[WakeUp] = field(default_factory=set)
+    """Those that were dropped, because their event loop is closed."""
 
     def pop_next(self) -> WakeUp | None:
         """Remove and return the first of those of the highest priority; those whose event loop is closed are gone."""
@@ -29,6 +31,7 @@ class _Callers:
             del self.waiting[following]
             if not following.is_dead:
                 return following
+            self.dropped.add(following)
         return None
 
 
@@ -96,7 +99,9 @@ class ConcurrencyLimit:
     def leave(self, key: Hashable, wake_up: WakeUp | None = None) -> None:
         """Stop being active, so that the next caller can go; or, if ``wake_up`` is still in the queue, stop waiting."""
         with self._lock:
-            callers = self._callers[key]
+            callers = self._callers.get(key)
+            if callers is None or wake_up in callers.dropped:
+                return
             if wake_up is not None and wake_up in callers.waiting:
                 del callers.waiting[wake_up]
             else:
