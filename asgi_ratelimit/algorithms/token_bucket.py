@@ -77,7 +77,7 @@ def take(
     if wait_us > max_wait_us or wait_us == NEVER:
         return None, wait_us, simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
     booked = _booked(quota, state, now, scaled_cost(quota, cost), wait_us, may_settle)
-    return booked, wait_us, outlook(quota, booked, now)
+    return booked, wait_us, simple_outlook(quota, booked[0], 0.0) if is_simple else outlook(quota, booked, now)
 
 
 def _wait(quota: TokenBucket, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float) -> float:
@@ -114,7 +114,7 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
     is_hidden = slot > since and since <= last and level > 0.0 and booked <= quota.burst_level
     if is_recorded or is_hidden:
         lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
-    return (booked, since, generation, gaps_after(quota, gaps, since - last), lows, older)
+    return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), lows, older)
 
 
 def most_at_once(quota: TokenBucket, state: State, now: float) -> float:

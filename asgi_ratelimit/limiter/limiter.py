@@ -15,7 +15,7 @@ from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..stores.checked import checked_store
-from ..waiting import Flow, PaceTimeout, SlotWaiter, run_async
+from ..waiting import Flow, PaceTimeout, SlotWaiter
 from .charges import Cost, Key, charged_units, charges_of, checked_name, checked_operation, settled_units
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
@@ -41,6 +41,7 @@ class Limiter:
         self.name = checked_name(name)
         self.store = as_store(store)
         self._hooks = Hooks(hooks)
+        self._slot_waiter: SlotWaiter | None = None
 
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
@@ -77,7 +78,12 @@ class Limiter:
         move up; the decision is that of the slot that is used. Raises ``PaceTimeout`` at once, and books nothing, if
         the slot is more than ``max_delay`` seconds away.
         """
-        return await run_async(self.acquiring(key, cost, max_delay, operation))
+        take = self._paced(key, cost, max_delay, operation)
+        try:
+            return self._report(await self._slots().acquire(take))
+        except PaceTimeout as error:
+            self._report(error.decision)
+            raise
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
@@ -125,6 +131,15 @@ class Limiter:
         booked = zip(peeked.take.charges, peeked.before, times)
         ahead = [booked_ahead(charge.quota, state, now) for charge, state, now in booked]
         return min([units for units in ahead if units > 0.0], default=0.0)
+
+    async def eta(self, key: Key, cost: Cost = 1) -> float:
+        """Seconds that a caller of ``acquire`` or ``@pace`` would wait if it came now; ``math.inf`` for never.
+
+        Callers of this process and of others that wait for the same quotas are counted. Nothing is booked. May raise
+        ``StoreError``.
+        """
+        peeked = await self.store.peek(self._paced(key, cost, None))
+        return peeked.delay if peeked.allowed else peeked.retry_after
 
     async def reserve(self, key: Key, cost: Cost = 1, *, operation: str | None = None) -> Ticket:
         """Book the earliest slot at which ``cost`` units conform, for a job that runs then, here or elsewhere.
@@ -194,13 +209,18 @@ class Limiter:
         await self.aclose()
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
-        """What ``acquire`` does, with and without ``async``."""
+        """``acquire`` for code without ``async``."""
         try:
-            decision = yield from SlotWaiter(self.store).wait(self._paced(key, cost, max_delay, operation))
+            decision = yield from self._slots().wait(self._paced(key, cost, max_delay, operation))
         except PaceTimeout as error:
             self._report(error.decision)
             raise
         return self._report(decision)
+
+    def _slots(self) -> SlotWaiter:
+        if self._slot_waiter is None or self._slot_waiter.store is not self.store:
+            self._slot_waiter = SlotWaiter(self.store)
+        return self._slot_waiter
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
         charges, max_wait = self.charges(key, cost), math.inf if max_delay is None else max_delay

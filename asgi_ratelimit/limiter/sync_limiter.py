@@ -78,6 +78,10 @@ class SyncLimiter:
         """See ``Limiter.waiting``."""
         return self._do(self._limiter.waiting(key))
 
+    def eta(self, key: Key, cost: Cost = 1) -> float:
+        """See ``Limiter.eta``."""
+        return self._do(self._limiter.eta(key, cost))
+
     def reserve(self, key: Key, cost: Cost = 1, *, operation: str | None = None) -> Ticket:
         """See ``Limiter.reserve``."""
         return self._do(self._limiter.reserve(key, cost, operation=operation))

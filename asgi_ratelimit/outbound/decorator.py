@@ -5,19 +5,22 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..decision import Take
 from ..errors import ConfigurationError
+from ..hooks import Hook, Hooks
 from ..limiter import Cost, Key, Limiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
 from ..stores.owners import register
 from ..waiting import SlotWaiter
-from .call_arguments import depends_on_call, from_call
+from .call_arguments import Resolve, depends_on_call, from_call
 from .decorator_order import warn_of_route
-from .wrappers import TakeOfCall, wrapper_for
+from .margin import with_margin
+from .wrappers import CallWaiter, TakeOfCall, wrapper_for
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +29,9 @@ KeyOfCall: TypeAlias = Key | Callable[..., Key] | Mapping[str, "str | bytes | Ca
 """A key, or a function of the call's arguments that it names; or one of these for each quota, by name."""
 CostOfCall: TypeAlias = Cost | Callable[..., Cost] | Mapping[str, "float | Callable[..., float]"]
 """A cost, or a function of the call's arguments that it names; or one of these for each quota, by name."""
+
+PriorityOfCall: TypeAlias = float | Callable[..., float]
+"""A priority, or a function of the call's arguments that it names."""
 
 EVEN_BURST = 1.0
 """The burst of a quota whose text names none: calls are spaced evenly."""
@@ -38,7 +44,10 @@ def pace(
     store: Store | str | None = None,
     cost: CostOfCall = 1,
     max_delay: float | None = None,
+    margin: float = 0.0,
+    priority: PriorityOfCall = 0,
     name: str | None = None,
+    hooks: Iterable[Hook] = (),
 ) -> Pace:
     """Decorate a function, with or without ``async``, so that its calls keep to ``quota``: each books a slot and waits.
 
@@ -50,47 +59,77 @@ def pace(
     quota under the same name and store raises ``ConfigurationError``: beside a middleware with ``"10/s"``, write
     ``"10/s burst 10"``.
 
+    No more calls leave this process than the quota admits, measured when they leave. ``margin`` is the part of the
+    limit that stays unused, for a service that counts more strictly than it says. Of the calls that wait for the same
+    charges, one of a higher ``priority``, a number or a function in the same way, goes first. ``hooks`` are called with
+    the decision of every call, when it leaves or is refused.
+
     A call raises ``PaceTimeout`` at once, and books nothing, if its slot is more than ``max_delay`` seconds away.
     A call that is cancelled while it waits gives its slot back, and the calls behind it move up. Raises ``QuotaError``,
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
-    quotas = as_quotas(quota, default_burst=EVEN_BURST)
+    quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
     limiter = Limiter(quotas, store=store, name="pace" if name is None else name)
-    return Pace(limiter, name, key="" if key is None else key, cost=cost, max_delay=max_delay)
+    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay)
+    return Pace(limiter, name, given, Hooks(hooks))
+
+
+@dataclass(frozen=True, slots=True)
+class OfCall:
+    """What ``pace`` was given that may depend on a call, and the longest delay."""
+
+    key: KeyOfCall
+    cost: CostOfCall
+    priority: PriorityOfCall
+    max_delay: float | None
 
 
 class Pace:
     """The decorator that ``pace`` returns; several functions under it share their buckets if it has a name."""
 
-    def __init__(
-        self, limiter: Limiter, name: str | None, *, key: KeyOfCall, cost: CostOfCall, max_delay: float | None
-    ) -> None:
+    def __init__(self, limiter: Limiter, name: str | None, given: OfCall, hooks: Hooks) -> None:
         self._limiter = limiter
         self._name = name
-        self._key = key
-        self._cost = cost
-        self._max_wait = math.inf if max_delay is None else max_delay
+        self._given = given
+        self._hooks = hooks
+        self._max_wait = math.inf if given.max_delay is None else given.max_delay
         self._waiter = SlotWaiter(limiter.store)
         Take(limiter.charges("", 1), self._max_wait)  # raises at once for a delay that is not valid
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)
-        wrap = wrapper_for(function)
-        paced = functools.wraps(function)(wrap(function, self._waiter, self._take_of(function)))
+        wrap, limiter = wrapper_for(function), self._limiter
+        if self._name is None:
+            limiter = Limiter(limiter.quotas, store=limiter.store, name=_name_of(function))
+        take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
+        waiter = CallWaiter(self._waiter, take_of, priority_of, self._hooks, limiter.name)
+        paced = functools.wraps(function)(wrap(function, waiter))
         if self._name is not None:
             register_name(self._limiter, paced)
         return cast("Callable[P, R]", paced)
 
-    def _take_of(self, function: Callable[..., Any]) -> TakeOfCall:
-        limiter = self._limiter
-        if self._name is None:
-            limiter = Limiter(limiter.quotas, store=limiter.store, name=_name_of(function))
-        if not depends_on_call(self._key) and not depends_on_call(self._cost):
-            constant = Take(limiter.charges(cast("Key", self._key), cast("Cost", self._cost)), self._max_wait)
+    def _take_of(self, function: Callable[..., Any], limiter: Limiter) -> TakeOfCall:
+        given = self._given
+        if not depends_on_call(given.key) and not depends_on_call(given.cost):
+            constant = Take(limiter.charges(cast("Key", given.key), cast("Cost", given.cost)), self._max_wait)
             return lambda args, kwargs: constant
-        key = from_call(self._key, function, "key")
-        cost = from_call(self._cost, function, "cost")
+        key = from_call(given.key, function, "key")
+        cost = from_call(given.cost, function, "cost")
         return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+
+    def _priority_of(self, function: Callable[..., Any]) -> Resolve:
+        priority = from_call(self._given.priority, function, "priority")
+        if not depends_on_call(self._given.priority):
+            return priority
+        return lambda args, kwargs: checked_priority(priority(args, kwargs))
+
+
+def checked_priority(priority: Any) -> Any:
+    """``priority``, if it is a finite number or a function; ``ConfigurationError`` otherwise."""
+    is_number = isinstance(priority, (int, float)) and not isinstance(priority, bool) and math.isfinite(priority)
+    if is_number or callable(priority):
+        return priority
+    raise ConfigurationError(f"priority must be a finite number, not {priority!r}: priority=1 goes before priority=0")
 
 
 def register_name(limiter: Limiter, owner: object) -> None:

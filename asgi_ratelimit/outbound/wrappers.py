@@ -3,17 +3,56 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..decision import Take
+from ..decision import Decision, Take
 from ..errors import ConfigurationError
-from ..waiting import SlotWaiter, run_async, run_sync
+from ..hooks import Hooks
+from ..waiting import PaceTimeout, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
 """From the positional and the keyword arguments of a call to its take."""
-Wrapper: TypeAlias = Callable[[Function, SlotWaiter, TakeOfCall], Function]
+
+
+@dataclass(slots=True)
+class CallWaiter:
+    """Waits for the slots of a function's calls, and calls the hooks with the decisions under the limiter's name."""
+
+    waiter: SlotWaiter
+    take_of: TakeOfCall
+    priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float]
+    hooks: Hooks
+    name: str
+
+    def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
+        """Wait in a task."""
+        wait = self.waiter.acquire(self.take_of(args, kwargs), self.priority_of(args, kwargs))
+        return self._reported(wait) if self.hooks else wait
+
+    def acquire_in_thread(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Wait in a thread."""
+        try:
+            decision = run_sync(self.waiter.wait(self.take_of(args, kwargs), self.priority_of(args, kwargs)))
+        except PaceTimeout as error:
+            self.hooks(self.name, error.decision)
+            raise
+        if self.hooks:
+            self.hooks(self.name, decision)
+
+    async def _reported(self, wait: Coroutine[Any, Any, Decision]) -> Decision:
+        try:
+            decision = await wait
+        except PaceTimeout as error:
+            self.hooks(self.name, error.decision)
+            raise
+        self.hooks(self.name, decision)
+        return decision
+
+
+Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]
 
 
 def wrapper_for(function: object) -> Wrapper:
@@ -53,17 +92,21 @@ def _require_no_hidden_coroutine(function: Function) -> None:
         )
 
 
-def _coroutine_function(function: Function, waiter: SlotWaiter, take_of: TakeOfCall) -> Function:
+def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
+    acquire = waiter.acquire
+
     async def paced(*args: Any, **kwargs: Any) -> Any:
-        await run_async(waiter.wait(take_of(args, kwargs)))
+        await acquire(args, kwargs)
         return await function(*args, **kwargs)
 
     return paced
 
 
-def _plain_function(function: Function, waiter: SlotWaiter, take_of: TakeOfCall) -> Function:
+def _plain_function(function: Function, waiter: CallWaiter) -> Function:
+    acquire = waiter.acquire_in_thread
+
     def paced(*args: Any, **kwargs: Any) -> Any:
-        run_sync(waiter.wait(take_of(args, kwargs)))
+        acquire(args, kwargs)
         return function(*args, **kwargs)
 
     return paced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -36,6 +36,16 @@ def _replace_background() -> None:
 
 
 os.register_at_fork(after_in_child=_replace_background)
+
+
+def call_soon(function: Callable[..., object], *args: Any) -> None:
+    """Call a function on the background loop."""
+    _background.loop().call_soon_threadsafe(function, *args)
+
+
+def start(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine on the background loop, and do not wait for it."""
+    asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -18,8 +18,16 @@ class _Callers:
     """The callers of one key."""
 
     active: int = 0
-    waiting: OrderedDict[WakeUp, None] = field(default_factory=OrderedDict)
-    """Their wake-ups, in the order in which they came."""
+    waiting: OrderedDict[WakeUp, float] = field(default_factory=OrderedDict)
+    """Their wake-ups, in the order in which they came, with their priorities."""
+
+    def pop_next(self) -> WakeUp:
+        """Remove and return the first of those of the highest priority."""
+        if not any(self.waiting.values()):
+            return self.waiting.popitem(last=False)[0]
+        following = max(self.waiting, key=self.waiting.__getitem__)
+        del self.waiting[following]
+        return following
 
 
 class ConcurrencyLimit:
@@ -38,7 +46,7 @@ class ConcurrencyLimit:
     def __len__(self) -> int:
         return len(self._callers)
 
-    def enter(self, key: Hashable, wake_up: WakeUp | None = None) -> bool:
+    def enter(self, key: Hashable, wake_up: WakeUp | None = None, priority: float = 0.0) -> bool:
         """Become active if the limit allows it. If it does not, and ``wake_up`` is given, wait in the queue."""
         with self._lock:
             callers = self._callers.setdefault(key, _Callers())
@@ -46,16 +54,21 @@ class ConcurrencyLimit:
                 callers.active += 1
                 return True
             if wake_up is not None:
-                callers.waiting[wake_up] = None
+                callers.waiting[wake_up] = priority
             return False
 
-    def wait_and_enter(self, key: Hashable, clock: Clock | None, deadline_us: float) -> Flow[bool]:
-        """Wait until the limit allows one more caller, and become active; ``False`` if the deadline comes first."""
+    def wait_and_enter(
+        self, key: Hashable, clock: Clock | None, deadline_us: float, priority: float = 0.0
+    ) -> Flow[bool]:
+        """Wait until the limit allows one more caller, and become active; ``False`` if the deadline comes first.
+
+        Of those that wait, one of a higher ``priority`` goes first.
+        """
         if self.enter(key):
             return True
         wake_up: WakeUp = yield NewWakeUp(clock)
         wake_up.set(deadline_us)
-        if self.enter(key, wake_up):
+        if self.enter(key, wake_up, priority):
             return True
         try:
             while self._is_waiting(key, wake_up):
@@ -85,8 +98,7 @@ class ConcurrencyLimit:
             if wake_up is not None and wake_up in callers.waiting:
                 del callers.waiting[wake_up]
             elif callers.waiting:
-                following, _ = callers.waiting.popitem(last=False)
-                following.set(0.0)
+                callers.pop_next().set(0.0)
             else:
                 callers.active -= 1
             if not callers.active:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..clock import Clock, time_of
-from ..errors import StoreError
+from ..errors import ConfigurationError, StoreError
 from ..stores import Store
 from . import background_loop
 from .wakeups import LoopWakeUp, ThreadWakeUp
@@ -38,6 +38,17 @@ class Step(Protocol):
 
 
 Flow: TypeAlias = Generator[Step, Any, T]
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The running event loop; ``ConfigurationError`` if none of asyncio runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            "a call that waits for its slot with async needs asyncio, and no event loop of it is running; under trio, "
+            "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
+        ) from None
 
 
 async def run_async(flow: Flow[T]) -> T:
@@ -93,11 +104,11 @@ class BookSlot(CallStore):
     async def in_task(self) -> Any:
         if self.store.in_process:
             return await self.call
-        booking = _start(self.call)
+        booking = start(self.call)
         try:
             return await asyncio.shield(booking)
         except asyncio.CancelledError:
-            _start(self._undo_when_booked(booking))
+            start(self._undo_when_booked(booking))
             raise
 
     def in_thread(self) -> Any:
@@ -119,7 +130,7 @@ class GiveBack(CallStore):
         if self.store.in_process:
             await self.call
         else:
-            await asyncio.shield(_start(self._try()))
+            await asyncio.shield(start(self._try()))
 
     def in_thread(self) -> None:
         CallStore(self.store, self._try()).in_thread()
@@ -129,15 +140,22 @@ class GiveBack(CallStore):
             await self.call
 
 
-_tasks: set[asyncio.Task[Any]] = set()
+_futures: set[asyncio.Future[Any]] = set()
 """An event loop holds only weak references to its tasks."""
 
+F = TypeVar("F", bound="asyncio.Future[Any]")
 
-def _start(call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    task = asyncio.get_running_loop().create_task(call)
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
-    return task
+
+def keep(future: F) -> F:
+    """Keep a task or future until it is done; returns it."""
+    _futures.add(future)
+    future.add_done_callback(_futures.discard)
+    return future
+
+
+def start(call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a coroutine on the running event loop, to its end."""
+    return keep(asyncio.get_running_loop().create_task(call))
 
 
 @dataclass(slots=True)
@@ -163,10 +181,15 @@ class Sleep:
         await self.wake_up.sleep()
 
     def in_thread(self) -> None:
-        with contextlib.suppress(RuntimeError):  # usually, no loop runs in this thread
-            asyncio.get_running_loop()
-            warn_of_blocked_loop()
-        self.wake_up.block()
+        block(self.wake_up)
+
+
+def block(wake_up: ThreadWakeUp) -> None:
+    """Block this thread until the time of a wake-up."""
+    with contextlib.suppress(RuntimeError):  # usually, no loop runs in this thread
+        asyncio.get_running_loop()
+        warn_of_blocked_loop()
+    wake_up.block()
 
 
 @cache

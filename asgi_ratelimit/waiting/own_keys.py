@@ -29,6 +29,9 @@ SLACK_US = 50_000.0
 What another process takes of the own quota in that time may hold the shared one empty for as long as this.
 """
 
+AHEAD_US = 10_000.0
+"""How long before its slot a caller lets the next one of its own keys book: until then, other keys book in turn."""
+
 SHORTEST_SLEEP_US = 1_000.0
 """The shortest sleep before another look at a store that does not book ahead."""
 
@@ -40,6 +43,10 @@ def own_part(take: Take) -> Take | None:
     shared = take.charges[-1].key
     own = tuple([charge for charge in take.charges if charge.key != shared])
     return Take(own, take.max_wait) if own else None
+
+
+def _buckets(own: Take) -> Hashable:
+    return tuple([charge.bucket for charge in own.charges])
 
 
 class OwnKeyBooking:
@@ -58,23 +65,25 @@ class OwnKeyBooking:
         self._one_at_a_time = one_at_a_time
         self._try_take = try_take
 
-    def book(self, take: Take, own: Take) -> Flow[Decision]:
-        """Wait for the own keys, then book all charges. Raises ``PaceTimeout``."""
+    def book(self, take: Take, own: Take, priority: float = 0.0) -> Flow[Decision]:
+        """Wait for the own keys, then book all charges; the caller has to ``leave``. Raises ``PaceTimeout``."""
         deadline_us = self._now_us() + take.max_wait_us
-        key = tuple([charge.bucket for charge in own.charges])
-        yield from self._enter(key, take, own, deadline_us)
+        key = _buckets(own)
+        if take.max_wait < math.inf:
+            yield from self._require_near(own, 0 if priority > 0.0 else self._one_at_a_time.ahead(key))
+        yield from self._wait_and_enter(key, take, deadline_us, priority)
         try:
             return (yield from self._book_as_first(take, own, deadline_us))
-        finally:
-            self._one_at_a_time.leave(key)
+        except BaseException:
+            self.leave(own)
+            raise
 
-    def _enter(self, key: Hashable, take: Take, own: Take, deadline_us: float) -> Flow[None]:
-        if take.max_wait < math.inf:
-            yield from self._require_near(own, self._one_at_a_time.ahead(key))
-        yield from self._wait_and_enter(key, take, deadline_us)
+    def leave(self, own: Take) -> None:
+        """Let the next caller of the own keys book."""
+        self._one_at_a_time.leave(_buckets(own))
 
-    def _wait_and_enter(self, key: Hashable, take: Take, deadline_us: float) -> Flow[None]:
-        if not (yield from self._one_at_a_time.wait_and_enter(key, self._clock, deadline_us)):
+    def _wait_and_enter(self, key: Hashable, take: Take, deadline_us: float, priority: float = 0.0) -> Flow[None]:
+        if not (yield from self._one_at_a_time.wait_and_enter(key, self._clock, deadline_us, priority)):
             peeked: Decision = yield CallStore(self._store, self._store.peek(take))
             raise pace_timeout(take, as_refused(peeked, 0.0))
 

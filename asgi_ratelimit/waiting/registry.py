@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from threading import Lock
 from weakref import WeakKeyDictionary
 
+from ..clock import SystemClock
 from ..stores import Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
-from .queues import SlotQueues
+from .slots.crowds import Crowds
+from .slots.departures import ON_THE_WAY_US
+from .slots.queues import SlotQueues
 from .wakeups import BucketWakeUps
 
 
@@ -49,7 +52,8 @@ class OpenBlocks:
 class Waiters:
     """The callers that wait over one store: for booked slots, in front of their own keys, and to spend."""
 
-    slots: SlotQueues = field(default_factory=SlotQueues)
+    slots: SlotQueues
+    crowds: Crowds = field(default_factory=Crowds)
     own_keys: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     """The first caller of each set of buckets is active, the others wait for it."""
@@ -73,9 +77,15 @@ class _Registry:
         with self._lock:
             waiters = self._waiters.get(store)
             if waiters is None:
-                waiters = self._waiters[store] = Waiters()
+                waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store)))
                 when_units_come_back(store, waiters.settled.wake)
             return waiters
+
+
+def _on_the_way_us(store: Store) -> float:
+    """Calls have a way to go in real time only."""
+    clock = getattr(store, "clock", None)
+    return ON_THE_WAY_US if clock is None or isinstance(clock, SystemClock) else 0.0
 
 
 _registry = _Registry()

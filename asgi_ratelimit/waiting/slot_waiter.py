@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
-from dataclasses import replace
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ..clock import Clock, time_of
 from ..decision import Decision, Take
+from ..errors import StoreError
 from ..quotas import SECOND_US
-from ..stores import Store, settle
-from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, Sleep
-from .own_keys import OwnKeyBooking, own_part
-from .queues import Slot
+from ..stores import Store, settle, submitter
+from . import background_loop
+from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, run_async, running_loop, sleep, start
+from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
+from .slots.queues import Waiter
+from .slots.slot import Slot, slot_of
 from .timeouts import as_refused, pace_timeout
-from .wakeups import WakeUp
-
-LATE_US = 100_000.0
-"""A caller that wakes this much later than its slot (the loop was blocked, the machine asleep) has missed it."""
+from .wakeups import LoopWakeUp, ThreadWakeUp
 
 
 class SlotWaiter:
@@ -29,84 +32,276 @@ class SlotWaiter:
         self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
         self.now_us = time_of(self.clock)
         waiters = waiters_of(store)
-        self._queues = waiters.slots
+        self._queues, self._crowds = waiters.slots, waiters.crowds
+        self._submit = submitter(store)
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
-    def wait(self, take: Take) -> Flow[Decision]:
+    def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
         """Book a slot for ``take``, and wait until its time has come; returns the decision whose slot is used.
 
-        Callers of equal takes go in the order in which they came. If there are several keys, the last one is shared,
-        and one busy key does not hold up the others. Raises ``PaceTimeout`` if the slot is further away than the
-        take's ``max_wait``; then nothing is booked.
+        Callers of equal takes go in the order in which they came, those of a higher ``priority`` first. If there are
+        several keys, the last one is shared, and its callers take turns by their other keys. Raises ``PaceTimeout`` if
+        the slot is further away than the take's ``max_wait``; then nothing is booked.
         """
-        decision = yield from self._book(take)
-        if decision.delay == 0.0 and not self._queues:
-            return decision
-        queue = _queue_of(take)
-        if decision.delay == 0.0 and not self._queues.has(queue):
-            return decision
-        return (yield from self._sleep(queue, take, decision))
-
-    def _book(self, take: Take) -> Flow[Decision]:
         own = own_part(take)
         if own is not None:
-            return (yield from self._own_keys.book(take, own))
-        decision = yield from self.try_take(take)
-        if not decision.allowed:
-            raise pace_timeout(take, decision)
+            return (yield from self._wait_with_own_keys(take, own, priority))
+        decision: Decision = yield _Acquire(self, take, priority)
         return decision
+
+    async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
+        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
+        turn = self._crowds.turn(running_loop())
+        if turn is not None:
+            await turn
+        own = own_part(take)
+        if own is not None:
+            return await run_async(self._wait_with_own_keys(take, own, priority))
+        decision = self._decide_at_once(take, priority)
+        if decision is not None and self._leaves_at_once(take, decision):
+            return decision
+        waiter = Waiter(take, LoopWakeUp(self.clock), priority)
+        try:
+            self._join(waiter, decision)
+            return await self.sleep_in_task(waiter)
+        except GeneratorExit:  # the task is closed, so nothing can be awaited any more
+            self._give_up_at_once(waiter)
+            raise
+        except BaseException:
+            surplus = self._queues.leave(waiter)
+            if surplus is not None:
+                await GiveBack(self.store, self._give_back(surplus)).in_task()
+            raise
+
+    def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
+        """``wait`` for code without ``async``, for charges of one key."""
+        decision = self._decide_at_once(take, priority)
+        if decision is not None and self._leaves_at_once(take, decision):
+            return decision
+        waiter = Waiter(take, ThreadWakeUp(self.clock), priority)
+        try:
+            self._join(waiter, decision)
+            return self.sleep_in_thread(waiter)
+        except BaseException:
+            surplus = self._queues.leave(waiter)
+            if surplus is not None:
+                GiveBack(self.store, self._give_back(surplus)).in_thread()
+            raise
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
         decisions: list[Decision] = yield BookSlot(self.store, self.store.take((take,)), self._undo)
         return decisions[0]
 
+    async def sleep_in_task(self, waiter: Waiter) -> Decision:
+        """Sleep until a waiter leaves; returns the decision of its slot."""
+        while True:
+            await waiter.wake_up.sleep()  # type: ignore[attr-defined]  # it was made for a task
+            decision = self._decision_at_departure(waiter)
+            if decision is not None:
+                return decision
+
+    def sleep_in_thread(self, waiter: Waiter) -> Decision:
+        """As ``sleep_in_task``, blocking this thread."""
+        while True:
+            block(waiter.wake_up)  # type: ignore[arg-type]  # it was made for a thread
+            decision = self._decision_at_departure(waiter)
+            if decision is not None:
+                return decision
+
+    def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Decision]:
+        """``wait`` for several keys. The own ones are held until shortly before the slot, so that they take turns."""
+        decision = yield from self._own_keys.book(take, own, priority)
+        if self._leaves_at_once(take, decision):
+            self._own_keys.leave(own)
+            return decision
+        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority)
+        self._join(waiter, decision)
+        try:
+            try:
+                yield from sleep(self.clock, decision.delay * SECOND_US - AHEAD_US)
+            finally:
+                self._own_keys.leave(own)
+            left: Decision = yield _SleepUntilSlot(self, waiter)
+        except GeneratorExit:
+            self._give_up_at_once(waiter)
+            raise
+        except BaseException:
+            surplus = self._queues.leave(waiter)
+            if surplus is not None:
+                yield GiveBack(self.store, self._give_back(surplus))
+            raise
+        return left
+
+    def _decide_at_once(self, take: Take, priority: float) -> Decision | None:
+        """The decision of a store in this process; ``None`` if the waiter has to join its queue first."""
+        if not self.store.in_process or (priority and take.max_wait_us < math.inf):
+            return None
+        decision = self._decide(take)
+        if not decision.allowed:
+            raise pace_timeout(take, decision)
+        return decision
+
+    def _decide(self, take: Take) -> Decision:
+        """The decision of a store in this process."""
+        answer = self._submit(take)
+        return answer if isinstance(answer, Decision) else background_loop.run_in_place(answer)  # type: ignore[arg-type]
+
+    def _leaves_at_once(self, take: Take, decision: Decision) -> bool:
+        if decision.delay or (self._queues and self._queues.has(take)):
+            return False
+        now_us = self.now_us()
+        return self._queues.leave_at_once(take.charges, now_us, decision.now_us - now_us)
+
+    def _join(self, waiter: Waiter, decision: Decision | None) -> None:
+        """Join the queue, with a decision or before the slot is booked."""
+        waiter.asked_us = self.now_us()
+        self._queues.join(waiter, waiter.asked_us)
+        if decision is not None:
+            self._booked(waiter, decision)
+        elif self.store.in_process:
+            self._book_in_process(waiter, self._take_of(waiter))
+        elif isinstance(waiter.wake_up, LoopWakeUp):
+            self._send(waiter)
+        else:
+            background_loop.call_soon(self._send, waiter)
+
+    def _book_in_process(self, waiter: Waiter, take: Take, missed: int = 0) -> None:
+        try:
+            decision = self._decide(take)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
+            self._queues.failed(waiter, error)
+        else:
+            self._booked(waiter, decision, missed)
+
+    def _send(self, waiter: Waiter) -> None:
+        """Send the take of a waiter to a store elsewhere, from the running event loop."""
+        waiter.asked_us = self.now_us()
+        try:
+            answer = self._submit(self._take_of(waiter))
+        except Exception as error:  # noqa: BLE001  # as above
+            self._queues.failed(waiter, error)
+            return
+        if isinstance(answer, Decision):
+            self._booked(waiter, answer)
+        else:
+            keep(asyncio.ensure_future(answer)).add_done_callback(partial(self._answered, waiter))
+
+    def _answered(self, waiter: Waiter, booking: asyncio.Future[Decision]) -> None:
+        error = asyncio.CancelledError() if booking.cancelled() else booking.exception()
+        if error is None:
+            self._booked(waiter, booking.result())
+        else:
+            self._queues.failed(waiter, error)
+
+    def _take_of(self, waiter: Waiter) -> Take:
+        """What a waiter books: the end of the queue, however far that is, if it does not have to wait for that."""
+        take = waiter.take
+        if waiter.priority and take.max_wait_us < math.inf and self._queues.has_followers(waiter):
+            return replace(take, max_wait=math.inf)
+        return take
+
+    def _booked(self, waiter: Waiter, decision: Decision, missed: int = 0) -> None:
+        """A waiter has a decision: the slot goes to the queue, and a surplus one back to the store."""
+        take = waiter.take
+        if not decision.allowed:
+            self._queues.failed(waiter, pace_timeout(take, decision))
+            return
+        now_us = self.now_us()
+        surplus = self._queues.answered(waiter, slot_of(decision, waiter.asked_us, now_us, missed))
+        if surplus is not None:
+            self._give_back_later(surplus)
+        if take.max_wait_us < math.inf and not missed:  # an earlier slot may belong to the callers in front
+            too_long_us = self._queues.wait_us(waiter, now_us) - take.max_wait_us
+            if too_long_us > 0.0:
+                waiter.fail(pace_timeout(take, as_refused(decision, too_long_us)))
+
+    def _decision_at_departure(self, waiter: Waiter) -> Decision | None:
+        """The decision of the slot at which a waiter leaves now; ``None`` if it has to sleep."""
+        while waiter.error is None:
+            slot = self._queues.take_slot(waiter, self.now_us())
+            if slot is None:
+                return None
+            if waiter.has_left:
+                return slot.decision
+            self._book_anew(waiter, slot)
+        raise waiter.error
+
+    def _book_anew(self, waiter: Waiter, missed: Slot) -> None:
+        """Give a missed slot back, and book another one in place of it."""
+        if not self.store.in_process:
+            rebooking = self._rebooked(waiter, missed)
+            start(rebooking) if isinstance(waiter.wake_up, LoopWakeUp) else background_loop.start(rebooking)
+            return
+        waiter.asked_us = self.now_us()
+        background_loop.run_in_place(self._give_back(missed))
+        self._book_in_process(waiter, replace(waiter.take, operation=None), missed.missed + 1)
+
+    async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
+        """``_book_anew`` in a store elsewhere."""
+        try:
+            await self._give_back(missed)
+            waiter.asked_us = self.now_us()
+            (decision,) = await self.store.take((replace(waiter.take, operation=None),))
+        except BaseException as error:  # noqa: BLE001  # as above
+            self._queues.failed(waiter, error)
+        else:
+            self._booked(waiter, decision, missed.missed + 1)
+
+    def _give_up_at_once(self, waiter: Waiter) -> None:
+        """Leave the queue where nothing can be awaited; a store elsewhere keeps the surplus slot booked."""
+        surplus = self._queues.leave(waiter)
+        if surplus is not None and self.store.in_process:
+            background_loop.run_in_place(self._give_back(surplus))
+
+    def _give_back_later(self, surplus: Slot) -> None:
+        """Give a slot back from a callback, which cannot wait for that."""
+        if self.store.in_process:
+            background_loop.run_in_place(self._give_back(surplus))
+        else:
+            start(self._give_back(surplus))
+
+    async def _give_back(self, slot: Slot) -> None:
+        """Give a slot back. While the store is out, it stays booked: later callers wait longer."""
+        decision = slot.decision
+        with contextlib.suppress(StoreError):
+            await settle(self.store, decision, [0.0] * len(decision.states))
+
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
         await asyncio.sleep(0)  # first, the other callers of the same batch join their queues
         for decision in decisions:
             if decision.allowed and decision.take is not None:
-                newest = self._queues.swap_for_newest(_queue_of(decision.take), self._slot(decision))
-                await self._give_back(newest.decision)
-
-    async def _give_back(self, decision: Decision) -> None:
-        await settle(self.store, decision, [0.0] * len(decision.states))
-
-    def _sleep(self, queue: Hashable, take: Take, decision: Decision) -> Flow[Decision]:
-        wake_up: WakeUp = yield NewWakeUp(self.clock)
-        last_us = self._queues.join(queue, wake_up, self._slot(decision))
-        try:
-            too_long_us = last_us - self.now_us() - take.max_wait_us
-            if too_long_us > 0.0:  # an earlier slot came free, but it belongs to the callers in front
-                raise pace_timeout(take, as_refused(decision, too_long_us))
-            slot = yield from self._sleep_until_slot(queue, take, wake_up)
-        except GeneratorExit:  # the flow is closed, so no step can run any more
-            self._queues.leave(queue, wake_up)
-            raise
-        except BaseException:
-            yield from self._return(self._queues.leave(queue, wake_up))
-            raise
-        self._queues.leave(queue, wake_up)
-        return slot.decision
-
-    def _sleep_until_slot(self, queue: Hashable, take: Take, wake_up: WakeUp) -> Flow[Slot]:
-        while True:
-            yield Sleep(wake_up)
-            slot = self._queues.take_slot(queue, wake_up, self.now_us())
-            if slot is None:
-                continue
-            if self.now_us() - slot.at_us <= LATE_US:
-                return slot
-            decision = yield from self._book(replace(take, operation=None))  # which stands for the missed slot
-            yield from self._return(self._queues.add(queue, self._slot(decision)))
-
-    def _return(self, surplus: Slot | None) -> Flow[None]:
-        if surplus is not None:
-            yield GiveBack(self.store, self._give_back(surplus.decision))
-
-    def _slot(self, decision: Decision) -> Slot:
-        return Slot(self.now_us() + round(decision.delay * SECOND_US), decision)
+                now_us = self.now_us()
+                surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
+                if surplus is not None:
+                    await self._give_back(surplus)
 
 
-def _queue_of(take: Take) -> Hashable:
-    return take.operation, *[(charge.bucket, charge.quota, charge.cost) for charge in take.charges]
+@dataclass(slots=True)
+class _Acquire:
+    """Wait for the slot of a take."""
+
+    waiter: SlotWaiter
+    take: Take
+    priority: float
+
+    async def in_task(self) -> Decision:
+        return await self.waiter.acquire(self.take, self.priority)
+
+    def in_thread(self) -> Decision:
+        return self.waiter.acquire_in_thread(self.take, self.priority)
+
+
+@dataclass(slots=True)
+class _SleepUntilSlot:
+    """Sleep until a waiter leaves its queue."""
+
+    slots: SlotWaiter
+    waiter: Waiter
+
+    async def in_task(self) -> Decision:
+        return await self.slots.sleep_in_task(self.waiter)
+
+    def in_thread(self) -> Decision:
+        return self.slots.sleep_in_thread(self.waiter)

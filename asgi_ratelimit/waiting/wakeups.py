@@ -28,38 +28,53 @@ class WakeUp(Protocol):
 
 
 class LoopWakeUp:
-    """The wake-up of a task in an event loop."""
+    """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
+
+    __slots__ = ("_future", "_loop", "_now", "_thread", "_timer", "at_us")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self._now = time_of(clock)
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        self._changed: asyncio.Future[None] | None = None
+        self._future: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at_us: float) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
+        if self._future is None:  # it looks at the time before it sleeps
+            return
         if get_ident() == self._thread:
-            self._notify()
+            self._set_timer()
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
-                self._loop.call_soon_threadsafe(self._notify)
+                self._loop.call_soon_threadsafe(self._set_timer)
 
     async def sleep(self) -> None:
         """Sleep until the time that is set."""
-        while (left_us := self.at_us - self._now()) > 0:
-            self._changed = self._loop.create_future()
-            timer = None if left_us == math.inf else self._loop.call_later(left_us / 1e6, self._notify)
+        while self.at_us > self._now():
+            self._future = self._loop.create_future()
+            self._set_timer()
             try:
-                await self._changed
+                await self._future
             finally:
-                if timer is not None:
-                    timer.cancel()
+                self._future = None
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
 
-    def _notify(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._future is None or self._future.done():
+            return
+        left_us = self.at_us - self._now()
+        if left_us <= 0:
+            self._future.set_result(None)
+        elif left_us < math.inf:
+            self._timer = self._loop.call_later(left_us / 1e6, self._set_timer)
 
 
 class ThreadWakeUp:
@@ -79,7 +94,7 @@ class ThreadWakeUp:
     def block(self) -> None:
         """Block this thread until the time that is set."""
         while (left_us := self.at_us - self._now()) > 0:
-            wait_for(self._changed, left_us / 1e6, self._clock)
+            wait_for(self._changed, left_us / 1e6, self._clock if left_us < math.inf else None)
             self._changed.clear()
 
 

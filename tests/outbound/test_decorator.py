@@ -156,7 +156,7 @@ def test_callers_behind_a_cancelled_one_move_up(store: CountingStore, clock: Ste
 
 
 def test_missed_slots_are_booked_again_after_a_stall(store: CountingStore, clock: SteppedClock) -> None:
-    """Ten slots pass while the loop is blocked: the two newest are still valid, the others are booked again."""
+    """Nine slots pass while the loop is blocked: their callers leave at the rate of the quota, and not together."""
 
     @pace("20/s", store=store)
     async def call(number: int) -> tuple[int, float]:
@@ -170,7 +170,7 @@ def test_missed_slots_are_booked_again_after_a_stall(store: CountingStore, clock
 
     starts = clock.run(main())
     assert [number for number, _ in starts] == list(range(10))
-    assert [start for _, start in starts] == [0.0, 0.5, 0.5, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8]
+    assert [start for _, start in starts] == [0.0, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9]
 
 
 def test_a_call_that_fails_has_used_its_slot(store: CountingStore, clock: SteppedClock) -> None:
@@ -251,3 +251,71 @@ def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptu
 
     asyncio.run(main())
     assert ["blocks the event loop" in message for message in caplog.messages] == [True]
+
+
+# Margin, hooks and estimates
+
+
+def test_a_margin_leaves_a_part_of_the_limit_unused(store: CountingStore, clock: SteppedClock) -> None:
+    """A fifth of 10/s is 8/s; of a window of ten, eight go."""
+    call = pace("10/s", store=store, margin=0.2)(lambda: clock.now)
+    assert [call() for _ in range(3)] == pytest.approx([0.0, 0.125, 0.25])
+    clock.move_to(10)
+    windowed = pace("10 per 10 seconds fixed", store=store, margin=0.2)(lambda: clock.now)
+    assert [windowed() for _ in range(9)] == [10.0] * 8 + [20.0]
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1, 5, float("nan"), "5%", True])
+def test_a_margin_is_a_part(margin: Any) -> None:
+    """From 0 to below 1, which the error shows."""
+    with pytest.raises(ConfigurationError, match=r"margin=0\.05"):
+        pace("10/s", margin=margin)
+
+
+@pytest.mark.parametrize("with_async", [True, False])
+def test_hooks_see_every_decision(store: CountingStore, clock: SteppedClock, with_async: bool) -> None:
+    """When a call leaves, and when it is refused, under the name of the buckets."""
+    events: list[tuple[str, bool, float]] = []
+    paced = pace(
+        "10/s",
+        store=store,
+        name="api",
+        max_delay=0.15,
+        hooks=[lambda event: events.append((event.name, event.decision.allowed, clock.now))],
+    )
+
+    async def call() -> None: ...
+
+    async def main() -> None:
+        await asyncio.gather(*[paced(call)() for _ in range(3)], return_exceptions=True)
+
+    if with_async:
+        clock.run(main())
+        assert events == [("api", True, 0.0), ("api", False, 0.0), ("api", True, 0.1)]
+    else:
+        plain = paced(lambda: None)
+        plain()
+        plain()
+        SyncLimiter("10/s burst 1", store=store, name="api").pace("")
+        with pytest.raises(PaceTimeout):
+            plain()
+        assert events == [("api", True, 0.0), ("api", True, 0.1), ("api", False, 0.1)]
+
+
+def test_eta_says_how_long_a_caller_would_wait(store: CountingStore, clock: SteppedClock) -> None:
+    """By the callers that wait, and by the cost; nothing is booked."""
+    limiter = Limiter("10/s burst 1", store=store, name="api")
+    call = pace("10/s", store=store, name="api")(asyncio.sleep)
+
+    async def main() -> None:
+        assert await limiter.eta("") == 0.0
+        calls = [asyncio.ensure_future(call(0)) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert [await limiter.eta("") for _ in range(2)] == [0.5, 0.5]
+        assert await limiter.waiting("") == 4
+        assert await limiter.eta("other") == 0.0
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    assert SyncLimiter("10/s burst 1", store=store, name="api").eta("") == pytest.approx(0.1)
+    assert SyncLimiter("5 per 10 seconds fixed", store=store).eta("", cost=6) == float("inf")

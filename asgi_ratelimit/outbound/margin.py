@@ -1,0 +1,27 @@
+"""``margin``: the part of a limit that stays unused, for jitter on the way to a service that counts for itself.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import ConfigurationError
+from ..quotas import Quota, TokenBucket
+
+
+def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
+    """Quotas of the same names and bursts whose limits are lower by the part ``margin``; that of a window stays 1.
+
+    Raises ``ConfigurationError`` unless it is a number from 0 to below 1.
+    """
+    if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < 1:  # true for NaN, too
+        raise ConfigurationError(f"margin is the part of the limit that stays unused, not {margin!r}: margin=0.05")
+    return tuple([_with_margin(quota, margin) for quota in quotas]) if margin else tuple(quotas)
+
+
+def _with_margin(quota: Quota, margin: float) -> Quota:
+    limit = quota.limit * (1.0 - margin)
+    return replace(quota, limit=limit if isinstance(quota, TokenBucket) else max(limit, 1.0))

@@ -1,0 +1,1 @@
+"""Booked slots, and the callers of this process that wait for them."""

@@ -1,0 +1,64 @@
+"""Many callers that come at once: they go on a few at a time, so that the event loop runs other tasks in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ...clock import monotonic_ns
+from ..forks import reset_in_child
+
+AT_ONCE = 50
+"""How many callers book one after another; each of them takes some ten microseconds or more."""
+
+MOMENT_NS = 2_000_000
+"""How long a moment is in which so many may book."""
+
+
+class Crowds:
+    """Counts the callers of a moment. Those beyond a number wait for their turn, on their own event loop."""
+
+    def __init__(self) -> None:
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all callers."""
+        self._since_ns = self._count = 0
+        self._turns: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
+
+    def turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
+        """``None`` if this caller may go on, else what it has to await first: its turn after all that came before."""
+        if not self._turns:
+            self._count += 1
+            if self._count <= AT_ONCE:
+                return None
+            now_ns = monotonic_ns()
+            if now_ns - self._since_ns > MOMENT_NS:
+                self._since_ns, self._count = now_ns, 0
+                return None
+        turns = self._turns.get(loop)
+        if turns is None:
+            turns = self._begin(loop)
+        turn = loop.create_future()
+        turns.append(turn)
+        return turn
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
+        for closed in [each for each in self._turns if each.is_closed()]:
+            del self._turns[closed]
+        loop.call_soon(self._next_turns, loop)
+        turns = self._turns[loop] = deque[asyncio.Future[None]]()
+        return turns
+
+    def _next_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the next callers go on, if there are any; those that come before they have gone on are behind them."""
+        turns = self._turns[loop]
+        if not turns:
+            del self._turns[loop]
+            return
+        for _ in range(min(AT_ONCE, len(turns))):
+            turn = turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        loop.call_soon(self._next_turns, loop)

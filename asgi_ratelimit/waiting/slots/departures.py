@@ -1,0 +1,101 @@
+"""What really leaves this process of each bucket, so that no interval has more calls than the quota admits.
+
+A store spaces slots, not calls: a caller that wakes late would leave close in front of the punctual one behind it. So
+a call is taken a second time at the moment when it leaves, from a state that only this process uses. A fixed window
+needs none of this: its slots are used within it, or missed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us
+from ...decision import Charge
+from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+
+EXAMINED = 2
+"""How many of the oldest levels are examined for each new one; those that have drained are dropped."""
+
+ON_THE_WAY_US = 5_000.0
+"""The least time that the first call of a burst has to arrive: its connection may have to be opened.
+
+So much later it counts, or a fortieth of the burst's own time. That delays the calls that wait for it once, and costs
+nothing of the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
+"""
+
+AT_ONCE_US = 1.0
+"""The longest wait of a take here: with any, a cost above the burst fits into an empty bucket."""
+
+
+class Departures:
+    """The state of each bucket by what has left. Not thread-safe.
+
+    Rolling windows are counted in the parts of the store's time, which is ``ahead_us`` of the local one.
+    """
+
+    def __init__(self, on_the_way_us: float = 0.0) -> None:
+        self._on_the_way_us = on_the_way_us
+        self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
+        left: list[tuple[str, Quota, State]] = []
+        for charge in charges:
+            quota = charge.quota
+            if type(quota) is not FixedWindow:
+                state, wait_us = self._taken(quota, charge, now_us, ahead_us)
+                if state is None or wait_us > 0.0:
+                    return max(wait_us, AT_ONCE_US)
+                left.append((charge.bucket, quota, state))
+        for bucket, quota, state in left:
+            if bucket not in self._states:
+                self._drop_drained(now_us, ahead_us)
+            self._states[bucket] = quota, state
+        return 0.0
+
+    def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+        """Microseconds until a call with these charges may leave."""
+        buckets = [(each.quota, each) for each in charges if type(each.quota) is not FixedWindow]
+        return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
+
+    def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
+        """The state of a bucket after this charge has left, and the microseconds until it may."""
+        at_us = now_us
+        if isinstance(quota, RollingWindow):
+            at_us += ahead_us + (quota.part_us // 2.0 if self._on_the_way_us else 0.0)
+        last_quota, state = self._states.get(charge.bucket, (quota, None))
+        if state is None or (last_quota is not quota and last_quota != quota):
+            state = ALGORITHMS[type(quota)].fresh(at_us)
+        elif state[1] > at_us:
+            state = current(quota, state, at_us)
+        if type(quota) is TokenBucket and quota.is_simple and state[1] <= at_us:
+            return self._taken_from_bucket(quota, state, at_us, charge.cost)
+        after, wait_us, _ = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US)
+        return after, wait_us
+
+    def _taken_from_bucket(
+        self, quota: TokenBucket, state: State, at_us: float, cost: float
+    ) -> tuple[State | None, float]:
+        """``_taken``, faster, for a bucket that drains at one rate."""
+        elapsed_us = at_us - state[1]
+        level = admit(quota, state[0], elapsed_us, cost)
+        if level is not None:
+            if self._on_the_way_us and quota.burst > 1.0 and state[0] <= elapsed_us * quota.limit:  # the first one
+                at_us += max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
+            return (level, at_us, 0, (), (), b""), 0.0
+        refusal = refused(quota, state[0], elapsed_us, cost)
+        if refusal is not None:
+            return None, refusal[1]
+        after, wait_us, _ = ALGORITHMS[TokenBucket].take(quota, state, at_us, cost, AT_ONCE_US)
+        return after, wait_us
+
+    def _drop_drained(self, now_us: float, ahead_us: float) -> None:
+        for _ in range(min(EXAMINED, len(self._states))):
+            bucket, (quota, state) = self._states.popitem(last=False)
+            at_us = now_us if type(quota) is TokenBucket else now_us + ahead_us
+            if reset_us(quota, state, at_us) > 0.0:
+                self._states[bucket] = quota, state

@@ -1,0 +1,240 @@
+"""Queues of the callers of this process that wait for slots of the same charges, and of the slots booked for them.
+
+A caller does not own the slot that it has booked: a queue has a row of waiters and a row of slots, one for each, and
+the first waiter goes at the first slot. So when a caller gives up, all callers behind it move up, and the slot to give
+back is the newest one, which moves the end of the queue in the store back. No slot has to be passed on.
+
+(Two alternatives are worse. If each caller owned its slot, giving up would take one step for each caller behind it. If
+the store moved callers up, they would have to poll it for their new times.)
+
+A caller joins its queue before it books. So callers keep their order, however the answers come, and the slot of one
+that gives up meanwhile is used by those behind it. Each slot is used once, given back, or missed. Only the first waiter
+has a timer. It goes when its slot has come and ``Departures`` lets it go, and then sets the timer of the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from itertools import count
+from operator import attrgetter
+from threading import RLock
+
+from ...decision import Charge, Take
+from ..forks import reset_in_child
+from ..wakeups import WakeUp
+from .departures import Departures
+from .slot import Slot
+
+_time, _order = attrgetter("at_us"), attrgetter("order")
+
+
+class Waiter:
+    """A caller that waits for a slot: its take, what it sleeps on, and the error that it gets instead, if any."""
+
+    __slots__ = ("asked_us", "error", "has_left", "order", "priority", "queue", "take", "wake_up")
+
+    def __init__(self, take: Take, wake_up: WakeUp, priority: float = 0.0) -> None:
+        self.take = take
+        self.wake_up = wake_up
+        self.priority = priority
+        self.order = (-priority, 0)
+        self.queue: Queue | None = None
+        self.asked_us = 0.0
+        self.has_left = False
+        self.error: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """Wake the caller, which raises this error. Thread-safe."""
+        self.error = error
+        self.wake_up.set(0.0)
+
+
+@dataclass(slots=True)
+class Queue:
+    """The waiters and the slots of the same charges."""
+
+    key: Hashable
+    waiters: list[Waiter] = field(default_factory=list)
+    """The highest priority first, and then in the order in which they came."""
+    slots: list[Slot] = field(default_factory=list)
+    """In the order of their times."""
+    booking: int = 0
+    """How many slots are being booked."""
+    not_before_us: float = 0.0
+    """No waiter may leave before, because of what has left."""
+
+    def wake_first_in_time(self) -> None:
+        """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first."""
+        if self.waiters and self.slots:
+            at_us, wake_up = self.slots[0].at_us, self.waiters[0].wake_up
+            if at_us < self.not_before_us:
+                at_us = self.not_before_us
+            if at_us < wake_up.at_us:
+                wake_up.set(at_us)
+
+    def remove_surplus(self) -> Slot | None:
+        """Remove and return the newest slot, if there are more slots than waiters."""
+        return self.slots.pop() if len(self.slots) > len(self.waiters) else None
+
+
+class SlotQueues:
+    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait."""
+
+    def __init__(self, on_the_way_us: float = 0.0) -> None:
+        self._on_the_way_us = on_the_way_us
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all waiters, slots and departures."""
+        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
+        self._queues: dict[Hashable, Queue] = {}
+        self._numbers = count()
+        self.departures = Departures(self._on_the_way_us)
+
+    def __bool__(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._queues)
+
+    def leave_at_once(self, charges: tuple[Charge, ...], now_us: float, ahead_us: float) -> bool:
+        """Whether a call that has taken these charges without a wait leaves now; if so, that is recorded."""
+        with self._lock:
+            return self.departures.leave(charges, now_us, ahead_us) == 0.0
+
+    def has(self, take: Take) -> bool:
+        """Whether any caller waits in the queue of this take."""
+        return key_of(take) in self._queues
+
+    def join(self, waiter: Waiter, now_us: float) -> None:
+        """Wait at the end of a queue, and announce that a slot is being booked; ``answered`` must follow."""
+        key = key_of(waiter.take)
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = Queue(key)
+            waiter.queue, waiters = queue, queue.waiters
+            queue.booking += 1
+            waiter.order = (-waiter.priority, next(self._numbers))
+            if not waiters or waiters[-1].order < waiter.order:
+                waiters.append(waiter)
+            else:
+                if waiters[0].wake_up.at_us <= now_us:  # it has been woken
+                    waiters[0].order = (-math.inf, 0)
+                insort(waiters, waiter, key=_order)
+                queue.wake_first_in_time()
+
+    def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
+        """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
+        with self._lock:
+            queue = waiter.queue
+            assert queue is not None  # it has joined one
+            queue.booking -= 1
+            return self._add(queue, slot)
+
+    def failed(self, waiter: Waiter, error: BaseException | None) -> None:
+        """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
+        with self._lock:
+            queue = waiter.queue
+            assert queue is not None  # it has joined one
+            queue.booking -= 1
+            waiting = [each for each in queue.waiters if each.error is None]
+            if error is not None and len(waiting) > len(queue.slots) + queue.booking:
+                (waiter if waiter in waiting else waiting[0]).fail(error)
+            self._drop_if_empty(queue)
+
+    def swap_for_newest(self, take: Take, slot: Slot) -> Slot | None:
+        """Add the slot of a caller that is gone, and return the newest one, which is to be given back instead."""
+        with self._lock:
+            queue = self._queues.get(key_of(take))
+            return slot if queue is None else self._add(queue, slot)
+
+    def _add(self, queue: Queue, slot: Slot) -> Slot | None:
+        slots = queue.slots
+        if not slots or slots[-1].at_us <= slot.at_us:
+            slots.append(slot)
+        else:
+            insort(slots, slot, key=_time)
+        surplus = queue.remove_surplus()
+        if slots and slots[0] is slot:
+            queue.wake_first_in_time()
+        self._drop_if_empty(queue)
+        return surplus
+
+    def wait_us(self, waiter: Waiter, now_us: float) -> float:
+        """How long a waiter has to wait for the slot that is its own by its place in the queue, as far as is known."""
+        with self._lock:
+            queue = waiter.queue
+            if queue is None or waiter.has_left:
+                return 0.0
+            place = bisect_left(queue.waiters, waiter.order, key=_order)
+            return queue.slots[place].at_us - now_us if place < len(queue.slots) else 0.0
+
+    def has_followers(self, waiter: Waiter) -> bool:
+        """Whether anyone waits behind a waiter, so that what the store says of its end is not true of this one."""
+        with self._lock:
+            queue = waiter.queue
+            return queue is not None and queue.waiters[-1] is not waiter
+
+    def take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
+        """The slot at which a waiter leaves now, or one that it has missed, which is to be booked anew.
+
+        Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave.
+        """
+        with self._lock:
+            queue, wake_up = waiter.queue, waiter.wake_up
+            if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
+                wake_up.set(math.inf)
+                return None
+            slot = queue.slots[0]
+            if slot.at_us > now_us:
+                wake_up.set(slot.at_us)
+                return None
+            if slot.is_missed(now_us):
+                queue.booking += 1
+                return queue.slots.pop(0)
+            charges = waiter.take.charges
+            wait_us = self.departures.leave(charges, now_us, slot.ahead_us)
+            if wait_us > 0.0:
+                queue.not_before_us = now_us + wait_us
+                wake_up.set(queue.not_before_us)
+                return None
+            self._remove_first(queue, slot.ahead_us, charges, now_us)
+            return slot
+
+    def _remove_first(self, queue: Queue, ahead_us: float, charges: tuple[Charge, ...], now_us: float) -> None:
+        queue.slots.pop(0)
+        queue.waiters.pop(0).has_left = True
+        if queue.waiters:
+            queue.not_before_us = now_us + self.departures.wait_us(charges, now_us, ahead_us)
+            queue.wake_first_in_time()
+        else:
+            self._drop_if_empty(queue)
+
+    def leave(self, waiter: Waiter) -> Slot | None:
+        """Stop waiting; returns the surplus slot, if there is one now."""
+        with self._lock:
+            queue = waiter.queue
+            if queue is None or waiter.has_left:
+                return None
+            waiter.has_left = True
+            del queue.waiters[bisect_left(queue.waiters, waiter.order, key=_order)]
+            surplus = queue.remove_surplus()
+            queue.wake_first_in_time()
+            self._drop_if_empty(queue)
+            return surplus
+
+    def _drop_if_empty(self, queue: Queue) -> None:
+        if not queue.waiters and not queue.booking and self._queues.get(queue.key) is queue:
+            del self._queues[queue.key]
+
+
+def key_of(take: Take) -> Hashable:
+    """What tells queues apart: a slot of one take can be used by any other with the same key."""
+    charges = take.charges
+    if len(charges) == 1:
+        charge = charges[0]
+        return charge.bucket, charge.cost, take.operation
+    return tuple([(charge.bucket, charge.cost) for charge in charges]), take.operation

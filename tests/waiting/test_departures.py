@@ -1,0 +1,181 @@
+"""What leaves, measured at the moment of the call, however late its caller wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting.slots.departures import ON_THE_WAY_US, Departures
+from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
+from tests.support.histories import Ledger
+from tests.support.strategies import quotas
+
+INF = float("inf")
+
+SERVICES: dict[str, tuple[Quota, Callable[[], Counter]]] = {
+    "bucket": (TokenBucket(50, burst=50), lambda: Bucket(50, 50)),
+    "small bucket": (TokenBucket(50, burst=5), lambda: Bucket(50, 5)),
+    "spaced": (TokenBucket(50, burst=1), lambda: Spaced(1 / 50, 1e-6)),
+    "fixed": (FixedWindow(50, 10), lambda: Fixed(50, 10)),
+    "rolling": (RollingWindow(50, 10, 50), lambda: Rolling(50, 10)),
+}
+
+
+class Calls:
+    """Calls that leave on a stepped clock, each of which keeps the event loop busy for ``work`` seconds."""
+
+    def __init__(self, quota: Quota, work: Callable[[], float]) -> None:
+        self.clock = SteppedClock(1000)
+        self.waiter = SlotWaiter(MemoryStore(clock=self.clock))
+        self.take = Take((Charge(quota, "key"),), INF)
+        self.work = work
+        self.left: list[float] = []
+
+    async def call(self, after: float = 0.0) -> None:
+        """Come after some seconds, and leave at a slot."""
+        await asyncio.sleep(after)
+        await self.waiter.acquire(self.take)
+        self.left.append(self.clock.now)
+        self.clock.advance(self.work())
+
+    def run(self, arrivals: list[float]) -> list[float]:
+        """When calls that come at these times leave."""
+
+        async def main() -> None:
+            await asyncio.gather(*map(self.call, arrivals))
+
+        self.clock.run(main())
+        return self.left
+
+
+@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("calls", [200, 1500])
+def test_a_service_with_the_same_limit_refuses_nothing(name: str, calls: int) -> None:
+    """It counts by itself; calls come at random, and the event loop is busy for 3 ms at each, now and then for 90."""
+    quota, counter_of = SERVICES[name]
+    chance, counter = random.Random(calls), counter_of()
+    busy = Calls(quota, lambda: 0.09 if chance.random() < 0.02 else 0.003)
+    left = busy.run([chance.uniform(0, calls / 60) for _ in range(calls)])
+    assert [at for at in left if counter.wait(at) > 0.0] == []
+    assert len(left) == calls
+
+
+@pytest.mark.parametrize(
+    ("quota", "calls", "due"),
+    [
+        (FixedWindow(50, 10), 300, 50.0),
+        (FixedWindow(500, 60), 1500, 120.0),
+        (RollingWindow(50, 10, 50), 300, 5 * 10 * 51 / 50),
+        (RollingWindow(500, 60), 1500, 2 * 60 * 61 / 60),
+    ],
+    ids=str,
+)
+def test_no_slot_of_a_window_is_lost_to_work(quota: Quota, calls: int, due: float) -> None:
+    """With 3 ms of work at each call, windows are used up; most callers leave more than 0.1 s after their slots."""
+    busy = Calls(quota, lambda: 0.003)
+    busy.clock.move_to(1200)  # the start of a window
+    left = busy.run([0.0] * calls)
+    assert left[-1] - 1200 <= due * 1.05
+
+
+def test_a_late_caller_delays_those_behind_it_by_no_more_than_that() -> None:
+    """Callers 0.03 s apart, the second 0.02 s late: the third leaves 0.03 s after it, and the punctual ones go on."""
+    chance = iter([0.0, 0.0, 0.05, 0.0, 0.0, 0.0])
+    left = Calls(TokenBucket(100, 3, burst=1), lambda: next(chance)).run([0.0] * 5)
+    assert [round(at - 1000, 6) for at in left] == [0.0, 0.03, 0.06, 0.11, 0.14]
+
+
+@given(st.data())
+def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
+    """Callers come and go at random, and the event loop is blocked for a while at random."""
+    quota = data.draw(quotas("q"))
+    step = st.sampled_from([0.0, 0.001, 0.05, 0.15]) | st.floats(0, float(2 * quota.period / quota.limit))
+    work = data.draw(st.lists(step, min_size=20, max_size=20))
+    calls, ledger = Calls(quota, lambda: work.pop() if work else 0.0), Ledger(quota)
+    for at in calls.run(data.draw(st.lists(step, min_size=1, max_size=20))):
+        ledger.admit(round(at * 1e6), 1)
+    ledger.require_ceiling()
+
+
+def test_callers_that_do_not_wait_count_as_well() -> None:
+    """A call at once, 5 ms after the late one in front of it, waits until the quota allows it."""
+    calls = Calls(TokenBucket(10, burst=1), lambda: 0.0)
+
+    async def main() -> None:
+        first, second = (asyncio.ensure_future(calls.call()) for _ in range(2))
+        await asyncio.sleep(0.05)
+        calls.clock.advance(0.14)  # the second is 0.09 s late
+        await second
+        await calls.call(0.015)
+        await first
+
+    calls.clock.run(main())
+    assert [round(at - 1000, 6) for at in calls.left] == [0.0, 0.19, 0.29]
+
+
+def test_a_missed_slot_of_a_fixed_window_is_booked_anew() -> None:
+    """Nobody leaves in a window that has not room for it: the process slept for two windows."""
+    calls = Calls(FixedWindow(2, 1), lambda: 0.0)
+
+    async def main() -> None:
+        callers = [asyncio.ensure_future(calls.call()) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        calls.clock.advance(2.25)
+        await asyncio.gather(*callers)
+
+    calls.clock.run(main())
+    assert [round(at - 1000, 6) for at in calls.left] == [0.0, 0.0, 2.75, 2.75, 3.0, 3.0]
+
+
+def test_several_quotas_let_a_call_leave_together() -> None:
+    """The slower one decides, and what it refuses is not counted by the other."""
+    departures = Departures()
+    fast, slow = Charge(TokenBucket(10, burst=2, name="fast"), "a"), Charge(TokenBucket(1, burst=1, name="slow"), "a")
+    assert departures.leave((fast, slow), 0.0, 0.0) == 0.0
+    assert departures.leave((fast, slow), 500_000.0, 0.0) == 500_000.0
+    assert [departures.leave((fast,), 500_000.0, 0.0) for _ in range(3)] == [0.0, 0.0, 100_000.0]
+
+
+def test_levels_that_have_drained_are_dropped() -> None:
+    """A process that calls for ever new keys keeps few of them."""
+    departures = Departures()
+    for number in range(1000):
+        departures.leave((Charge(TokenBucket(10, burst=1), str(number)),), number * 100_000.0, 0.0)
+    assert len(departures) <= 4
+
+
+def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
+    """In real time, its connection may have to be opened: the first that waits for it waits that much longer, once."""
+    departures = Departures(ON_THE_WAY_US)
+    charges = (Charge(TokenBucket(10, burst=2), "a"),)
+    assert [departures.leave(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
+    wait_us = departures.wait_us(charges, 50_000.0, 0.0)
+    assert wait_us == 50_000.0 + ON_THE_WAY_US
+    assert departures.leave(charges, 50_000.0 + wait_us, 0.0) == 0.0
+    assert departures.wait_us(charges, 50_000.0 + wait_us, 0.0) == 100_000.0
+
+
+def test_evenly_spaced_calls_have_no_such_time() -> None:
+    """It would be lost at each of them."""
+    departures = Departures(ON_THE_WAY_US)
+    charges = (Charge(TokenBucket(10, burst=1), "a"),)
+    assert [departures.leave(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
+
+
+def test_a_cost_above_the_burst_leaves_an_empty_bucket() -> None:
+    """As it is booked."""
+    calls = Calls(TokenBucket(10, burst=2), lambda: 0.0)
+    calls.take = Take((replace(calls.take.charges[0], cost=4),), INF)
+    left = calls.run([0.0] * 3)
+    assert [round(at - 1000, 6) for at in left] == [0.0, 0.4, 0.8]

@@ -1,0 +1,224 @@
+"""Who goes next: crowds, priorities, keys that share a quota, and callers that are cancelled while they book."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, RedisStore, pace
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting.registry import waiters_of
+from tests.support.counting import CountingStore
+from tests.support.late_stores import SlowStore
+
+INF = float("inf")
+EVEN = TokenBucket(10, burst=1)
+TAKE = Take((Charge(EVEN, "key"),), INF)
+
+
+def test_a_crowd_lets_the_event_loop_run_in_between() -> None:
+    """Ten thousand callers at once: few of them book before other tasks run, and they keep their order."""
+    clock = SteppedClock(0)
+    store = CountingStore(clock=clock)
+    waiter = SlotWaiter(store)
+    order: list[int] = []
+    booked: list[int] = []
+
+    async def call(number: int) -> None:
+        await waiter.acquire(Take((Charge(TokenBucket(1_000_000, burst=1), "key"),), INF))
+        order.append(number)
+
+    async def watch() -> None:
+        while not booked or booked[-1] < 10_000:
+            booked.append(store.takes)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(watch(), *map(call, range(10_000)))
+
+    clock.run(main())
+    assert order == list(range(10_000))
+    assert max(after - before for before, after in pairwise(booked)) <= 300
+
+
+def test_a_caller_that_is_cancelled_in_a_crowd_books_nothing() -> None:
+    """The others go as if it had not come."""
+    clock = SteppedClock(0)
+    store = CountingStore(clock=clock)
+    waiter = SlotWaiter(store)
+
+    async def main() -> list[Any]:
+        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(300)]
+        await asyncio.sleep(0)
+        for call in calls[-100:]:
+            call.cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    ended = clock.run(main())
+    assert store.takes == 200
+    assert [decision.ready_at for decision in ended[:200]] == [pytest.approx(number / 10) for number in range(200)]
+    assert not waiters_of(store).slots
+
+
+async def in_order(waiter: SlotWaiter, priorities: Sequence[float]) -> list[float]:
+    """The priorities of callers that come at once, in the order in which they leave."""
+    left: list[float] = []
+
+    async def call(priority: float) -> None:
+        await waiter.acquire(TAKE, priority)
+        left.append(priority)
+
+    await asyncio.gather(*map(call, priorities))
+    return left
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+def test_callers_of_a_higher_priority_go_first(kind: type[MemoryStore]) -> None:
+    """But not before one that has been woken: with a store in this process, the first leaves at once."""
+    clock = SteppedClock(0)
+    left = clock.run(in_order(SlotWaiter(kind(clock=clock)), [0.0, 1.0, -1.0, 0.5, 2.0, 1.5]))
+    assert left == ([0.0, 2.0, 1.5, 1.0, 0.5, -1.0] if kind is MemoryStore else [2.0, 1.5, 1.0, 0.5, 0.0, -1.0])
+
+
+def test_a_priority_counts_for_max_delay() -> None:
+    """The end of the queue is too far away, but the front is not; behind, ``PaceTimeout`` comes at once."""
+    clock = SteppedClock(0)
+    limiter, waited = Limiter(EVEN, store=MemoryStore(clock=clock), name="api"), list[float]()
+
+    @pace("10/s", store=limiter.store, name="api", max_delay=0.5, priority=lambda first: 2 * first)
+    async def call(first: bool) -> None:
+        waited.append(clock.now)
+
+    async def main() -> None:
+        others = [asyncio.ensure_future(limiter.acquire("")) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        with pytest.raises(PaceTimeout):
+            await call(first=False)
+        await call(first=True)
+        assert await limiter.waiting("") == 19
+        await asyncio.gather(*others)
+
+    clock.run(main())
+    assert waited == [pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize("priority", [float("nan"), float("inf"), True, "high", None])
+def test_a_priority_is_a_finite_number(priority: Any) -> None:
+    """Anything else is refused when the function is decorated, or when it is called."""
+    with pytest.raises(ConfigurationError, match="priority must be a finite number"):
+        pace("10/s", priority=priority)
+    with pytest.raises(ConfigurationError, match="priority must be a finite number"):
+        pace("10/s", priority=lambda: priority)(lambda: None)()
+
+
+QUOTAS = [TokenBucket(1000, burst=1000, name="own"), TokenBucket(10, burst=1, name="all")]
+
+
+def test_keys_that_share_a_quota_take_turns() -> None:
+    """A hundred calls of one key do not stop the one call of another, although each has room in its own quota."""
+    clock = SteppedClock(0)
+    left: list[str] = []
+
+    @pace(QUOTAS, store=MemoryStore(clock=clock), key={"own": lambda key: key, "all": "all"})
+    async def call(key: str) -> None:
+        left.append(key)
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(call("busy")) for _ in range(100)]
+        await asyncio.sleep(0.25)
+        calls += [asyncio.ensure_future(call(key)) for key in ("calm", "quiet", "calm")]
+        await asyncio.sleep(1.0)
+        for each in calls:
+            each.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    clock.run(main())
+    assert left[:9] == ["busy", "busy", "busy", "busy", "calm", "quiet", "busy", "calm", "busy"]
+
+
+def test_a_priority_counts_among_the_callers_of_a_key() -> None:
+    """They wait in front of their own key, not in the queue of the shared one."""
+    clock = SteppedClock(0)
+    left: list[int] = []
+
+    @pace(QUOTAS, store=MemoryStore(clock=clock), key={"own": "a", "all": "all"}, priority=lambda number: number)
+    async def call(number: int) -> None:
+        left.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(*map(call, [0, 0, 1, 3, 2]))
+
+    clock.run(main())
+    assert left == [0, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("cancelled", [0, 1, 3])
+def test_nobody_stands_behind_a_caller_that_is_cancelled_while_it_books(cancelled: int) -> None:
+    """Callers of two batches: the slot that comes for it goes to those behind it, and the newest one is given back."""
+    clock = SteppedClock(0)
+    store = SlowStore(clock=clock)
+    waiter = SlotWaiter(store)
+
+    async def main() -> list[Any]:
+        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        calls += [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        calls[cancelled].cancel()
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.2)
+        assert await Limiter(EVEN, store=store).waiting("key") == 0
+        return ended
+
+    ended = clock.run(main())
+    assert [at.ready_at for at in ended if isinstance(at, Decision)] == [number / 10 for number in range(5)]
+    assert not waiters_of(store).slots
+
+
+@pytest.mark.anyio
+async def test_nobody_stands_behind_a_caller_that_is_cancelled_while_redis_books(redis_url: str) -> None:
+    """Of 300 callers, which are several batches, one in the first is cancelled: no gap is left, and no slot."""
+    store, hourly = RedisStore(redis_url, timeout=30, on_error="deny"), TokenBucket(1, 3600, burst=1)
+    limiter, waiter = Limiter(hourly, store=store), SlotWaiter(store)
+    calls = [asyncio.ensure_future(waiter.acquire(Take((Charge(hourly, "key"),), INF))) for _ in range(300)]
+    await asyncio.sleep(0)
+    calls[5].cancel()
+    async with asyncio.timeout(30):
+        while round(await limiter.eta("key") / 3600) != 299:
+            pass
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert await limiter.eta("key") <= 3600
+    await store.aclose()
+
+
+def test_trio_is_told_what_to_do_instead() -> None:
+    """At once, whether the call would have to wait or not."""
+
+    @pace("10/s")
+    async def call() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=r"needs asyncio.*trio\.to_thread\.run_sync\(call\)"):
+        trio.run(call)
+
+
+def test_a_paced_function_without_async_works_under_trio() -> None:
+    """In a thread, as the error says."""
+    calls: list[int] = []
+    call = pace("1000/s")(calls.append)
+
+    async def main() -> None:
+        for number in range(3):
+            await trio.to_thread.run_sync(call, number)
+
+    trio.run(main)
+    assert calls == [0, 1, 2]
