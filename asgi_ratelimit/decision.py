@@ -21,6 +21,9 @@ MAX_CHARGES = 100
 PARTS_OF_ONE = 200
 """A fixed window counts as two charges, a rolling one as one, and one more for each 200 of its buckets."""
 
+FEW_CHARGES = 16
+"""So many charges of any kind are never too many."""
+
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
 
@@ -93,6 +96,19 @@ class Charge:
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 
+@dataclass(slots=True)
+class Condition(Charge):
+    """A charge of nothing: its take waits until the bucket has room for that, and leaves the bucket as it is.
+
+    A bucket has no room while its level is above the burst, or where its windows hold more than the limit.
+    """
+
+    cost: float = 0
+
+    def __post_init__(self) -> None:
+        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
+
+
 class ChargeTemplate(NamedTuple):
     """A charge without its key: what a rule charges for each request. ``prefix`` is the start of its buckets' texts."""
 
@@ -132,7 +148,8 @@ class Take:
             self.max_wait_us = _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
-            self._require_bounded()
+            if len(self.charges) > FEW_CHARGES:
+                self._require_bounded()
         if self.best_effort:
             self._require_one_cost()
 

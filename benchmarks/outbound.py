@@ -15,6 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from benchmarks import transport
 from tests.support.server import ROOT
 
 RATE = 100
@@ -160,6 +161,7 @@ def main() -> None:
             lines.append([name, f"{type(error).__name__}: {error}"[:100], *[""] * (len(HEADS) - 2)])
         print(*lines[-1], sep="  ", flush=True)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    table = f"{table}\n\n## PacedTransport\n\n{transport.table()}"
     (ROOT / "benchmarks" / "results" / "outbound.md").write_text(f"# Outgoing calls\n\n{table}\n")
     print(f"\n{table}")
 

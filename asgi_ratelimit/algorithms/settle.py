@@ -23,9 +23,11 @@ def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | N
     times = decision.times_us or repeat(decision.now_us)
     settled = []
     for charge, state, units, now in zip(decision.take.charges, decision.before, actual, times):
+        if not charge.cost:  # a condition has charged nothing
+            continue
         booked = replace(charge, cost=decision.granted) if decision.take.best_effort else charge
         settled.append(_settled_charge(booked, state, units, now, delay_us))
-    return Settlement(_identity(decision), tuple(settled), decision.degraded)
+    return Settlement(_identity(decision), tuple(settled), decision.degraded) if settled else None
 
 
 def _settled_charge(charge: Charge, state: State, units: float, now: float, delay_us: float) -> SettledCharge:

@@ -22,9 +22,10 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
     """The decision of a take over the states of its charges, and their new states, ``None`` where nothing is written.
 
     Each charge is evaluated first, and the longest wait decides: within the take's ``max_wait`` all book at that
-    moment, otherwise none does. A refusal writes nothing, but for a state that a clock set back by more than a period
-    had left in the future: it is moved back once, so that it does not lock its key out. A state that is made here for
-    charge number i is of the generation ``birth + i``.
+    moment, otherwise none does. A condition, whose cost is 0, is waited for, and writes nothing. A refusal writes
+    nothing, but for a state that a clock set back by more than a period had left in the future: it is moved back once,
+    so that it does not lock its key out. A state that is made here for charge number i is of the generation
+    ``birth + i``.
     """
     if take.best_effort:
         take_now = _with_cost(take, _partial_cost(take, states, now))
@@ -45,7 +46,10 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
         wait_us, taken = _agreed(take, before, taken, wait_us, now)
     if wait_us > max_wait_us or wait_us == NEVER:
         return _refusal(take, before, taken, wait_us, now), list(map(_rebased, states, before))
-    written = [taken[0][0]] if len(taken) == 1 else [after for after, _, _ in taken]
+    if len(taken) == 1:
+        written = [taken[0][0] if charge.cost else None]
+    else:
+        written = [each[0] if charge.cost else None for charge, each in zip(take.charges, taken)]
     return _grant(take, before, taken, wait_us, now, birth), written
 
 

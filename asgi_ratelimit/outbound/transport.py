@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
-from ..decision import Take
 from ..errors import ConfigurationError
-from ..limiter import Cost, Key, Limiter
+from ..hooks import Hook, Hooks
+from ..limiter import Limiter
 from ..quota_text import QuotaLike, as_quotas
-from ..quotas import SECOND_US
 from ..stores import Store
-from ..waiting import background_loop, run_async, run_sync
-from .bodies import with_close_callback
+from ..waiting import background_loop
 from .decorator import EVEN_BURST, register_name
-from .sending import PacedRequest, Sender, SentRequest
+from .margin import with_margin
+from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -29,12 +26,7 @@ if TYPE_CHECKING:  # clients are typed with these classes, but any object with t
 else:
     _Transport = object
 
-KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None]
-CostOfRequest: TypeAlias = Cost | Callable[[Any], Cost]
-
 NAME = "outbound"
-OPTIONS = {"key", "cost", "max_delay"}
-"""The options of one request: ``extensions={"pace": {"cost": 3}}``."""
 
 
 def host(request: Any) -> str:
@@ -46,16 +38,20 @@ def host(request: Any) -> str:
 class PacedTransport(_Transport):
     """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
 
-    It wraps any ``transport``. ``key`` and ``cost`` are values, or functions of the request; a request whose key is
-    ``None`` goes at once. ``max_delay`` is the longest that a request waits in all, in seconds; ``PaceTimeout`` is
-    raised if that is not enough. At most ``concurrency`` requests of a key are under way at a time, each until its body
-    is closed. A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``. A request is
-    sent again up to ``retries`` times, if its whole body is at hand. A redirect and a retry each cost as much as a
-    request.
+    It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by the
+    names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest that a request waits
+    in all, in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a key are
+    under way at a time, each until its body is closed. ``settle(answer)`` says what a request has really cost. A cost
+    above the burst waits for an empty bucket; with ``oversize="raise"``, it raises ``ValueError``. ``margin`` is the
+    part of every limit that stays unused, for a service that counts more strictly than it says.
+
+    A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``; one that jitter explains
+    slows it down a little instead. A request is sent again up to ``retries`` times, if its whole body is at hand. A
+    redirect and a retry each cost as much as a request. ``hooks`` are called with every decision.
 
     A request may have its own options, ``extensions={"pace": {"cost": 3, "max_delay": 2.0, "key": "other"}}``. An
     answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
-    Raises ``QuotaError`` and ``ConfigurationError``.
+    Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for a key or cost that is none.
     """
 
     def __init__(
@@ -68,37 +64,42 @@ class PacedTransport(_Transport):
         max_delay: float | None = None,
         concurrency: int | None = None,
         retries: int = 0,
+        settle: Settle | None = None,
+        oversize: Oversize = "wait",
+        margin: float = 0.0,
         store: Store | str | None = None,
         name: str | None = None,
+        hooks: Iterable[Hook] = (),
     ) -> None:
-        quotas = as_quotas(quota, default_burst=EVEN_BURST)
+        quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
         self._transport = transport
-        self._limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
+        self._limiter = limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
-            register_name(self._limiter, self)
+            register_name(limiter, self)
         self._owns_store = store is None or isinstance(store, str)
-        self._options: dict[str, Any] = {"key": key, "cost": cost, "max_delay": max_delay}
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
         _require_count("retries", retries, 0)
-        Take(self._limiter.charges(""), math.inf if max_delay is None else max_delay)  # raises at once
-        self._sender = Sender(transport, self._limiter, concurrency, retries)
+        self._values = RequestValues(limiter, key, cost, max_delay, oversize)
+        all_hooks = Hooks(hooks)
+        settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
+        self._sender = Sender(transport, limiter, concurrency, retries, settler, all_hooks)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"
 
     def handle_request(self, request: Any) -> Any:
         """Send a request at its slot."""
-        paced = self._paced(request)
+        paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
-        return self._response(run_sync(self._sender.send(paced)), paced)
+        return self._sender.send_in_thread(paced)
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
-        paced = self._paced(request)
+        paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return await self._transport.handle_async_request(request)
-        return self._response(await run_async(self._sender.send(paced)), paced)
+        return await self._sender.send_in_task(paced)
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
@@ -135,28 +136,6 @@ class PacedTransport(_Transport):
         trace: TracebackType | None = None,
     ) -> None:
         await self.aclose()
-
-    def _paced(self, request: Any) -> PacedRequest | None:
-        """A request with its take and its deadline; ``None`` if it is not paced."""
-        own = request.extensions.get("pace", {})
-        if not isinstance(own, Mapping) or set(own) - OPTIONS:
-            raise ValueError(f'"pace": {own!r} is not understood: extensions={{"pace": {{"cost": 3, "key": "other"}}}}')
-        key, cost, max_delay = ({**self._options, **own}[option] for option in ("key", "cost", "max_delay"))
-        key = key(request) if callable(key) else key
-        if key is None:
-            return None
-        charges = self._limiter.charges(key, cost(request) if callable(cost) else cost)
-        take = Take(charges, math.inf if max_delay is None else max_delay)
-        return PacedRequest(request, take, self._sender.waiter.now_us() + take.max_wait * SECOND_US)
-
-    def _response(self, sent: SentRequest, paced: PacedRequest) -> Any:
-        response = sent.response
-        response.extensions = {**response.extensions, "pace": {"waited": sent.waited, "attempts": sent.attempts}}
-        if response.is_closed:  # its body is at hand, and nobody will close it again
-            self._sender.finish(paced)
-        elif self._sender.limits_concurrency:
-            response.stream = with_close_callback(response.stream, partial(self._sender.finish, paced))
-        return response
 
 
 def _require_count(what: str, count: object, least: int) -> None:

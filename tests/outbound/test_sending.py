@@ -1,4 +1,4 @@
-"""How a request is sent: pauses, retries, and the limit on concurrency."""
+"""How a request is sent: pauses, and the limit on concurrency."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit import (
-    MemoryStore,
-    PacedTransport,
-    PaceTimeout,
-    RedisStore,
-)
-from asgi_ratelimit.outbound.pauses import Pauses
+from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
+from asgi_ratelimit.clock import monotonic_us
+from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting import background_loop, run_sync
-from tests.support.paced_clients import OTHER, URL, Client, Held, Unread, async_streamed, streamed
+from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
 
 LATER = (429, {"retry-after": "2"})
 
@@ -41,7 +37,7 @@ def test_a_pause_is_shared_through_the_store(client: Client) -> None:
 def test_a_pause_is_kept_in_redis(redis_url: str) -> None:
     """Another process can read it there, and it expires by itself."""
     stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
-    own, other = (Pauses(store, "outbound") for store in stores)
+    own, other = (Pauses(store, "outbound", monotonic_us) for store in stores)
     run_sync(own.begin("one.example", 3600))
     assert 3590e6 < run_sync(other.left_us("one.example")) <= 3600e6
     assert run_sync(other.left_us("two.example")) == 0
@@ -54,66 +50,12 @@ def test_a_pause_is_kept_in_redis(redis_url: str) -> None:
 
 def test_the_longest_of_several_pauses_counts(client: Client) -> None:
     """They do not add up, and a shorter one does not end a longer one."""
-    pauses = Pauses(client.store, "outbound")
+    pauses = Pauses(client.store, "outbound", client.clock.now_us)
     for seconds in (4.0, 5.0, 3.0, 5.0):
         run_sync(pauses.begin("one.example", seconds))
         client.clock.advance(0.001)
     client.get(URL)
     assert client.service.times == [5.003]
-
-
-def test_a_refused_request_is_sent_again(client: Client) -> None:
-    """After each pause, up to ``retries`` times, and each time is charged."""
-    (answer,) = client.get(URL, answers=[LATER, (503, {"retry-after-ms": "300"})], retries=2)
-    assert client.service.times == [0.0, 2.0, 2.3]
-    assert answer.status_code == 200
-    assert answer.extensions["pace"] == {"waited": 2.3, "attempts": 3}
-
-
-def test_without_retry_after_it_backs_off(client: Client) -> None:
-    """Twice as long each time; the caller gets the last answer."""
-    (answer,) = client.get(URL, answers=[503, 429, 503, 503], retries=3)
-    assert client.service.times == [0.0, 0.5, 1.5, 3.5]
-    assert answer.status_code == 503
-
-
-def test_retries_end_at_max_delay(client: Client) -> None:
-    """If the pause is longer, the caller gets the refusal, and the next request raises at once."""
-    (answer,) = client.get(URL, answers=[LATER], retries=2, max_delay=1.0)
-    assert answer.status_code == 429
-    with pytest.raises(PaceTimeout):
-        client.get(URL, max_delay=1.0)
-    assert client.service.times == [0.0]
-
-
-def test_other_failures_are_not_retried(client: Client) -> None:
-    """Their cause is not a limit."""
-    assert [answer.status_code for answer in client.get(URL, answers=[500], retries=2)] == [500]
-
-
-@pytest.mark.parametrize(
-    "body", [{"content": b"body"}, {"data": {"a": "b"}}, {"json": {"a": 1}}, {"files": {"f": b"body"}}], ids=repr
-)
-def test_complete_bodies_are_sent_again(client: Client, body: dict[str, Any]) -> None:
-    """The whole body, each time."""
-    (answer,) = client.get({"method": "POST", "url": URL, **body}, answers=[LATER], retries=1)
-    assert answer.status_code == 200
-    assert client.service.bodies[0] == client.service.bodies[1] != b""
-
-
-def test_a_body_that_can_be_read_once_is_sent_once(client: Client) -> None:
-    """The caller gets the refusal."""
-
-    def parts() -> Any:
-        yield b"once"
-
-    async def async_parts() -> Any:
-        yield b"once"
-
-    content = async_parts() if client.with_async else parts()
-    transport = PacedTransport(Unread(client.service), "10/s", store=client.store, retries=1)
-    (answer,) = client.get({"method": "POST", "url": URL, "content": content}, answers=[LATER], transport=transport)
-    assert (answer.status_code, client.service.times) == (429, [0.0])
 
 
 # Concurrency
@@ -221,3 +163,126 @@ def test_an_answer_is_closed_if_its_request_is_cancelled(module: Any) -> None:
 
     client.clock.run(main())
     assert held.closed
+
+
+# One trip
+
+
+class Trips:
+    """A store that records what it is asked."""
+
+    asked: list[str]
+
+    async def take(self, takes: Any) -> Any:
+        self.asked.append("take")
+        return await super().take(takes)  # type: ignore[misc]  # it is mixed into a store
+
+    async def peek(self, take: Any) -> Any:
+        self.asked.append("peek")
+        return await super().peek(take)  # type: ignore[misc]
+
+
+class MemoryTrips(Trips, MemoryStore): ...
+
+
+class RedisTrips(Trips, RedisStore): ...
+
+
+def test_a_request_asks_the_store_once(client: Client) -> None:
+    """In memory, also one that waits for its slot: nobody else can have begun a pause."""
+    client.store = store = MemoryTrips(clock=client.clock)
+    store.asked = []
+    client.get(URL, OTHER, URL)
+    assert store.asked == ["take", "take", "take"]
+
+
+def test_a_request_asks_redis_once(module: Any, redis_url: str) -> None:
+    """Whether its key is paused is a condition of its take; one that has waited for its slot looks again."""
+    client, store = Client(module, False), RedisTrips(redis_url, timeout=30, on_error="deny")
+    store.asked = []
+    client.get(URL, OTHER, quota="1/hour", store=store)
+    assert store.asked == ["take", "take"]
+    client.get(URL, URL, quota="100/s", store=store, name="fast")
+    assert store.asked[2:] == ["take", "take", "peek"]
+    background_loop.run(store.aclose())
+
+
+def test_a_pause_is_waited_for_with_the_slot(client: Client) -> None:
+    """By one take, whose slot is after the pause, and one look after the sleep."""
+    client.store = store = MemoryTrips(clock=client.clock)
+    store.asked = []
+    client.get(URL, answers=[LATER])
+    store.asked.clear()
+    client.get(URL)
+    assert (client.service.times, store.asked) == ([0.0, 2.0], ["take", "peek"])
+
+
+def test_nothing_is_booked_for_a_request_that_would_wait_for_a_pause_for_too_long(client: Client) -> None:
+    """It raises at once, and says how much longer it would take."""
+    client.get(URL, answers=[LATER])
+    with pytest.raises(PaceTimeout) as raised:
+        client.get(URL, max_delay=1.5)
+    assert raised.value.decision.retry_after == pytest.approx(0.5)
+    assert client.clock.now == 0.0
+    client.get(URL)
+    assert client.service.times == [0.0, 2.0]
+
+
+def test_a_slot_that_was_booked_before_a_pause_is_given_back(module: Any) -> None:
+    """A window is not used up by requests that did not go."""
+    client = Client(module, True)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=client.transport("3 per 10 seconds fixed")) as paced:
+            for _ in range(3):
+                await paced.get(URL)
+            late = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
+            await asyncio.sleep(9)
+            run_sync(Pauses(client.store, "outbound", client.clock.now_us).begin("one.example", 4.0))
+            await asyncio.gather(*late)
+            await paced.get(URL)
+
+    client.clock.run(main())
+    assert client.service.times == [0.0, 0.0, 0.0, 13.0, 13.0, 13.0]
+
+
+def test_two_processes_wait_for_one_pause(redis_url: str, module: Any) -> None:
+    """A slot that is booked by one is after the pause that another one has begun."""
+    stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
+    run_sync(Pauses(stores[0], "outbound", monotonic_us).begin("one.example", 3600))
+    client = Client(module, False)
+    with pytest.raises(PaceTimeout) as raised:
+        client.get(URL, store=stores[1], max_delay=1.0)
+    assert 3590 < raised.value.decision.retry_after <= 3599
+    for store in stores:
+        background_loop.run(store.aclose())
+
+
+@pytest.mark.parametrize("on_error", ["allow", "local"])
+def test_a_pause_is_observed_without_the_store(module: Any, on_error: Any) -> None:
+    """By the process that was told to pause."""
+    client = Client(module, False)
+    client.store = store = RedisStore("redis://127.0.0.1:1", clock=client.clock, on_error=on_error)
+    client.get(URL, OTHER, URL, quota="1000000/s", answers=[LATER])
+    assert client.service.times[:2] == [0.0, 0.0]
+    assert client.service.times[2] == pytest.approx(2.0)
+    background_loop.run(store.aclose())
+
+
+class SeenTakes(MemoryStore):
+    """A store that records the buckets of its takes."""
+
+    buckets: set[str]
+
+    def submit(self, take: Any) -> Any:
+        self.buckets.update([charge.bucket for charge in take.charges])
+        return super().submit(take)
+
+
+def test_a_pause_is_in_the_slot_of_its_key(client: Client) -> None:
+    """So that on a cluster it is asked for together with the charges of that key."""
+    client.store = store = SeenTakes(clock=client.clock)
+    store.buckets = set()
+    client.get(URL, URL, answers=[LATER], quota="10/s; 100/minute")
+    assert len(store.buckets) == 3
+    assert {bucket[bucket.index("{") :] for bucket in store.buckets} == {"{one.example}"}

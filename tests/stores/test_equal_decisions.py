@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Condition, Decision, Take
 from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.stores.operations import settled_as
@@ -40,10 +40,14 @@ SHARES = st.sampled_from([0.0, 0.0, 0.1, 0.5, 1.0, 2.5])
 
 
 @st.composite
-def histories(draw: st.DrawFn, kinds: Callable[[str], st.SearchStrategy[Quota]] = quotas) -> History:
+def histories(
+    draw: st.DrawFn,
+    kinds: Callable[[str], st.SearchStrategy[Quota]] = quotas,
+    units: st.SearchStrategy[float] = costs(5.0),  # noqa: B008  # a strategy is a value
+) -> History:
     """Quotas of all kinds, some of which share a name, and operations on a store that has them."""
     pool = [draw(kinds(name)) for name in "aab"]
-    charge = st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from(["x", "y"]), costs(5.0))
+    charge = st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from(["x", "y"]), units)
     charges = st.lists(charge, min_size=1, max_size=3, unique_by=lambda each: (pool[each[0]].name, each[1]))
     takes = st.lists(st.tuples(charges, WAITS), min_size=1, max_size=3)
     period = round(pool[0].period_us)
@@ -101,10 +105,15 @@ def pairs(local: Store, remote: Store, ours: list[Decision], theirs: list[Decisi
 
 def take_of(pool: Sequence[Quota], name: str, op: Op, charges: Sequence[tuple[int, str, float]], wait: float) -> Take:
     if op.verb == "best effort":
-        cost = charges[0][2]
+        cost = charges[0][2] or 1.0
         booked = tuple(Charge(pool[n], key, cost, name) for n, key, _ in charges)
         return Take(booked, 0.0, best_effort=True, may_settle=op.may_settle)
-    return Take(tuple(Charge(pool[n], key, cost, name) for n, key, cost in charges), wait, may_settle=op.may_settle)
+    booked = tuple(charge_of(pool[n], key, cost, name) for n, key, cost in charges)
+    return Take(booked, wait, may_settle=op.may_settle)
+
+
+def charge_of(quota: Quota, key: str, cost: float, name: str) -> Charge:
+    return Charge(quota, key, cost, name) if cost else Condition(quota, key, name=name)
 
 
 async def answer(store: Store, verb: str, takes: list[Take]) -> list[Decision]:
@@ -144,6 +153,13 @@ def test_all_stores_give_equal_decisions(both_stores: BothStores, history: Histo
 @settings(max_examples=300)
 def test_all_stores_give_back_alike(both_stores: BothStores, history: History) -> None:
     """Token buckets alone: what is given back, what is recorded for that, and their versions."""
+    both_stores.run(history)
+
+
+@given(history=histories(units=st.just(0.0) | costs(5.0)))
+@settings(max_examples=300)
+def test_all_stores_wait_alike_for_conditions(both_stores: BothStores, history: History) -> None:
+    """Takes some of whose charges cost nothing: they are waited for, and nothing is written."""
     both_stores.run(history)
 
 

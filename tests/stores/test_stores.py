@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from asgi_ratelimit.decision import MAX_CHARGES, Charge, Decision, Take
+from asgi_ratelimit.decision import MAX_CHARGES, Charge, Condition, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
-from asgi_ratelimit.stores import MemoryStore, RedisStore, Store, open_store
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store, open_store, settle
 from asgi_ratelimit.stores.urls import shown
 from asgi_ratelimit.testing import SteppedClock
 
@@ -296,3 +296,40 @@ def test_options_of_a_url_go_to_the_store() -> None:
     """Each kind takes its own."""
     assert "max_keys=5" in repr(open_store("memory://", max_keys=5))
     assert "timeout=1.5" in repr(open_store("redis://localhost", timeout=1.5, prefix="p"))
+
+
+# Conditions
+
+
+async def test_a_condition_is_waited_for_and_writes_nothing(store: Store, clock: SteppedClock) -> None:
+    """A take with it has its slot when both buckets allow it; the bucket of the condition stays as it is."""
+    paused = Condition(EVEN, "pause")
+    await take(store, Charge(EVEN, "pause", 5), max_wait=1.0)
+    decision = await take(store, Charge(THREE, "key"), paused, max_wait=1.0)
+    assert (decision.allowed, decision.delay, decision.granted) == (True, 0.4, 1)
+    clock.advance(0.1)
+    refused = await take(store, Charge(THREE, "other"), paused)
+    assert (refused.allowed, refused.retry_after) == (False, 0.3)
+    assert (await peek(store, Charge(EVEN, "pause", 1))).retry_after == 0.4
+    clock.advance(0.3)
+    assert (await take(store, Charge(THREE, "other"), paused)).delay == 0.0
+
+
+async def test_a_condition_of_an_unused_bucket_holds(store: Store) -> None:
+    """And makes no bucket."""
+    decision = await take(store, Charge(THREE, "key"), Condition(EVEN, "new"))
+    assert (decision.allowed, decision.delay) == (True, 0.0)
+    assert (await take(store, Charge(EVEN, "new"))).allowed
+
+
+async def test_a_take_with_a_condition_is_given_back_without_it(store: Store) -> None:
+    """All of it."""
+    decision = await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))
+    await settle(store, decision, [0.0, 0.0])
+    assert (await take(store, Charge(EVEN, "key"), Condition(EVEN, "pause"))).allowed
+
+
+def test_a_charge_of_nothing_is_refused() -> None:
+    """Only a condition may cost nothing."""
+    with pytest.raises(ValueError, match="cost must be a finite number above 0"):
+        Charge(EVEN, "key", 0)

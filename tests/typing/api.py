@@ -300,6 +300,16 @@ def transports() -> None:
     httpx.AsyncClient(mounts={"https://": transport})
     httpx2.Client(transport=transport)
     httpx2.AsyncClient(transport=transport)
+    PacedTransport(
+        httpx.HTTPTransport(),
+        "10/s; 100/minute",
+        key={"per-second": lambda request: "one", "per-minute": "all"},
+        cost={"per-second": 1, "per-minute": lambda request: 2.5},
+        settle=lambda answer: {"per-minute": 3},
+        oversize="raise",
+        margin=0.05,
+        hooks=[print],
+    )
 
 
 async def own_tests() -> None:

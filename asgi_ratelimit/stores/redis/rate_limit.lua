@@ -14,7 +14,7 @@
 -- ARGV[2]  the actions, packed: for each
 --          equal takes    B 1, or B 2 for a best effort, H how many of them, on keys that follow one another,
 --                         d max_wait_us (-1: evaluate, but write nothing), H charges,
---                         and for each charge  H number of the quota, from 1, d cost;
+--                         and for each charge  H number of the quota, from 1, d cost (0: a condition);
 --                         16 more in the first byte where the takes may be settled
 --          a settlement   B 3, H 1, d id, H charges, and for each charge
 --                         H number of the quota, d cost, d actual, d since_us, d generation, d place, d slot_us
@@ -206,9 +206,11 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         if now + wait_us > since then left = left + (now + wait_us - since) * limit end
         meaning_ms = ceil((since - now + drain_time(charge, left, 0)) / 1000)
       end
-      if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
-      last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
-      call('SET', last_key, last_value, 'PX', text)
+      if scaled > 0 then -- a condition is not written
+        if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
+        last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
+        call('SET', last_key, last_value, 'PX', text)
+      end
     end
     verdicts[#verdicts + 1] = allowed and '1' or '0'
     charges_done, steps, count = charges_done + charges, steps + PLAIN_STEPS * charges, count - 1
@@ -1245,7 +1247,9 @@ local function general_way()
     for _, charge in ipairs(charges) do
       if allowed then
         local quota, state = charge.quota, charge.state
-        save(charge, quota.algorithm.book(quota, state, now, charge.cost, wait_us, may_settle))
+        if charge.cost > 0 then
+          save(charge, quota.algorithm.book(quota, state, now, charge.cost, wait_us, may_settle))
+        end
       elseif charge.state.rebased and max_wait_us >= 0 then
         save(charge, charge.state)
       end

@@ -46,7 +46,7 @@ class Departures:
         left: list[tuple[str, Quota, State]] = []
         for charge in charges:
             quota = charge.quota
-            if type(quota) is not FixedWindow:
+            if type(quota) is not FixedWindow and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us, ahead_us)
                 if state is None or wait_us > 0.0:
                     return max(wait_us, AT_ONCE_US)
@@ -59,7 +59,7 @@ class Departures:
 
     def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
         """Microseconds until a call with these charges may leave."""
-        buckets = [(each.quota, each) for each in charges if type(each.quota) is not FixedWindow]
+        buckets = [(each.quota, each) for each in charges if type(each.quota) is not FixedWindow and each.cost]
         return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
@@ -72,8 +72,12 @@ class Departures:
             state = ALGORITHMS[type(quota)].fresh(at_us)
         elif state[1] > at_us:
             state = current(quota, state, at_us)
-        if type(quota) is TokenBucket and quota.is_simple and state[1] <= at_us:
-            return self._taken_from_bucket(quota, state, at_us, charge.cost)
+        if type(quota) is TokenBucket and quota.is_simple:
+            if state[1] <= at_us:
+                return self._taken_from_bucket(quota, state, at_us, charge.cost)
+            level = admit(quota, state[0], 0.0, charge.cost)  # since the first call of a burst, nothing has drained
+            if level is not None:
+                return (level, state[1], 0, (), (), b""), 0.0
         after, wait_us, _ = ALGORITHMS[type(quota)].take(quota, state, at_us, charge.cost, AT_ONCE_US)
         return after, wait_us
 

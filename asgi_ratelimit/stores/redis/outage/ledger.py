@@ -48,7 +48,7 @@ class OutageLedger:
     def record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
-            if len(self._entries) < MAX_ENTRIES:
+            if charge.cost and len(self._entries) < MAX_ENTRIES:
                 self._entries.setdefault(charge.bucket, (charge, local_charge, state))
         if take.operation is not None and len(self._takes) < MAX_ENTRIES:
             for part in self._parts_of(take):

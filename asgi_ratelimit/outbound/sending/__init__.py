@@ -1,0 +1,7 @@
+"""How a request is sent at its slot, for clients with and without ``async``."""
+
+from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues
+from .sender import Sender
+from .settling import Settle, Settler
+
+__all__ = ["CostOfRequest", "KeyOfRequest", "Oversize", "RequestValues", "Sender", "Settle", "Settler"]

@@ -1,0 +1,109 @@
+"""Bodies of answers that say when they are closed, and what was read of them until then."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
+from typing import Any, TypeAlias
+
+from ...waiting import Flow, run_async, run_sync
+from .settling import MAX_BODY
+
+OnClose: TypeAlias = Callable[[], None]
+Settle: TypeAlias = Callable[[bytes], Flow[None]]
+
+
+def watched(stream: Any, on_close: OnClose, settle: Settle | None) -> Any:
+    """A body like ``stream`` that calls ``on_close`` once, when it is closed or garbage collected.
+
+    When it is closed, ``settle`` is run after that, with the bytes that were read, 1 MB at most. Clients require that a
+    body is an instance of their own base classes, so it has the same ones as ``stream``.
+    """
+    bases = tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
+    return _body_class(bases)(stream, on_close, settle)
+
+
+class _Body:
+    def __init__(self, stream: Any, on_close: OnClose, settle: Settle | None) -> None:
+        self._stream = stream
+        self._on_close: OnClose | None = on_close
+        self._settle = settle
+        self._seen = bytearray()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._stream) if self._settle is None else _Read(iter(self._stream), self._seen)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._stream) if self._settle is None else _ReadAsync(aiter(self._stream), self._seen)
+
+    def close(self) -> None:
+        """Close the body."""
+        try:
+            self._stream.close()
+        finally:
+            settle = self._ended()
+            if settle is not None:
+                run_sync(settle)
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        try:
+            await self._stream.aclose()
+        finally:
+            settle = self._ended()
+            if settle is not None:
+                await run_async(settle)
+
+    def __del__(self) -> None:
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    def _ended(self) -> Flow[None] | None:
+        """Say that the body is closed; the first time, return what settles it."""
+        settle, self._settle = self._settle, None
+        self.__del__()
+        return None if settle is None else settle(bytes(self._seen))
+
+
+class _Read:
+    """The parts of a body, which it keeps as well."""
+
+    def __init__(self, parts: Iterator[bytes], seen: bytearray) -> None:
+        self._parts = parts
+        self._seen = seen
+
+    def __iter__(self) -> _Read:
+        return self
+
+    def __next__(self) -> bytes:
+        part = next(self._parts)
+        _keep(self._seen, part)
+        return part
+
+
+class _ReadAsync:
+    """The parts of a body, which it keeps as well."""
+
+    def __init__(self, parts: AsyncIterator[bytes], seen: bytearray) -> None:
+        self._parts = parts
+        self._seen = seen
+
+    def __aiter__(self) -> _ReadAsync:
+        return self
+
+    async def __anext__(self) -> bytes:
+        part = await anext(self._parts)
+        _keep(self._seen, part)
+        return part
+
+
+def _keep(seen: bytearray, part: bytes) -> None:
+    left = MAX_BODY - len(seen)
+    if left > 0:
+        seen += part[:left]
+
+
+@cache
+def _body_class(bases: tuple[type, ...]) -> type:
+    return type("PacedBody", (_Body, *bases), {})

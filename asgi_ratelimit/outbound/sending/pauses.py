@@ -1,0 +1,112 @@
+"""Pauses: a pause that a service asks for is written to the store, and all processes that share the store observe it.
+
+A pause is a bucket of its own, beside those of the quotas. Its level is above its burst while the key is paused: by the
+rest of the pause in microseconds, and it drains at a million a second. Every take of the key has the condition that
+this bucket has room, so its slot is not before the end of the pause. A pause begins with a best-effort take that fills
+the bucket to the length of the pause. So if several processes begin one at the same time, the longest counts; they do
+not add up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+from ...decision import Charge, Condition, Decision, QuotaState, Take
+from ...errors import StoreError
+from ...quotas import SECOND_US, TokenBucket
+from ...stores import MemoryStore, Store
+from ...waiting import CallStore, Flow
+
+PAUSE = TokenBucket(1000.0, 0.001, 1.0, name="pause")
+"""A unit drains in a microsecond, so that levels are whole units, and pauses are exact."""
+
+
+class Pauses:
+    """The pauses of the keys of the limiter ``name``. ``now_us`` is a clock in microseconds that never jumps."""
+
+    def __init__(self, store: Store, name: str, now_us: Callable[[], float]) -> None:
+        self._store = store
+        self._name = name
+        self._now_us = now_us
+        self._begins_all = isinstance(store, MemoryStore)
+        """Whether all pauses in the store were begun in this process."""
+        self._ends: dict[str, float] = {}
+        if self._begins_all:
+            self._ends = _ends.setdefault(store, {}).setdefault(name, {})
+
+    def take(self, charges: tuple[Charge, ...], max_wait: float, may_settle: bool) -> Take:
+        """A take of these charges that waits for the end of the pause of its first key.
+
+        The condition stands behind the first charge: the last one is that of a shared key, if there is one.
+        """
+        if self._begins_all and charges[0].key not in self._ends:
+            return Take(charges, max_wait, may_settle=may_settle)
+        first, *others = charges
+        condition = Condition(PAUSE, first.key, 0, self._name)
+        return Take((first, condition, *others), max_wait, may_settle=may_settle)
+
+    def begin(self, key: str, seconds: float) -> Flow[None]:
+        """Pause a key for this long, if it is not paused for longer already."""
+        if seconds > 0.0:
+            now_us = self._now_us()
+            for ended in [paused for paused, end_us in self._ends.items() if end_us <= now_us]:
+                self._ends.pop(ended, None)
+            self._ends[key] = max(self._ends.get(key, 0.0), now_us + seconds * SECOND_US)
+            level = math.ceil(seconds * SECOND_US) + PAUSE.burst
+            take = Take((Charge(_with_burst(level), key, level, self._name),), best_effort=True)
+            with contextlib.suppress(StoreError):
+                yield CallStore(self._store, self._store.take((take,)))
+
+    def left_us(self, key: str) -> Flow[float]:
+        """Microseconds until the end of a key's pause; without the store, of one that began here."""
+        if self._begins_all and key not in self._ends:
+            return 0.0
+        condition = Condition(PAUSE, key, 0, self._name)
+        try:
+            peeked: Decision = yield CallStore(self._store, self._store.peek(Take((condition,), math.inf)))
+        except StoreError:
+            return self.left_here_us(key)
+        return peeked.delay * SECOND_US
+
+    def left_here_us(self, key: str) -> float:
+        """Microseconds until the end of a pause that began here; 0 or less if there is none."""
+        return self._ends.get(key, 0.0) - self._now_us()
+
+
+_ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary()
+"""When pauses end that have begun in this process, by store, name and key, for stores that no other process uses."""
+
+
+def without_condition(decision: Decision) -> Decision:
+    """The decision as it would have been without the condition of a pause: that is settled, and reported to hooks."""
+    take = decision.take
+    if take is None or all(charge.cost for charge in take.charges):
+        return decision
+    places = [place for place, charge in enumerate(take.charges) if charge.cost]
+    states = tuple([decision.states[place] for place in places])
+    least = min(states, key=_remaining)
+    return replace(
+        decision,
+        remaining=least.remaining,
+        reset_after=least.reset_after,
+        quota=least.quota,
+        states=states,
+        take=replace(take, charges=tuple([take.charges[place] for place in places])),
+        before=decision.before and [decision.before[place] for place in places],
+        times_us=decision.times_us and tuple([decision.times_us[place] for place in places]),
+    )
+
+
+def _remaining(state: QuotaState) -> int:
+    return state.remaining
+
+
+def _with_burst(burst: float) -> TokenBucket:
+    """The quota that fills the bucket up to a level. All of them share one stamp, so that they share the level."""
+    quota = replace(PAUSE, burst=burst)
+    object.__setattr__(quota, "stamp", PAUSE.stamp)
+    return quota

@@ -1,0 +1,306 @@
+"""How one request is sent: wait for a place and a slot, send it, and perhaps send it again."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from random import random
+from typing import Any
+
+from ...clock import SystemClock
+from ...decision import Decision, Take
+from ...hooks import Hooks
+from ...limiter import Limiter
+from ...limiter.spend_waiter import SpendWaiter
+from ...quotas import SECOND_US
+from ...stores import settle
+from ...waiting import (
+    CallStore,
+    ConcurrencyLimit,
+    Flow,
+    GiveBack,
+    PaceTimeout,
+    SlotWaiter,
+    as_refused,
+    pace_timeout,
+    run_async,
+    run_sync,
+    sleep,
+)
+from .bodies import watched
+from .exchange import Discard, Send
+from .pauses import Pauses, without_condition
+from .request_values import PacedRequest
+from .retry_after import THROTTLED, pause_of
+from .settling import Answer, Settler
+from .slowdown import Slowdown
+
+FIRST_BACKOFF_US = 500_000.0
+"""The longest first back-off after a refusal without a time to come back; each further one may be twice as long."""
+
+LONGEST_BACKOFF_US = 60_000_000.0
+
+TOO_MANY = 429
+
+
+class Sender:
+    """Sends the requests of one transport, at most ``concurrency`` of each key at a time.
+
+    An answer says in ``extensions["pace"]`` how its request was sent. Both ways to send raise ``PaceTimeout`` if a
+    request cannot go in time, and whatever sending it raises. A request that nothing holds up takes no step of a flow.
+    """
+
+    def __init__(
+        self,
+        transport: Any,
+        limiter: Limiter,
+        concurrency: int | None,
+        retries: int,
+        settler: Settler | None,
+        hooks: Hooks,
+    ) -> None:
+        self._waiter = SlotWaiter(limiter.store)
+        self._now_us = self._waiter.now_us
+        self._transport = transport
+        self._spends = None if settler is None else SpendWaiter(limiter.store)
+        self._is_direct = settler is None and len(limiter.quotas) == 1
+        self._name = limiter.name
+        self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
+        self._retries = retries
+        self._settler = settler
+        self._hooks = hooks
+        self._has_hooks = bool(hooks)
+        self._pauses = Pauses(limiter.store, limiter.name, self._now_us)
+        self._slowdown = Slowdown()
+
+    async def send_in_task(self, paced: PacedRequest) -> Any:
+        """Send a request without blocking the event loop, and return its answer."""
+        started_us = self._begin(paced)
+        try:
+            if self._concurrency is not None and not self._concurrency.enter(paced.key):
+                return await run_async(self._go_on(paced))
+            try:
+                take = self._take(paced, paced.max_wait)
+                if self._spends is None:
+                    decision = await self._waiter.acquire(take)
+                else:
+                    decision = await run_async(self._wait(paced, take))
+                if decision.delay or decision.degraded or self._has_hooks:
+                    decision = await run_async(self._confirmed(paced, decision))
+                paced.waited_us = self._now_us() - started_us
+                response = await self._transport.handle_async_request(paced.request)
+            except BaseException:
+                self._finish(paced)
+                raise
+            paced.attempts = 1
+            if self._settler is not None or response.status_code in THROTTLED:
+                return await run_async(self._go_on(paced, (decision, response)))
+            return self._answer(paced, decision, response)
+        except PaceTimeout as error:
+            self._report(error.decision)
+            raise
+
+    def send_in_thread(self, paced: PacedRequest) -> Any:
+        """Send a request, blocking this thread, and return its answer."""
+        started_us = self._begin(paced)
+        try:
+            if self._concurrency is not None and not self._concurrency.enter(paced.key):
+                return run_sync(self._go_on(paced))
+            try:
+                take = self._take(paced, paced.max_wait)
+                if self._is_direct:
+                    decision = self._waiter.acquire_in_thread(take)
+                else:
+                    decision = run_sync(self._wait(paced, take))
+                if decision.delay or decision.degraded or self._has_hooks:
+                    decision = run_sync(self._confirmed(paced, decision))
+                paced.waited_us = self._now_us() - started_us
+                response = self._transport.handle_request(paced.request)
+            except BaseException:
+                self._finish(paced)
+                raise
+            paced.attempts = 1
+            if self._settler is not None or response.status_code in THROTTLED:
+                return run_sync(self._go_on(paced, (decision, response)))
+            return self._answer(paced, decision, response)
+        except PaceTimeout as error:
+            self._report(error.decision)
+            raise
+
+    def _begin(self, paced: PacedRequest) -> float:
+        """Set the deadline of a request, and return the time now."""
+        now_us = self._now_us()
+        if paced.max_wait < math.inf:
+            paced.deadline_us = now_us + paced.max_wait * SECOND_US
+        return now_us
+
+    def _go_on(self, paced: PacedRequest, sent: tuple[Decision, Any] | None = None) -> Flow[Any]:
+        """Send a request until its answer is final; ``sent`` is an attempt that was made: its decision and answer."""
+        while True:
+            if sent is None:
+                yield from self._wait_for_place(paced)
+            try:
+                decision, response = sent or (yield from self._attempt(paced))
+                backoff_us = yield from self._received(paced, decision, response)
+                if backoff_us is None:
+                    return self._answer(paced, decision, response)
+                yield Discard(response)
+            except BaseException:
+                self._finish(paced)
+                raise
+            self._finish(paced)  # while it backs off, others may go
+            yield from sleep(self._waiter.clock, backoff_us)
+            paced.waited_us += backoff_us
+            sent = None
+
+    def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
+        """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
+        started_us = self._now_us()
+        decision = yield from self._wait(paced, self._take_later(paced))
+        decision = yield from self._confirmed(paced, decision)
+        paced.waited_us += self._now_us() - started_us
+        response = yield Send(self._transport, paced.request)
+        paced.attempts += 1
+        return decision, response
+
+    def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
+        """Wait until fewer than ``concurrency`` requests are under way."""
+        if self._concurrency is None or self._concurrency.enter(paced.key):
+            return
+        started_us = self._now_us()
+        if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
+            yield from self._give_up(paced, 0.0)
+        paced.waited_us += self._now_us() - started_us
+
+    def _wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
+        """Wait for a slot; without booking ahead where costs are settled, so that what comes back is used at once."""
+        if self._spends is None:
+            return (yield from self._waiter.wait(take))
+        decision = yield from self._spends.wait(take)
+        paced.spent = take
+        return decision
+
+    def _take_later(self, paced: PacedRequest) -> Take:
+        """What a request takes that may have waited already."""
+        return self._take(paced, max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US)
+
+    def _take(self, paced: PacedRequest, left: float) -> Take:
+        """What a request takes that waits at most ``left`` seconds from now on."""
+        charges = paced.charges
+        if self._slowdown.keys:
+            charges = self._slowdown.slowed(charges, left, self._now_us())
+        return self._pauses.take(charges, left, self._settler is not None)
+
+    def _confirmed(self, paced: PacedRequest, decision: Decision) -> Flow[Decision]:
+        """The decision whose slot is used: another one where a pause has begun after the slot was booked."""
+        store = self._waiter.store
+        while True:
+            if decision.degraded:
+                yield from self._wait_for_own_pause(paced)
+            if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
+                if self._has_hooks:
+                    self._report(without_condition(decision))
+                return decision
+            self._end_spending(paced)
+            yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
+            decision = yield from self._wait(paced, self._take_later(paced))
+
+    def _wait_for_own_pause(self, paced: PacedRequest) -> Flow[None]:
+        """Wait for the end of a pause that this process has begun: without the store, it knows of no others."""
+        wait_us = self._pauses.left_here_us(paced.key)
+        if wait_us > 0.0:
+            too_long_us = self._now_us() + wait_us - paced.deadline_us
+            if too_long_us > 0.0:
+                yield from self._give_up(paced, too_long_us)
+            yield from sleep(self._waiter.clock, wait_us)
+
+    def _received(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
+        """Microseconds to sleep before the request is sent again, ``None`` if the answer is final.
+
+        If this raises an exception, the answer is closed.
+        """
+        try:
+            backoff_us = None
+            if response.status_code in THROTTLED:
+                backoff_us = yield from self._backoff(paced, decision, response)
+            if backoff_us is None and self._settler is not None:
+                yield from self._settle_at_headers(self._settler, paced, decision, response)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield Discard(response, read=False)
+            raise
+        return backoff_us
+
+    def _backoff(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
+        """As ``_received``, for a refusal. A pause that it asks for begins here; the next slot is after it."""
+        asked = pause_of(response.status_code, response.headers, self._unix_time())
+        is_jitter = False
+        if asked is not None and response.status_code == TOO_MANY:
+            is_jitter = self._slowdown.is_jitter(paced.key, asked, not decision.degraded, self._now_us())
+        if asked is not None and not is_jitter:
+            yield from self._pauses.begin(paced.key, asked)
+        if paced.attempts > self._retries or not paced.can_be_sent_again:
+            return None
+        longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
+        wait_us = float(math.ceil(random() * longest_us if asked is None else asked * SECOND_US))
+        if self._now_us() + wait_us > paced.deadline_us:
+            return None
+        return wait_us if asked is None or is_jitter else 0.0
+
+    def _settle_at_headers(
+        self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any
+    ) -> Flow[None]:
+        """Settle now, unless the body has to be read for that and is still to come."""
+        if not settler.reads_body or response.is_closed:
+            body = response.content if settler.reads_body else b""
+            yield from settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
+
+    def _answer(self, paced: PacedRequest, decision: Decision, response: Any) -> Any:
+        """The answer for the caller; the request is under way until its body is closed."""
+        sent = {"waited": paced.waited_us / SECOND_US, "attempts": paced.attempts}
+        response.extensions = {**response.extensions, "pace": sent}
+        settle_body = None
+        if self._settler is not None and self._settler.reads_body:
+            settle_body = partial(self._settle_body, self._settler, paced, decision, response)
+        if response.is_closed:  # its body is at hand, and nobody will close it again
+            self._finish(paced)
+        elif self._concurrency is not None or settle_body is not None:
+            response.stream = watched(response.stream, partial(self._finish, paced), settle_body)
+        else:
+            self._end_spending(paced)
+        return response
+
+    def _settle_body(
+        self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any, body: bytes
+    ) -> Flow[None]:
+        return settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
+
+    def _finish(self, paced: PacedRequest) -> None:
+        """Let the next request of this key go."""
+        self._end_spending(paced)
+        if self._concurrency is not None:
+            self._concurrency.leave(paced.key)
+
+    def _end_spending(self, paced: PacedRequest) -> None:
+        """Nothing that was taken for this request will come back any more."""
+        take, paced.spent = paced.spent, None
+        if take is not None and self._spends is not None:
+            self._spends.finish(take)
+
+    def _give_up(self, paced: PacedRequest, too_long_us: float) -> Flow[None]:
+        take = self._pauses.take(paced.charges, paced.max_wait, False)
+        peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
+        raise pace_timeout(take, as_refused(peeked, too_long_us))
+
+    def _report(self, decision: Decision) -> None:
+        if self._has_hooks:
+            self._hooks(self._name, decision)
+
+    def _unix_time(self) -> float:
+        return (self._waiter.clock or SystemClock()).now_us() / SECOND_US
+
+
+def answer_of(response: Any, body: bytes) -> Answer:
+    """What ``settle`` is told of a response."""
+    return Answer(response.status_code, response.headers, body)

@@ -1,0 +1,86 @@
+"""What requests really cost: ``settle(answer)`` says it, and the charge of the request is corrected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...decision import Decision
+from ...errors import ConfigurationError
+from ...hooks import Failure, Hooks
+from ...limiter import Cost
+from ...limiter.charges import charged_units, settled_units
+from ...logs import FailureLog
+from ...stores import Store, settle
+from ...waiting import Flow, GiveBack
+from .pauses import without_condition
+from .request_values import CostOfRequest, require_function_of_one
+
+MAX_BODY = 1_048_576
+"""Bytes of a body that are kept for ``settle``; what comes after them is passed on, but not kept."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What ``settle`` receives: the names of ``headers`` are in lower case, and ``body`` is as it was transferred."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+Settle: TypeAlias = Callable[[Any], Cost | None]
+"""From an ``Answer`` to the actual cost, one number for all quotas or one by each quota's name; ``None`` leaves the
+charge. With the attribute ``reads_body = True`` it is called when the body is closed, else at the headers."""
+
+
+class Settler:
+    """Settles requests, and fails none: what is raised is logged, at most once a minute, and the charge stands.
+
+    ``cost`` may have a method ``learn(request, charged, actual)``, or be a mapping of quotas whose costs have one. It
+    is called after each settlement.
+    """
+
+    def __init__(self, function: Settle, cost: CostOfRequest, store: Store, name: str, hooks: Hooks) -> None:
+        if not callable(function):
+            raise ConfigurationError(f"settle is a function of an answer, not {function!r}: settle=openai_usage")
+        require_function_of_one("settle", function, "answer", "settle=lambda answer: ...")
+        self.reads_body = getattr(function, "reads_body", False) is True
+        self._function = function
+        self._cost = cost
+        self._store = store
+        self._name = name
+        self._hooks = hooks
+        self._log = FailureLog()
+
+    def settle(self, request: Any, charged: Cost, decision: Decision, answer: Answer) -> Flow[None]:
+        """Settle the decision of a request at what its answer has cost."""
+        plain = without_condition(decision)
+        try:
+            actual = self._function(answer)
+            units = None if actual is None else settled_units(plain, actual, charged_units(plain))
+        except Exception as error:  # noqa: BLE001  # the function is the user's, and may raise anything
+            self._report("settle", error)
+            return
+        if actual is None or units is None:
+            return
+        try:
+            yield GiveBack(self._store, settle(self._store, plain, units))
+            self._learn(request, charged, actual)
+        except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
+            self._report("settle", error)
+
+    def _learn(self, request: Any, charged: Cost, actual: Cost) -> None:
+        learn = getattr(self._cost, "learn", None)
+        if callable(learn):
+            learn(request, charged, actual)
+        for name, part in self._cost.items() if isinstance(self._cost, Mapping) else ():
+            learn = getattr(part, "learn", None)
+            units = actual.get(name) if isinstance(actual, Mapping) else actual
+            if callable(learn) and isinstance(charged, Mapping) and name in charged and units is not None:
+                learn(request, charged[name], units)
+
+    def _report(self, what: str, error: Exception) -> None:
+        self._log.report(f"{what}= of {self._name!r} failed, so the charge stands", error, what)
+        self._hooks.failed(Failure(self._name, what, error))

@@ -1,0 +1,151 @@
+"""Options of a transport: keys and costs by quota, costs above the burst, margins, hooks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
+from asgi_ratelimit.quotas import FixedWindow
+from tests.support.paced_clients import OTHER, URL, Client
+
+OWN = TokenBucket(10, burst=1, name="own")
+ALL = TokenBucket(20, burst=1, name="all")
+TOKENS = TokenBucket(10, burst=10, name="tokens")
+
+
+def host(request: Any) -> str:
+    name: str = request.url.host
+    return name
+
+
+def test_a_mapping_has_a_key_for_each_quota(client: Client) -> None:
+    """Functions of the request, and values, as in ``@pace``; the last quota is shared by all hosts."""
+    client.get(URL, OTHER, URL, OTHER, quota=[OWN, ALL], key={"own": host, "all": "everybody"})
+    assert client.service.times == [0.0, 0.05, 0.1, 0.15]
+
+
+def test_a_mapping_has_a_cost_for_each_quota(client: Client) -> None:
+    """Only the quotas that it names are charged."""
+    cost = {"tokens": lambda request: 10 if request.url.path == "/large" else 1}
+    client.get(f"{URL}large", URL, URL, quota=[OWN, TOKENS], cost=cost)
+    assert client.service.times == [0.0, 0.1, 0.2]
+
+
+def test_a_request_may_have_a_mapping_of_its_own(client: Client) -> None:
+    """Of functions as well."""
+    own = {"method": "GET", "url": URL, "extensions": {"pace": {"key": {"own": lambda _: "x", "all": "y"}}}}
+    client.get(own, own, quota=[OWN, ALL], key={"own": host, "all": "everybody"})
+    assert client.service.times == [0.0, 0.1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"key": {"own": "x"}},
+        {"key": {"own": host, "al": "x"}},
+        {"key": None},
+        {"key": 5},
+        {"key": lambda: "x"},
+        {"key": {"own": lambda one, two: "x", "all": "x"}},
+        {"cost": 0},
+        {"cost": "1"},
+        {"cost": {"token": 1}},
+        {"cost": lambda: 1},
+        {"oversize": "drop"},
+        {"oversize": "raise", "cost": 2},
+        {"margin": 1},
+        {"margin": -0.1},
+        {"margin": float("nan")},
+        {"margin": "5%"},
+        {"hooks": [5]},
+    ],
+    ids=repr,
+)
+def test_what_can_never_be_right_is_refused_at_once(wrong: dict[str, Any]) -> None:
+    """Not at the first request, and not in silence."""
+    with pytest.raises((ConfigurationError, ValueError, TypeError)):
+        PacedTransport(httpx.HTTPTransport(), [OWN, ALL], **wrong)
+
+
+def test_a_cost_above_the_burst_waits_for_an_empty_bucket(client: Client) -> None:
+    """That is the default; then the bucket is held until it has drained."""
+    client.get(URL, {"method": "GET", "url": URL, "extensions": {"pace": {"cost": 5}}}, URL)
+    assert client.service.times == [0.0, 0.1, 0.6]
+
+
+def test_a_cost_above_the_burst_may_raise(client: Client) -> None:
+    """Before anything is booked; the error quotes the cost and the quota."""
+    large = {"method": "GET", "url": URL, "extensions": {"pace": {"cost": 5}}}
+    with pytest.raises(ValueError, match=r"a cost of 5 is above the 1 units that TokenBucket\(limit=10.* admits"):
+        client.get(large, oversize="raise")
+    client.get(URL, oversize="raise")
+    assert client.service.times == [0.0]
+
+
+def test_a_margin_leaves_a_part_of_the_limit_unused(client: Client) -> None:
+    """The burst stays."""
+    client.get(URL, URL, URL, URL, quota="10/s burst 2", margin=0.5)
+    assert client.service.times == [0.0, 0.0, 0.2, 0.4]
+
+
+def test_a_window_keeps_at_least_one_unit(client: Client) -> None:
+    """Whatever the margin is."""
+    client.get(URL, URL, quota=FixedWindow(1, 1), margin=0.05)
+    assert client.service.times == [0.0, 1.0]
+
+
+def test_hooks_see_each_decision(client: Client) -> None:
+    """Slots, and what cannot go in time; but not the condition that the key is not paused."""
+    events: list[Any] = []
+    transport = client.transport(max_delay=0.15, hooks=[events.append], name="api")
+    client.get(URL, URL, transport=transport)
+    with pytest.raises(PaceTimeout):
+        client.get({"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": 0.05}}}, transport=transport)
+    decisions = [event.decision for event in events]
+    assert {event.name for event in events} == {"api"}
+    assert [(each.allowed, round(each.delay, 3), len(each.states)) for each in decisions[:2]] == [
+        (True, 0.0, 1),
+        (True, 0.1, 1),
+    ]
+    assert [each.quota.name for each in decisions] == ["per-second"] * 3
+    assert not decisions[2].allowed
+
+
+def test_the_host_is_the_default_key() -> None:
+    """Of a request of either library."""
+    store = MemoryStore()
+    transport = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), "1/day", store=store)
+
+    async def main() -> None:
+        await transport.handle_async_request(httpx.Request("GET", URL))
+
+    asyncio.run(main())
+    assert len(store) == 1
+
+
+def test_the_client_of_openai_passes_a_timeout_on() -> None:
+    """As it is, and without another call."""
+    openai = pytest.importorskip("openai")
+    transport = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), "1/day", max_delay=0.1)
+    with httpx.Client(transport=transport) as http:
+        http.get(URL)
+        client = openai.OpenAI(api_key="x", base_url=URL, http_client=http)
+        with pytest.raises(PaceTimeout):
+            client.models.list()
+
+
+def test_the_client_of_anthropic_takes_a_timeout_for_a_lost_connection() -> None:
+    """Its cause says what it was."""
+    anthropic = pytest.importorskip("anthropic")
+    transport = PacedTransport(httpx2.MockTransport(lambda _: httpx2.Response(200)), "1/day", max_delay=0.1)
+    with httpx2.Client(transport=transport) as http:
+        http.get(URL)
+        client = anthropic.Anthropic(api_key="x", base_url=URL, http_client=http, max_retries=0)
+        with pytest.raises(anthropic.APIConnectionError) as raised:
+            client.models.list()
+    assert isinstance(raised.value.__cause__, PaceTimeout)

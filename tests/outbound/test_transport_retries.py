@@ -1,0 +1,149 @@
+"""How a refused request is sent again, and what a refusal by mere jitter does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import MemoryStore, PacedTransport, PaceTimeout
+from tests.support.paced_clients import OTHER, URL, Client, Unread
+
+LATER = (429, {"retry-after": "2"})
+
+
+def test_a_refused_request_is_sent_again(client: Client) -> None:
+    """After each pause, up to ``retries`` times, and each time is charged."""
+    (answer,) = client.get(URL, answers=[LATER, (503, {"retry-after-ms": "300"})], retries=2)
+    assert client.service.times == [0.0, 2.0, 2.3]
+    assert answer.status_code == 200
+    assert answer.extensions["pace"] == {"waited": 2.3, "attempts": 3}
+
+
+def test_without_retry_after_it_backs_off(client: Client) -> None:
+    """At random, up to half a second first, and up to twice as long each time; the caller gets the last answer."""
+    (answer,) = client.get(URL, answers=[503, 429, 503, 503], retries=3, quota="1000000/s")
+    first, *others = client.service.times
+    waits = [later - earlier for earlier, later in zip([first, *others], others)]
+    assert first == 0.0
+    assert all(0.0 <= wait <= longest for wait, longest in zip(waits, (0.5, 1.0, 2.0), strict=True))
+    assert answer.status_code == 503
+
+
+def test_requests_back_off_apart_from_each_other(client: Client) -> None:
+    """What failed together does not come again together."""
+    again = []
+    for _ in range(20):
+        client.clock.move_to(0)
+        client.store = MemoryStore(clock=client.clock)
+        client.service.requests.clear()
+        client.get(URL, answers=[503], retries=1, quota="1000000/s")
+        again.append(client.service.times[1])
+    assert len(set(again)) == 20
+    assert min(again) < 0.25 < max(again)
+
+
+def test_a_request_that_backs_off_is_not_under_way(module: Any) -> None:
+    """Five good ones go meanwhile, under a limit of one at a time."""
+    client = Client(module, True)
+    client.service.answers = [503]
+    transport = client.transport("1000000/s", concurrency=1, retries=1)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport) as paced:
+            answers = await asyncio.gather(*[paced.get(f"{URL}{number}") for number in range(6)])
+            assert [answer.status_code for answer in answers] == [200] * 6
+
+    client.clock.run(main())
+    times, paths = zip(*client.service.requests)
+    assert paths == ("/0", "/1", "/2", "/3", "/4", "/5", "/0")
+    assert times[5] < 0.001 < times[6]
+
+
+def test_retries_end_at_max_delay(client: Client) -> None:
+    """If the pause is longer, the caller gets the refusal, and the next request raises at once."""
+    (answer,) = client.get(URL, answers=[LATER], retries=2, max_delay=1.0)
+    assert answer.status_code == 429
+    with pytest.raises(PaceTimeout):
+        client.get(URL, max_delay=1.0)
+    assert client.service.times == [0.0]
+
+
+def test_other_failures_are_not_retried(client: Client) -> None:
+    """Their cause is not a limit."""
+    assert [answer.status_code for answer in client.get(URL, answers=[500], retries=2)] == [500]
+
+
+@pytest.mark.parametrize(
+    "body", [{"content": b"body"}, {"data": {"a": "b"}}, {"json": {"a": 1}}, {"files": {"f": b"body"}}], ids=repr
+)
+def test_complete_bodies_are_sent_again(client: Client, body: dict[str, Any]) -> None:
+    """The whole body, each time."""
+    (answer,) = client.get({"method": "POST", "url": URL, **body}, answers=[LATER], retries=1)
+    assert answer.status_code == 200
+    assert client.service.bodies[0] == client.service.bodies[1] != b""
+
+
+def test_a_body_that_can_be_read_once_is_sent_once(client: Client) -> None:
+    """The caller gets the refusal."""
+
+    def parts() -> Any:
+        yield b"once"
+
+    async def async_parts() -> Any:
+        yield b"once"
+
+    content = async_parts() if client.with_async else parts()
+    transport = PacedTransport(Unread(client.service), "10/s", store=client.store, retries=1)
+    (answer,) = client.get({"method": "POST", "url": URL, "content": content}, answers=[LATER], transport=transport)
+    assert (answer.status_code, client.service.times) == (429, [0.0])
+
+
+# Jitter
+
+JITTER = (429, {"retry-after": "1"})
+
+
+@pytest.mark.parametrize("headers", [{"retry-after": "1"}, {"retry-after-ms": "3"}], ids=repr)
+def test_a_refusal_by_jitter_slows_its_key_down(client: Client, headers: dict[str, str]) -> None:
+    """By 3 % for a minute, instead of stopping it for a second; other keys keep their rate."""
+    client.get(URL, URL, URL, OTHER, OTHER, answers=[(429, headers)])
+    assert client.service.times == [0.0, 0.1, 0.203, 0.203, 0.303]
+    client.clock.move_to(61)
+    client.get(URL, URL)
+    assert client.service.times[5:] == [61.0, 61.1]
+
+
+def test_a_request_refused_by_jitter_waits_as_long_as_it_is_told(client: Client) -> None:
+    """It alone: only then it is sent again."""
+    (answer,) = client.get(URL, answers=[JITTER], retries=1)
+    assert answer.status_code == 200
+    assert client.service.times == [0.0, 1.0]
+
+
+def test_the_fourth_refusal_within_a_minute_is_no_jitter(client: Client) -> None:
+    """It pauses the key, in all processes; until then, each has slowed it down by 3 %."""
+    client.get(*[URL] * 6, answers=[JITTER] * 4)
+    assert client.service.times == [0.0, 0.1, 0.203, 0.309, 1.309, 1.418]
+
+
+@pytest.mark.parametrize("refusal", [(429, {"retry-after": "2"}), (503, {"retry-after": "1"})], ids=repr)
+def test_other_refusals_are_no_jitter(client: Client, refusal: Any) -> None:
+    """A longer wait than the shortest whole second, and an overload."""
+    client.get(URL, URL, answers=[refusal])
+    assert client.service.times == [0.0, float(refusal[1]["retry-after"])]
+
+
+def test_a_window_of_one_request_is_not_slowed_down_for_ever(client: Client) -> None:
+    """A cost above its limit would never be admitted."""
+    client.get(URL, URL, URL, quota="1/s fixed", answers=[JITTER])
+    assert client.service.times == [0.0, 1.0, 2.0]
+
+
+def test_what_cannot_wait_is_not_slowed_down_for_ever(client: Client) -> None:
+    """Without a wait, a cost above the burst would never be admitted."""
+    transport = client.transport(max_delay=0.0)
+    client.get(URL, answers=[JITTER], transport=transport)
+    client.clock.advance(0.2)
+    assert client.get(URL, transport=transport)[0].status_code == 200

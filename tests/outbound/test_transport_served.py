@@ -1,0 +1,109 @@
+"""A paced transport in front of real connections, to a service in a real uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
+from tests.support.server import HOST, Uvicorn
+from tests.support.service_app import COMPRESSED
+
+TOKENS = TokenBucket(1, 3600, burst=1000, name="tokens")
+CLIENTS = count(1)
+TIMEOUT = 30.0
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Uvicorn]:
+    """The service, for all tests."""
+    with Uvicorn("tests.support.service_app:app") as server:
+        yield server
+
+
+class Settled:
+    """A ``settle`` function that reads bodies, and records them."""
+
+    reads_body = True
+
+    def __init__(self, actual: float) -> None:
+        self.actual = actual
+        self.bodies: list[bytes] = []
+
+    def __call__(self, answer: Any) -> float:
+        self.bodies.append(answer.body)
+        return self.actual
+
+
+def left(store: MemoryStore) -> int:
+    """The tokens that are left."""
+    return asyncio.run(Limiter(TOKENS, store=store, name="outbound").peek(HOST)).remaining
+
+
+def test_a_compressed_answer_is_settled(service: Uvicorn, module: Any) -> None:
+    """With the bytes that came; the caller gets them decoded."""
+    settle, store = Settled(7), MemoryStore()
+    transport = PacedTransport(module.HTTPTransport(), TOKENS, cost=100, settle=settle, store=store)
+    with module.Client(transport=transport, timeout=TIMEOUT) as client:
+        assert client.get(f"{service.url}/usage").json() == {"usage": {"total_tokens": 7}}
+    assert settle.bodies == [COMPRESSED]
+    assert gzip.decompress(COMPRESSED)
+    assert left(store) == 993
+
+
+def test_a_compressed_answer_is_settled_with_async(service: Uvicorn, module: Any) -> None:
+    """The same."""
+    settle, store = Settled(7), MemoryStore()
+    transport = PacedTransport(module.AsyncHTTPTransport(), TOKENS, cost=100, settle=settle, store=store)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+            assert (await client.get(f"{service.url}/usage")).json() == {"usage": {"total_tokens": 7}}
+
+    asyncio.run(main())
+    assert settle.bodies == [COMPRESSED]
+    assert left(store) == 993
+
+
+def test_a_stream_that_is_left_early(service: Uvicorn, module: Any) -> None:
+    """It is settled with what was read of it, and the next request may go."""
+    settle, store = Settled(50), MemoryStore()
+    options = {"cost": 100, "settle": settle, "store": store, "concurrency": 1, "max_delay": TIMEOUT}
+    transport = PacedTransport(module.AsyncHTTPTransport(), TOKENS, **options)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+            for _ in range(2):
+                async with client.stream("GET", f"{service.url}/endless") as answer:
+                    await anext(answer.aiter_raw())
+
+    asyncio.run(main())
+    assert [len(body) >= 1000 for body in settle.bodies] == [True, True]
+    assert left(store) == 900
+
+
+def test_a_refused_request_is_sent_again(service: Uvicorn, module: Any) -> None:
+    """With its body, after the pause, over a connection that is kept."""
+    transport = PacedTransport(module.HTTPTransport(), "1000/s burst 10", retries=1)
+    headers = {"x-client": str(next(CLIENTS))}
+    with module.Client(transport=transport, timeout=TIMEOUT) as client:
+        answer = client.post(f"{service.url}/refuses-once", headers=headers, json={"a": 1})
+    assert (answer.status_code, answer.text, answer.extensions["pace"]["attempts"]) == (200, "2", 2)
+    assert answer.extensions["pace"]["waited"] >= 0.1
+
+
+def test_requests_share_redis(service: Uvicorn, module: Any, redis_url: str) -> None:
+    """Many at once, by tasks, over one store in Redis."""
+    transport = PacedTransport(module.AsyncHTTPTransport(), "1000/s burst 20", concurrency=10, store=redis_url)
+
+    async def main() -> list[int]:
+        async with module.AsyncClient(transport=transport, timeout=TIMEOUT) as client:
+            answers = await asyncio.gather(*[client.get(f"{service.url}/usage") for _ in range(100)])
+            return [answer.status_code for answer in answers]
+
+    assert asyncio.run(main()) == [200] * 100

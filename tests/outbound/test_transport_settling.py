@@ -1,0 +1,271 @@
+"""What requests really cost: when ``settle`` is called, with what, and what becomes of the charge."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, PaceTimeout, TokenBucket
+from asgi_ratelimit.hooks import failures
+from tests.support.paced_clients import URL, Client, async_streamed, streamed
+
+TOKENS = TokenBucket(1, 3600, burst=100, name="tokens")
+REQUESTS = TokenBucket(1, 3600, burst=100, name="requests")
+
+
+def left(client: Client, *quotas: TokenBucket) -> list[int]:
+    """The units that are left of each quota."""
+    limiter = Limiter(quotas or [TOKENS], store=client.store, name="outbound")
+    return [state.remaining for state in client.clock.run(limiter.peek("one.example")).states]
+
+
+def reading_body(function: Any) -> Any:
+    """A ``settle`` function that is called when the body is closed."""
+    function.reads_body = True
+    return function
+
+
+@pytest.mark.parametrize(("actual", "units"), [(3, 97), (0, 100), (20.0, 80), (None, 90)], ids=repr)
+def test_a_request_is_settled_at_its_headers(client: Client, actual: float | None, units: int) -> None:
+    """To less, to nothing, to more; ``None`` leaves the charge."""
+    seen: list[Any] = []
+
+    def settle(answer: Any) -> float | None:
+        seen.append((answer.status_code, answer.headers["x-cost"], answer.body))
+        return actual
+
+    client.get(URL, quota=TOKENS, cost=10, settle=settle, answers=[(200, {"X-Cost": "3"})])
+    assert seen == [(200, "3", b"")]
+    assert left(client) == [units]
+
+
+def test_each_quota_may_be_settled(client: Client) -> None:
+    """By its name; a quota that is not named keeps its charge."""
+    client.get(
+        URL,
+        quota=[REQUESTS, TOKENS],
+        cost={"requests": 1, "tokens": lambda request: 40},
+        settle=lambda answer: {"tokens": 15},
+    )
+    assert left(client, REQUESTS, TOKENS) == [99, 85]
+
+
+def test_a_body_is_read_as_it_was_transferred(module: Any) -> None:
+    """Settled when it is closed; the caller gets the same parts."""
+    client, seen = Client(module, True), list[bytes]()
+    client.service.body = async_streamed
+    settle = reading_body(lambda answer: seen.append(answer.body) or 1)
+
+    async def main() -> list[bytes]:
+        async with (
+            module.AsyncClient(transport=client.transport(TOKENS, cost=10, settle=settle)) as paced,
+            paced.stream("GET", URL) as answer,
+        ):
+            parts = [part async for part in answer.aiter_raw()]
+            return [*parts, *seen]
+
+    assert client.clock.run(main()) == [b"hel", b"lo", b"hello"]
+    assert left(client) == [99]
+
+
+def test_a_body_without_async(module: Any) -> None:
+    """The same."""
+    client, seen = Client(module, False), list[bytes]()
+    client.service.body = streamed
+    settle = reading_body(lambda answer: seen.append(answer.body) or 1)
+    with module.Client(transport=client.transport(TOKENS, cost=10, settle=settle)) as paced:
+        with paced.stream("GET", URL) as answer:
+            assert list(answer.iter_raw()) == [b"hel", b"lo"]
+        assert seen == [b"hello"]
+    assert left(client) == [99]
+
+
+def test_a_body_at_hand_is_read_at_once(client: Client) -> None:
+    """Nobody closes it again."""
+    client.get(URL, quota=TOKENS, cost=10, settle=reading_body(lambda answer: len(answer.body)))
+    assert left(client) == [95]
+
+
+def test_a_stream_that_is_left_is_settled_with_what_was_seen(module: Any) -> None:
+    """Also by a task that is cancelled."""
+    client, seen = Client(module, True), list[bytes]()
+
+    async def endless() -> Any:
+        while True:
+            yield b"x"
+            await asyncio.sleep(1)
+
+    client.service.body = endless
+    settle = reading_body(lambda answer: seen.append(answer.body) or len(answer.body))
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=client.transport(TOKENS, cost=10, settle=settle)) as paced:
+            reader = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(2.5)
+            reader.cancel()
+            await asyncio.wait([reader])
+            assert reader.cancelled()
+
+    client.clock.run(main())
+    assert seen == [b"xxx"]
+    assert left(client) == [97]
+
+
+def test_a_megabyte_of_a_body_is_kept(module: Any) -> None:
+    """The rest is passed on."""
+    client, sizes = Client(module, False), list[int]()
+
+    def large() -> Any:
+        for _ in range(5):
+            yield b"x" * 300_000
+
+    client.service.body = large
+    settle = reading_body(lambda answer: sizes.append(len(answer.body)) or 1)
+    with module.Client(transport=client.transport(TOKENS, cost=10, settle=settle)) as paced:
+        assert len(paced.get(URL).content) == 1_500_000
+    assert sizes == [1_048_576]
+
+
+def wrong_number(answer: Any) -> float:
+    return -1
+
+
+def wrong_name(answer: Any) -> dict[str, float]:
+    return {"tonkens": 1}
+
+
+def failing(answer: Any) -> float:
+    raise LookupError("no usage")
+
+
+@pytest.mark.parametrize("settle", [wrong_number, wrong_name, failing])
+def test_a_settle_function_that_fails_fails_no_request(
+    client: Client, settle: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once a minute, and reported to hooks; the charges stand."""
+    failed: list[Any] = []
+    with caplog.at_level(logging.ERROR, logger="asgi_ratelimit"):
+        answers = client.get(URL, URL, quota=TOKENS, cost=10, settle=settle, hooks=[failures(failed.append)])
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(caplog.records) == 1
+    assert [(failure.name, failure.failed) for failure in failed] == [("outbound", "settle")] * 2
+    assert left(client) == [80]
+
+
+class Estimate:
+    """A cost that records what it learns."""
+
+    def __init__(self, cost: Any) -> None:
+        self.cost = cost
+        self.learned: list[Any] = []
+
+    def __call__(self, _: Any) -> Any:
+        return self.cost
+
+    def learn(self, request: Any, charged: Any, actual: Any) -> None:
+        self.learned.append((request.url.host, charged, actual))
+
+
+def test_an_estimate_learns_from_settlements(client: Client) -> None:
+    """From what was charged, and what it really was; not from requests that are not settled."""
+    estimate = Estimate({"tokens": 10})
+    actuals = iter([{"tokens": 3}, None])
+    client.get(URL, URL, quota=[REQUESTS, TOKENS], cost=estimate, settle=lambda answer: next(actuals))
+    assert estimate.learned == [("one.example", {"tokens": 10}, {"tokens": 3})]
+
+
+def test_an_estimate_of_one_quota_learns(client: Client) -> None:
+    """Its own units."""
+    estimate = Estimate(10)
+    client.get(URL, quota=[REQUESTS, TOKENS], cost={"requests": 1, "tokens": estimate}, settle=lambda _: {"tokens": 3})
+    assert estimate.learned == [("one.example", 10, 3)]
+
+
+def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
+    """Only the last answer is settled."""
+    statuses: list[int] = []
+    settle = lambda answer: statuses.append(answer.status_code) or 1  # noqa: E731
+    client.get(URL, quota=TOKENS, cost=10, settle=settle, retries=1, answers=[(503, {"retry-after": "1"})])
+    assert statuses == [200]
+    assert left(client) == [89]
+
+
+@pytest.mark.parametrize("settle", [5, "usage", lambda: 1, lambda answer, cost: 1], ids=repr)
+def test_what_cannot_settle_is_refused_at_once(settle: Any) -> None:
+    """Not at the first answer."""
+    with pytest.raises(ConfigurationError, match="settle"):
+        PacedTransport(object(), "10/s", settle=settle)
+
+
+def test_a_pause_does_not_show_in_what_is_settled(redis_url: str, module: Any) -> None:
+    """On Redis, where a settlement is a message of its own."""
+    client = Client(module, False)
+    transport = client.transport(TOKENS, cost=10, settle=lambda answer: 4, store=redis_url)
+    with module.Client(transport=transport) as paced:
+        for _ in range(3):
+            assert paced.get(URL).status_code == 200
+        limiter = Limiter(TOKENS, store=redis_url, name="outbound")
+        assert [state.remaining for state in asyncio.run(_peeked(limiter)).states] == [88]
+
+
+async def _peeked(limiter: Limiter) -> Any:
+    async with limiter:
+        return await limiter.peek("one.example")
+
+
+def test_a_compressed_body_stays_compressed(module: Any) -> None:
+    """For ``settle``; the caller gets it decoded."""
+    client, seen = Client(module, False), list[Any]()
+    client.service.answers = [(200, {"content-encoding": "gzip"})]
+    client.service.body = lambda: iter([gzip.compress(b"hello")])
+    settle = reading_body(lambda answer: seen.append((answer.headers["content-encoding"], answer.body)) or 1)
+    with module.Client(transport=client.transport(TOKENS, settle=settle)) as paced:
+        assert paced.get(URL).content == b"hello"
+    assert [(encoding, gzip.decompress(body)) for encoding, body in seen] == [("gzip", b"hello")]
+
+
+def test_estimates_that_are_too_high_hold_nobody_up(module: Any) -> None:
+    """Nothing is booked ahead, so that what comes back is used at once: in 100 s, not in the 300 s of the estimates.
+
+    Two estimates fit into the burst, and each answer comes after a second.
+    """
+    client = Client(module, True)
+
+    async def slow(_: Any) -> Any:
+        await asyncio.sleep(1)
+        return module.Response(200)
+
+    quota = TokenBucket(1000, burst=3000, name="tokens")
+    inner = module.MockTransport(slow)
+    transport = PacedTransport(inner, quota, cost=1500, settle=lambda _: 300, store=client.store)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport, timeout=None) as paced:
+            await asyncio.gather(*[paced.get(URL) for _ in range(200)])
+
+    client.clock.run(main())
+    assert client.clock.now == pytest.approx(100, rel=0.01)
+
+
+def test_a_request_that_cannot_be_charged_in_time_raises(client: Client) -> None:
+    """At once, if no unit can come back any more."""
+    transport = client.transport(TOKENS, cost=60, settle=lambda _: None, max_delay=5.0)
+    client.get(URL, transport=transport)
+    with pytest.raises(PaceTimeout):
+        client.get(URL, transport=transport)
+    assert client.clock.now == 0.0
+
+
+def test_a_request_that_is_settled_gives_nothing_back_any_more(module: Any) -> None:
+    """Though its body is still to be read."""
+    client = Client(module, False)
+    client.service.body = streamed
+    transport = client.transport(TOKENS, cost=60, settle=lambda _: None, max_delay=5.0)
+    with module.Client(transport=transport) as paced, paced.stream("GET", URL):
+        with pytest.raises(PaceTimeout):
+            paced.get(URL)
+        assert client.clock.now == 0.0
