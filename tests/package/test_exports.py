@@ -50,6 +50,7 @@ NAMES = {
         "pace",
         "parse_quotas",
     ],
+    "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -61,6 +62,14 @@ NAMES = {
         "path_param",
         "state",
         "user",
+    ],
+    "asgi_ratelimit.profiles": [
+        "LearnedEstimate",
+        "anthropic_estimate",
+        "anthropic_usage",
+        "model",
+        "openai_estimate",
+        "openai_usage",
     ],
     "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
     "asgi_ratelimit.tools": ["Covered", "coverage", "simulate"],
@@ -93,8 +102,9 @@ def test_a_key_is_the_same_function_in_both_places() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """A name that is imported at first use does not hide a wrong one."""
-    with pytest.raises(AttributeError, match="no_such_name"):
-        _ = asgi_ratelimit.no_such_name
+    for module in (asgi_ratelimit, import_module("asgi_ratelimit.clients")):
+        with pytest.raises(AttributeError, match="no_such_name"):
+            _ = module.no_such_name
 
 
 def test_the_exceptions_are_one_tree() -> None:

@@ -25,17 +25,31 @@ LAYERS = (
     {"algorithms", "headers", "hooks"},
     {"stores"},
     {"waiting"},
-    {"keys", "limiter"},
-    {"inbound", "outbound", "testing"},
+    {"keys", "limiter", "profiles"},
+    {"inbound", "outbound", "clients", "testing"},
     {"tools"},
     {PACKAGE, "__main__"},
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
 
-OPTIONAL = {"fastapi", "httpx", "httpx2", "hypothesis", "matplotlib", "opentelemetry", "prometheus_client", "uvicorn"}
+OPTIONAL = {
+    "aiohttp",
+    "fastapi",
+    "httpx",
+    "httpx2",
+    "hypothesis",
+    "matplotlib",
+    "opentelemetry",
+    "prometheus_client",
+    "requests",
+    "uvicorn",
+}
 
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""
+
+PUBLIC = ("clients", "keys", "profiles", "testing", "tools")
+"""Public modules besides the package itself."""
 
 MAX_MODULES = 10
 """Of a folder, besides ``__init__`` and ``__main__``."""
@@ -107,7 +121,7 @@ def test_only_the_store_on_redis_imports_redis() -> None:
     assert {module for module in importers if not module.startswith(f"{PACKAGE}.stores.redis.")} == set()
 
 
-@pytest.mark.parametrize("module", [PACKAGE, f"{PACKAGE}.keys", f"{PACKAGE}.testing", f"{PACKAGE}.tools"])
+@pytest.mark.parametrize("module", [PACKAGE, *[f"{PACKAGE}.{part}" for part in PUBLIC]])
 def test_importing_the_package_imports_nothing_optional_and_no_redis(module: str) -> None:
     """Importing it imports no optional package, not even where that is installed."""
     code = f"import sys; before = {{*sys.modules}}; import {module}; print(*{{*sys.modules}} - before)"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, assert_type
 
+import aiohttp
 import httpx
 import httpx2
+import requests
 from fastapi import Depends, FastAPI, Request
 from redis.asyncio import Redis
+from requests.adapters import HTTPAdapter
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -48,8 +51,17 @@ from asgi_ratelimit import (
     pace,
     parse_quotas,
 )
+from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
 from asgi_ratelimit.hooks import Event, Failure, failures
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
+from asgi_ratelimit.profiles import (
+    LearnedEstimate,
+    anthropic_estimate,
+    anthropic_usage,
+    model,
+    openai_estimate,
+    openai_usage,
+)
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
 from asgi_ratelimit.tools import Covered, coverage
 
@@ -310,6 +322,15 @@ def transports() -> None:
         margin=0.05,
         hooks=[print],
     )
+
+
+async def other_clients(session: requests.Session) -> None:
+    """The same for requests and aiohttp, with ready functions for language models."""
+    quotas = [TokenBucket(500, 60, name="requests"), TokenBucket(200_000, 60, name="tokens")]
+    cost = LearnedEstimate(openai_estimate, by=model, weight=0.2)
+    session.mount("https://", PacedAdapter(HTTPAdapter(), quotas, key=model, cost=cost, settle=openai_usage, retries=1))
+    async with PacedMiddleware("10/s", cost=anthropic_estimate, settle=anthropic_usage, name="api") as paced:
+        aiohttp.ClientSession(middlewares=[paced])
 
 
 async def own_tests() -> None:

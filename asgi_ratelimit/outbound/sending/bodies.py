@@ -16,7 +16,7 @@ Settle: TypeAlias = Callable[[bytes], Flow[None]]
 def watched(stream: Any, on_close: OnClose, settle: Settle | None) -> Any:
     """A body like ``stream`` that calls ``on_close`` once, when it is closed or garbage collected.
 
-    When it is closed, ``settle`` is run after that, with the bytes that were read, 1 MB at most. Clients require that a
+    When it is closed, ``settle`` is run after that, with the bytes that were read, 2 MB at most. Clients require that a
     body is an instance of their own base classes, so it has the same ones as ``stream``.
     """
     bases = tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
@@ -99,9 +99,10 @@ class _ReadAsync:
 
 
 def _keep(seen: bytearray, part: bytes) -> None:
-    left = MAX_BODY - len(seen)
-    if left > 0:
-        seen += part[:left]
+    """Keep a part. The middle of a long body is left out: what it has cost stands at its beginning or its end."""
+    seen += part
+    if len(seen) > 2 * MAX_BODY:
+        del seen[MAX_BODY // 2 : -MAX_BODY // 2]
 
 
 @cache

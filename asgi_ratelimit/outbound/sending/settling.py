@@ -18,7 +18,7 @@ from .pauses import without_condition
 from .request_values import CostOfRequest, require_function_of_one
 
 MAX_BODY = 1_048_576
-"""Bytes of a body that are kept for ``settle``; what comes after them is passed on, but not kept."""
+"""Bytes of a body that are kept for ``settle`` at least, half at its beginning and half at its end."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,193 @@
+"""``PacedMiddleware``: requests of an ``aiohttp.ClientSession`` that wait for their slots."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from ..outbound import PacedTransport
+from ..quota_text import QuotaLike
+from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+
+try:
+    from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
+    from aiohttp.payload import BytesPayload
+except ImportError as error:
+    raise ImportError('PacedMiddleware needs aiohttp 3.12: pip install "asgi-ratelimit-pacer[aiohttp]"') from error
+
+
+def host(request: ClientRequest) -> str:
+    """The host that a request goes to: the default key of a ``PacedMiddleware``."""
+    return request.url.host or ""
+
+
+class PacedMiddleware:
+    """A middleware for ``aiohttp.ClientSession`` whose requests keep to ``quota``.
+
+    ``ClientSession(middlewares=[PacedMiddleware("20/s")])``. The options are those of ``PacedTransport``; ``key`` and
+    ``cost`` are values, or functions of the ``ClientRequest``. A redirect costs as much as a request. The ``total``
+    timeout of aiohttp, five minutes by default, counts the wait for a slot. Several sessions may share one. Close it
+    with ``aclose``, or use it in ``async with``, if it opened its store. Raises ``QuotaError`` and
+    ``ConfigurationError``; a request raises ``PaceTimeout``.
+    """
+
+    def __init__(self, quota: QuotaLike, *, key: Any = host, cost: Any = 1, **options: Unpack[PacingOptions]) -> None:
+        self._transport = PacedTransport(_Inner(), quota, key=for_original(key), cost=for_original(cost), **options)
+
+    def __repr__(self) -> str:
+        return repr(self._transport).replace("PacedTransport(aiohttp, ", "PacedMiddleware(", 1)
+
+    async def __call__(self, request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
+        """Send a request at its slot."""
+        body = WholeBody() if not request.body or isinstance(request.body, BytesPayload) else None
+        forwarded = ForwardedRequest(request, handler, Url(host(request)), body)
+        answer: _Answer = await self._transport.handle_async_request(forwarded)
+        response: ClientResponse
+        response, stream = answer.released()
+        if stream is not None:
+            _watch(response, answer.body, stream)
+        return response
+
+    async def aclose(self) -> None:
+        """Close the store if it was opened here."""
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Answer(ForwardedAnswer):
+    async def aread(self) -> bytes:
+        content: bytes = await self.original.read()
+        return content
+
+    async def aclose(self) -> None:
+        self.original.release()
+
+
+class _Inner:
+    """The handlers of a session, as a transport."""
+
+    def __repr__(self) -> str:
+        return "aiohttp"
+
+    async def handle_async_request(self, forwarded: ForwardedRequest) -> _Answer:
+        response: ClientResponse = await forwarded.send(forwarded.original)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return _Answer(response, response.status, headers, is_closed=response.content.at_eof())
+
+    async def aclose(self) -> None: ...
+
+
+def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
+    """Tell the stream what is read of the response, through the body, and when it ends or is closed."""
+    content = _Content(response.content, body, stream)
+    response.content = content  # type: ignore[assignment]  # it has the same methods
+    itself = weakref.ref(response)  # an attribute that refers to its owner keeps it until a garbage collection
+    response.close = lambda: _end(itself, "close", content)  # type: ignore[method-assign]
+    response.release = lambda: _end(itself, "release", content)  # type: ignore[method-assign]
+    response.wait_for_close = lambda: _wait(itself, content)  # type: ignore[method-assign]
+
+
+def _end(itself: weakref.ref[ClientResponse], method: str, content: _Content) -> Any:
+    response = itself()
+    result = None if response is None else getattr(type(response), method)(response)
+    content.close_soon()
+    return result
+
+
+async def _wait(itself: weakref.ref[ClientResponse], content: _Content) -> None:
+    response = itself()
+    if response is not None:
+        await type(response).wait_for_close(response)
+    await content.closed()
+
+
+class _Content:
+    """The content of a response, which tells what is read of it, and when it ends."""
+
+    def __init__(self, content: Any, body: Body, stream: Any) -> None:
+        self._content = content
+        self._body = body
+        self._stream = stream
+        self._parts = aiter(stream)
+        self._is_closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._content, name)
+        return partial(self._read, attribute) if name in _READERS else attribute
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return _chunks(self.readline)
+
+    def iter_chunked(self, n: int) -> AsyncIterator[bytes]:
+        """Chunks of at most ``n`` bytes."""
+        return _chunks(partial(self.read, n))
+
+    def iter_any(self) -> AsyncIterator[bytes]:
+        """Chunks as they come."""
+        return _chunks(self.readany)
+
+    async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:
+        """Chunks as the server has sent them, each with whether it ends there."""
+        while (chunk := await self.readchunk()) != (b"", False):
+            yield chunk
+
+    async def readchunk(self) -> tuple[bytes, bool]:
+        """One of these chunks."""
+        chunk: tuple[bytes, bool] = await self._content.readchunk()
+        await self._saw(chunk[0])
+        return chunk
+
+    async def _read(self, method: Callable[..., Awaitable[bytes]], *args: Any, **options: Any) -> bytes:
+        chunk = await method(*args, **options)
+        await self._saw(chunk)
+        return chunk
+
+    async def _saw(self, chunk: bytes) -> None:
+        if chunk and not self._is_closed:
+            self._body.chunk = chunk
+            await anext(self._parts, None)
+        if self._content.at_eof():
+            await self._close()
+
+    async def _close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            await self._stream.aclose()
+
+    def close_soon(self) -> None:
+        """Close the body from code without ``async``; outside of a loop, the garbage collector does."""
+        if not self._is_closed and self._closing is None:
+            with contextlib.suppress(RuntimeError):
+                self._closing = asyncio.get_running_loop().create_task(self._close())
+                _tasks.add(self._closing)
+                self._closing.add_done_callback(_tasks.discard)
+
+    async def closed(self) -> None:
+        """Wait until that is done."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+
+_READERS = {"read", "readany", "readline", "readuntil", "readexactly"}
+"""The methods of aiohttp's content that return bytes."""
+
+_tasks: set[asyncio.Task[None]] = set()
+"""An event loop holds only weak references to its tasks."""
+
+
+async def _chunks(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    while chunk := await read():
+        yield chunk

@@ -1,0 +1,156 @@
+"""``PacedAdapter``: requests of a ``requests.Session`` that wait for their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Unpack
+from urllib.parse import urlsplit
+
+from ..outbound import PacedTransport
+from ..quota_text import QuotaLike
+from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+
+try:
+    from requests import PreparedRequest, Response
+    from requests.adapters import BaseAdapter
+except ImportError as error:
+    raise ImportError('PacedAdapter needs requests: pip install "asgi-ratelimit-pacer[requests]"') from error
+
+
+def host(request: PreparedRequest) -> str:
+    """The host that a request goes to: the default key of a ``PacedAdapter``."""
+    return urlsplit(request.url or "").hostname or ""
+
+
+class PacedAdapter(BaseAdapter):
+    """An adapter for ``requests`` around any other, whose requests keep to ``quota``.
+
+    ``session.mount("https://api.example.com/", PacedAdapter(HTTPAdapter(), "20/s"))``. The options are those of
+    ``PacedTransport``; ``key`` and ``cost`` are values, or functions of the ``PreparedRequest``. A redirect costs as
+    much as a request. The timeouts of requests do not count the wait for a slot. It raises ``PaceTimeout``, which is
+    none of the exceptions of requests. Raises ``QuotaError`` and ``ConfigurationError``.
+    """
+
+    def __init__(
+        self,
+        adapter: BaseAdapter,
+        quota: QuotaLike,
+        *,
+        key: Any = host,
+        cost: Any = 1,
+        **options: Unpack[PacingOptions],
+    ) -> None:
+        super().__init__()
+        self._adapter = adapter
+        key, cost = for_original(key), for_original(cost)
+        self._transport = PacedTransport(_Inner(adapter), quota, key=key, cost=cost, **options)
+
+    def __repr__(self) -> str:
+        return repr(self._transport).replace("PacedTransport", "PacedAdapter", 1)
+
+    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
+        """Send a request at its slot; the arguments are those of the wrapped adapter."""
+        send = (
+            partial(self._adapter.send, **options)
+            if not args
+            else lambda sent: self._adapter.send(sent, *args, **options)
+        )
+        body = WholeBody() if request.body is None or isinstance(request.body, (bytes, str)) else None
+        forwarded = ForwardedRequest(request, send, Url(host(request)), body)
+        answer: _Answer = self._transport.handle_request(forwarded)
+        response: Response
+        response, stream = answer.released()
+        if stream is not None:
+            response.raw = _Raw(response.raw, answer.body, stream)
+        return response
+
+    def close(self) -> None:
+        """Close the wrapped adapter, and the store if it was opened here."""
+        self._transport.close()
+
+
+class _Answer(ForwardedAnswer):
+    def read(self) -> bytes:
+        content: bytes = self.original.content
+        return content
+
+    def close(self) -> None:
+        self.original.close()
+
+
+class _Inner:
+    """The wrapped adapter, as a transport."""
+
+    def __init__(self, adapter: BaseAdapter) -> None:
+        self._adapter = adapter
+
+    def __repr__(self) -> str:
+        return repr(self._adapter)
+
+    def handle_request(self, forwarded: ForwardedRequest) -> _Answer:
+        response: Response = forwarded.send(forwarded.original)
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return _Answer(response, response.status_code, headers)
+
+    def close(self) -> None:
+        self._adapter.close()
+
+
+class _Raw:
+    """The raw body of an answer, which tells what is read of it, and when it ends or is closed."""
+
+    def __init__(self, raw: Any, body: Body, stream: Any) -> None:
+        self._raw = raw
+        self._body = body
+        self._stream = stream
+        self._parts = iter(stream)
+        self._is_closed = False
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._raw, name)
+        watch = _WATCHED.get(name)
+        return attribute if watch is None else partial(watch, self, attribute)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._iterate(self._raw.__iter__)
+
+    def _iterate(self, method: Callable[..., Iterator[bytes]], *args: Any, **options: Any) -> Iterator[bytes]:
+        try:
+            for chunk in method(*args, **options):
+                self._saw(chunk)
+                yield chunk
+        except Exception:
+            self._close()
+            raise
+        self._close()
+
+    def _read(self, method: Callable[..., bytes], *args: Any, **options: Any) -> bytes:
+        chunk = method(*args, **options)
+        self._saw(chunk)
+        size = args[0] if args else options.get("amt")
+        if size is None or (not chunk and size != 0):
+            self._close()
+        return chunk
+
+    def _end(self, method: Callable[[], None]) -> None:
+        method()
+        self._close()
+
+    def _saw(self, chunk: bytes) -> None:
+        if chunk and not self._is_closed:
+            self._body.chunk = chunk
+            next(self._parts, None)
+
+    def _close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._stream.close()
+
+
+_WATCHED: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("stream", "read_chunked"), _Raw._iterate),
+    **dict.fromkeys(("read", "read1"), _Raw._read),
+    **dict.fromkeys(("close", "release_conn", "drain_conn"), _Raw._end),
+}
+"""The methods of urllib3's bodies through which clients read and close them."""

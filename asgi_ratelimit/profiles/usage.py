@@ -1,0 +1,94 @@
+"""What an answer says that its request has used: functions for ``settle``, for answers that are streamed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from ..quotas import MAX_UNITS
+from .payloads import Answer, objects
+
+Usage: TypeAlias = Mapping[str, int]
+"""Units by the name of the quota; quotas that are not named keep their charge."""
+
+
+def _reads_body(function: Callable[[Answer], Usage | None]) -> Callable[[Answer], Usage | None]:
+    """Mark a function as one that is called when the body is closed, not at the headers."""
+    function.reads_body = True  # type: ignore[attr-defined]
+    return function
+
+
+@_reads_body
+def openai_usage(answer: Answer) -> Usage | None:
+    """The tokens that OpenAI's answer says it has used, ``{"tokens": 313}``, or ``None`` where it does not say.
+
+    It reads ``usage`` of chat completions, responses, embeddings and other answers, and of services that copy them.
+    The stream of a chat completion has it only if the request asks for it, ``stream_options={"include_usage": True}``.
+    All tokens count, because those from the prompt cache are limited as well. A refused request has used none.
+    """
+    if _is_refused(answer):
+        return {"tokens": 0}
+    for found in objects(answer, b'"usage"'):
+        tokens = _total_tokens(_usage(found, "response"))
+        if tokens is not None:
+            return {"tokens": tokens}
+    return None
+
+
+@_reads_body
+def anthropic_usage(answer: Answer) -> Usage | None:
+    """The tokens that Anthropic's answer says it has used, ``{"input_tokens": 2000, "output_tokens": 313}``.
+
+    Input that was written to the prompt cache counts; what was read from it does not, as for the limits of all current
+    models. A stream that is cut says only what its input was, and ``None`` stands for an answer that says nothing.
+    A refused request has used none.
+    """
+    if _is_refused(answer):
+        return {"input_tokens": 0, "output_tokens": 0}
+    used: dict[str, int] = {}
+    for found in objects(answer, b'"usage"'):  # the last one first: what it says is up to date
+        used = {**_anthropic_tokens(found), **used}
+        if len(used) == 2:
+            break
+    return used or None
+
+
+def _is_refused(answer: Answer) -> bool:
+    return 400 <= answer.status_code < 500
+
+
+def _usage(found: Mapping[str, Any], envelope: str) -> Mapping[str, Any]:
+    """The usage of an object, or of the one within its envelope."""
+    inner = found.get(envelope)
+    usage = (inner if isinstance(inner, dict) else found).get("usage")
+    return usage if isinstance(usage, dict) else {}
+
+
+def _total_tokens(usage: Mapping[str, Any]) -> int | None:
+    if "total_tokens" in usage:
+        return _units(usage["total_tokens"])
+    parts = [_units(usage.get(old, usage.get(new))) for old, new in _PARTS]
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+_PARTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+"""The fields whose sum is the total, in chat completions and in responses."""
+
+
+def _anthropic_tokens(found: Mapping[str, Any]) -> dict[str, int]:
+    """What one object says: a message both numbers, the start of a stream its input, the end of one its output."""
+    usage = _usage(found, "message")
+    tokens: dict[str, int] = {}
+    uncached = _units(usage.get("input_tokens"))
+    if uncached is not None:
+        tokens["input_tokens"] = uncached + (_units(usage.get("cache_creation_input_tokens")) or 0)
+    output = _units(usage.get("output_tokens"))
+    if output is not None and found.get("type") != "message_start":  # there, it is only the beginning
+        tokens["output_tokens"] = output
+    return tokens
+
+
+def _units(number: object) -> int | None:
+    """A whole number of units, or ``None`` for anything else."""
+    return number if type(number) is int and 0 <= number <= MAX_UNITS else None

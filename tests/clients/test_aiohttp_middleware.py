@@ -1,0 +1,256 @@
+"""``PacedMiddleware``: a session of aiohttp whose requests wait for their slots."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+
+from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
+from asgi_ratelimit.clients import PacedMiddleware
+from asgi_ratelimit.testing import SteppedClock
+from tests.clients.service import BODY, LINES, Settled
+
+pytestmark = pytest.mark.anyio
+
+NOT_LONG = 0.5
+
+
+def paced(quota: Any = "100/s", **options: Any) -> aiohttp.ClientSession:
+    """A session whose requests are paced."""
+    return aiohttp.ClientSession(middlewares=[PacedMiddleware(quota, **options)])
+
+
+async def get(session: aiohttp.ClientSession, url: str, **options: Any) -> bytes:
+    """The body of a request."""
+    async with session.get(url, **options) as answer:
+        return await answer.read()
+
+
+async def test_requests_wait_for_their_slots(service: str) -> None:
+    """Of two at once, the second one books the next slot."""
+    store = MemoryStore(clock=SteppedClock(0))
+    async with paced("1/minute", max_delay=59.0, store=store) as session:
+        assert await get(session, f"{service}/whole") == BODY
+        with pytest.raises(PaceTimeout, match="60 s away"):
+            await get(session, f"{service}/whole")
+
+
+async def test_a_request_that_waits_is_sent_at_its_slot(service: str) -> None:
+    """Later than the first one."""
+    async with paced("20/s") as session:
+        assert await asyncio.gather(*[get(session, f"{service}/whole") for _ in range(3)]) == [BODY] * 3
+
+
+async def test_a_redirect_costs_as_much_as_a_request(service: str) -> None:
+    """Each hop goes through the middleware."""
+    async with paced("1/minute", max_delay=0.0) as session:
+        with pytest.raises(PaceTimeout):
+            await get(session, f"{service}/redirect")
+
+
+async def test_the_default_key_is_the_host(service: str) -> None:
+    """Each host has its own bucket."""
+    async with paced("1/minute", max_delay=0.0) as session:
+        await get(session, f"{service}/whole")
+        await get(session, f"{service.replace('127.0.0.1', 'localhost')}/whole")
+        with pytest.raises(PaceTimeout, match=r"127\.0\.0\.1"):
+            await get(session, f"{service}/whole")
+
+
+async def test_key_and_cost_are_functions_of_the_request_of_aiohttp(service: str) -> None:
+    """A request without a key goes at once."""
+    options: dict[str, Any] = {"key": lambda request: request.headers.get("x-user"), "cost": lambda request: 10}
+    async with paced("10/minute burst 10", max_delay=0.0, **options) as session:
+        for user in ({"x-user": "a"}, {"x-user": "b"}, {}, {}):
+            await get(session, f"{service}/whole", headers=user)
+        with pytest.raises(PaceTimeout, match="'a'"):
+            await get(session, f"{service}/whole", headers={"x-user": "a"})
+
+
+async def parts() -> AsyncIterator[bytes]:
+    """A body that can be read once."""
+    yield b"x"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "content"),
+    [
+        ({"data": b"bytes"}, 200, b"bytes"),
+        ({"data": "text"}, 200, b"text"),
+        ({"json": [1]}, 200, b"[1]"),
+        ({}, 200, b""),
+        ({"data": parts()}, 429, b'{"error":"slow down"}'),
+    ],
+    ids=["bytes", "text", "json", "none", "parts"],
+)
+async def test_a_refused_request_is_sent_again(service: str, body: Any, status: int, content: bytes) -> None:
+    """If its whole body is at hand."""
+    async with paced(retries=1) as session, session.post(f"{service}/refused?{uuid4()}", **body) as answer:
+        assert (answer.status, await answer.read()) == (status, content)
+
+
+async def all_of(chunks: AsyncIterator[Any]) -> bytes:
+    """What an iterator yields."""
+    return b"".join([chunk[0] if isinstance(chunk, tuple) else chunk async for chunk in chunks])
+
+
+async def in_parts(read: Callable[[], Any]) -> bytes:
+    """What a method returns until the end."""
+    read_bytes = b""
+    while part := await read():
+        read_bytes += part
+    return read_bytes
+
+
+READERS: dict[str, Callable[[aiohttp.ClientResponse], Any]] = {
+    "read": lambda answer: answer.read(),
+    "content.read": lambda answer: answer.content.read(),
+    "content.read(5)": lambda answer: in_parts(lambda: answer.content.read(5)),
+    "content.readany": lambda answer: in_parts(answer.content.readany),
+    "content.readline": lambda answer: in_parts(answer.content.readline),
+    "content.readuntil": lambda answer: in_parts(lambda: answer.content.readuntil(b"\n")),
+    "content.readexactly": lambda answer: answer.content.readexactly(len(BODY)),
+    "content": lambda answer: all_of(aiter(answer.content)),
+    "iter_any": lambda answer: all_of(answer.content.iter_any()),
+    "iter_chunked": lambda answer: all_of(answer.content.iter_chunked(5)),
+    "iter_chunks": lambda answer: all_of(answer.content.iter_chunks()),
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("path", ["whole", "streamed", "compressed"])
+async def test_a_request_is_under_way_until_its_body_was_read(service: str, path: str, read: Any) -> None:
+    """By whatever method; then the next one may go."""
+    async with paced(concurrency=1, max_delay=0.0, quota="100/s burst 100") as session:
+        answer = await session.get(f"{service}/{path}")
+        with pytest.raises(PaceTimeout):
+            await session.get(f"{service}/whole")
+        assert await read(answer) == BODY
+        assert await get(session, f"{service}/whole") == BODY
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("path", ["whole", "streamed", "compressed"])
+async def test_a_request_is_settled_when_its_body_was_read(service: str, path: str, read: Any) -> None:
+    """By what was read of it, decoded; so a second request of the same cost fits."""
+    settle = Settled()
+    async with paced("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        answer = await session.get(f"{service}/{path}")
+        assert settle.answers == []
+        await read(answer)
+        assert settle.answers == [(200, "text/plain; charset=utf-8", BODY)]
+        await get(session, f"{service}/whole")
+
+
+@pytest.mark.parametrize("end", ["close", "release", "leave"])
+async def test_a_request_that_is_cut_is_settled(service: str, end: str) -> None:
+    """By what was read until then; one without a body at once."""
+    settle = Settled()
+    async with paced("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        async with session.get(f"{service}/whole") as answer:
+            await answer.content.read(5)
+            if end != "leave":
+                getattr(answer, end)()
+        await session.get(f"{service}/empty")
+    assert settle.answers == [(200, "text/plain; charset=utf-8", BODY[:5]), (204, None, b"")]
+
+
+async def test_a_request_is_settled_at_its_headers(service: str) -> None:
+    """Where the function does not read the body."""
+    settle = Settled(reads_body=False)
+    async with paced("10/day burst 10", cost=6, settle=settle, max_delay=0.0) as session:
+        for _ in range(2):
+            async with session.get(f"{service}/streamed") as answer:
+                assert settle.answers.pop() == (200, "text/plain; charset=utf-8", b"")
+                assert await answer.read() == BODY
+
+
+async def test_a_cost_that_learns_gets_the_request_of_aiohttp(service: str) -> None:
+    """As its other functions do."""
+    learned: list[Any] = []
+
+    class Learning:
+        def __call__(self, request: aiohttp.ClientRequest) -> int:
+            return 6 if request.method == "GET" else 1
+
+        def learn(self, request: aiohttp.ClientRequest, charged: Any, actual: Any) -> None:
+            learned.append((request.method, charged, actual))
+
+    async with paced("10/day burst 10", cost=Learning(), settle=Settled()) as session:
+        await get(session, f"{service}/whole")
+    assert learned == [("GET", 6, 1)]
+
+
+@pytest.mark.parametrize("end", ["close", "release", "leave"])
+async def test_a_request_is_under_way_until_it_is_closed(service: str, end: str) -> None:
+    """Also where its body was read in part, or not at all; an answer without a body is closed at once."""
+    async with paced(concurrency=1, max_delay=NOT_LONG, quota="100/s burst 100") as session:
+        for lines in (0, 1):
+            async with session.get(f"{service}/streamed") as answer:
+                assert [await answer.content.readline() for _ in range(lines)] == LINES[:lines]
+                if end != "leave":
+                    getattr(answer, end)()
+        await session.get(f"{service}/empty")
+        assert await get(session, f"{service}/whole") == BODY
+
+
+async def test_a_request_that_is_dropped_is_not_under_way(service: str) -> None:
+    """The garbage collector closes it."""
+    async with paced(concurrency=1, max_delay=NOT_LONG, quota="100/s burst 100") as session:
+        answer = await session.get(f"{service}/whole")
+        await answer.content.wait_eof()  # until then, its connection refers to it
+        del answer
+        gc.collect()  # a request of aiohttp and its answer refer to each other
+        assert await get(session, f"{service}/whole") == BODY
+
+
+async def test_a_request_that_fails_is_not_under_way(service: str) -> None:
+    """The error is that of aiohttp."""
+    async with paced(concurrency=1, max_delay=NOT_LONG, key="all") as session:
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await get(session, "http://127.0.0.1:1/")
+        assert await get(session, f"{service}/whole") == BODY
+
+
+async def test_the_total_timeout_of_aiohttp_counts_the_wait(service: str) -> None:
+    """A request that gives up while it waits gives its slot back."""
+    clock = SteppedClock(0)
+    middleware = PacedMiddleware("1/minute", store=MemoryStore(clock=clock))
+    async with aiohttp.ClientSession(middlewares=[middleware]) as session:
+        await get(session, f"{service}/whole")
+        with pytest.raises(asyncio.TimeoutError):
+            await get(session, f"{service}/whole", timeout=aiohttp.ClientTimeout(total=0.05))
+        clock.advance(60)
+        assert await get(session, f"{service}/whole") == BODY
+
+
+async def test_several_sessions_share_one(service: str, redis_url: str) -> None:
+    """Closing it closes the store that it opened."""
+    async with PacedMiddleware("1/minute", max_delay=0.0, store=redis_url) as middleware:
+        async with aiohttp.ClientSession(middlewares=[middleware]) as session:
+            await get(session, f"{service}/whole")
+        async with aiohttp.ClientSession(middlewares=[middleware]) as session:
+            with pytest.raises(PaceTimeout):
+                await get(session, f"{service}/whole")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [({"quota": "10/fortnight"}, QuotaError), ({"retries": -1}, ConfigurationError), ({"max_delay": -1}, ValueError)],
+    ids=repr,
+)
+def test_arguments_are_checked_at_once(wrong: dict[str, Any], error: type[Exception]) -> None:
+    """Not at the first request."""
+    with pytest.raises(error):
+        PacedMiddleware(**{"quota": "10/s", **wrong})
+
+
+def test_the_repr() -> None:
+    """It shows the quotas."""
+    assert repr(PacedMiddleware("10/s")).startswith("PacedMiddleware((TokenBucket(")

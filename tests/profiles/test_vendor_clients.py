@@ -1,0 +1,111 @@
+"""The vendors' own clients over a ``PacedTransport``: no request is refused, and each is charged what it has used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+from anthropic import APIConnectionError
+
+from asgi_ratelimit import PaceTimeout
+from asgi_ratelimit.profiles import LearnedEstimate
+from tests.profiles.vendors import KINDS, VENDORS, Anthropic, OpenAI, Vendor
+
+NewVendor = Callable[..., Vendor]
+
+LONG = 3_600_000.0
+"""A period in which nothing drains while a test runs."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("which", VENDORS)
+def test_each_request_is_charged_what_it_has_used(vendor_with: NewVendor, which: type[Vendor], kind: str) -> None:
+    """Twenty requests that estimate more than 6,000 tokens, at a limit of 1,000, do not wait."""
+    vendor = vendor_with(which, 1000, 1000, LONG)
+    quotas = vendor.quotas(1000, 1000, LONG)
+    vendor.run(kind, 20, 2, quotas, max_delay=10)
+    report = vendor.report()
+    assert (report["admitted"], report["refused"]) == (20, 0)
+    assert report["used"] == {
+        "requests": 20,
+        **{name.replace("_", "-"): 20 * used for name, used in vendor.used.items()},
+    }
+    assert vendor.left(quotas) == {"requests": 980, **{name: 1000 - 20 * used for name, used in vendor.used.items()}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("which", VENDORS)
+def test_no_request_is_refused(vendor_with: NewVendor, which: type[Vendor], kind: str) -> None:
+    """Sixty requests as fast as possible, at the limits of a server that admits 40 a second, with a lower burst."""
+    vendor = vendor_with(which, 40, 8000, 1.0)
+    vendor.run(kind, 60, 60, vendor.quotas(40, 8000, 1.0, burst=0.75))
+    assert (vendor.report()["admitted"], vendor.report()["refused"]) == (60, 0)
+
+
+@pytest.mark.parametrize("which", [OpenAI, Anthropic])
+def test_an_estimate_that_learns(vendor_with: NewVendor, which: type[Vendor]) -> None:
+    """After some answers, it lets more requests go at a time."""
+    vendor = vendor_with(which, 1000, 1000, LONG)
+    quotas, cost = vendor.quotas(1000, 1000, LONG), LearnedEstimate(vendor.estimate)
+    vendor.run("async", 40, 1, quotas, cost=cost, max_delay=10)
+    request = httpx2.Request("POST", f"{vendor.url}/", json=which.request)
+    learned, first = cost(request), vendor.estimate(request)
+    assert learned["requests"] == 1
+    assert all(learned[name] < first[name] / 2 for name in vendor.names if name != "input_tokens")
+    vendor.run("async", 5, 5, quotas, cost=cost, max_delay=0.0)
+    assert vendor.report()["refused"] == 0
+
+
+def test_a_stream_of_openai_that_is_cut_keeps_its_estimate(vendor_with: NewVendor) -> None:
+    """It has not said what it has used."""
+    vendor = vendor_with(OpenAI, 1000, 1000, LONG)
+    quotas = vendor.quotas(1000, 1000, LONG)
+    client = vendor.client(vendor.transport(httpx2.HTTPTransport(verify=False), quotas))
+    with client, client.chat.completions.create(**OpenAI.request, stream=True) as stream:
+        next(iter(stream))
+    assert vendor.left(quotas)["tokens"] < 1000 - 300
+
+
+def test_a_stream_of_anthropic_that_is_cut_is_charged_its_input(vendor_with: NewVendor) -> None:
+    """The estimate of its output stands."""
+    vendor = vendor_with(Anthropic, 1000, 1000, LONG)
+    quotas = vendor.quotas(1000, 1000, LONG)
+    client = vendor.client(vendor.transport(httpx2.HTTPTransport(verify=False), quotas))
+    request = {**Anthropic.request, "messages": [{"role": "user", "content": "300"}]}
+    with client, client.messages.stream(**request) as stream:
+        next(iter(stream))
+    left = vendor.left(quotas)
+    assert (left["input_tokens"], left["output_tokens"]) == (999, 700)
+
+
+def test_what_the_clients_make_of_a_pace_timeout(vendor_with: NewVendor) -> None:
+    """OpenAI's raises it as it is; Anthropic's wraps it."""
+    openai, anthropic = vendor_with(OpenAI, 1000, 1000, LONG), vendor_with(Anthropic, 1000, 1000, LONG)
+    raised: list[Any] = []
+    for vendor in (openai, anthropic):
+        transport = vendor.transport(httpx2.HTTPTransport(verify=False), vendor.quotas(1, 1000, LONG), max_delay=0.0)
+        with vendor.client(transport) as client:
+            vendor.call(client, False)
+            with pytest.raises((PaceTimeout, APIConnectionError)) as error:
+                vendor.call(client.with_options(max_retries=0), False)
+            raised.append(error.value)
+    assert isinstance(raised[0], PaceTimeout)
+    assert isinstance(raised[1].__cause__, PaceTimeout)
+
+
+def test_the_timeouts_of_the_clients_do_not_count_the_wait(vendor_with: NewVendor) -> None:
+    """They begin when the request is sent."""
+    vendor = vendor_with(OpenAI, 1000, 1000, LONG)
+
+    async def main() -> None:
+        transport = vendor.transport(
+            httpx2.AsyncHTTPTransport(verify=False), vendor.quotas(2.5, 100_000, 1.0), cost={"requests": 2.5}
+        )
+        async with vendor.async_client(transport).with_options(timeout=0.3) as client:
+            await asyncio.gather(vendor.async_call(client, False), vendor.async_call(client, False))
+
+    asyncio.run(main())
+    assert vendor.report()["admitted"] == 2

@@ -1,0 +1,185 @@
+"""The vendors' own clients over a ``PacedTransport``, against stand-ins that count for themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import anthropic
+import httpx2
+import openai
+
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
+from asgi_ratelimit.profiles import anthropic_estimate, anthropic_usage, model, openai_estimate, openai_usage
+
+WORDS = 5
+MOST = 300
+INPUT = 10
+MESSAGES: Any = [{"role": "user", "content": "x" * 40 + f" {WORDS}"}]
+
+
+class Vendor:
+    """One account with a vendor, whose requests each allow 300 tokens of output and use 10 and 5."""
+
+    names: tuple[str, ...]
+    used: ClassVar[dict[str, float]]
+    request: ClassVar[Any]
+    estimate: Callable[[Any], dict[str, float]]
+    settle: Callable[[Any], Any]
+
+    def __init__(self, url: str) -> None:
+        self.url, self.key = url, str(uuid4())
+        self.store = MemoryStore()
+
+    def quotas(self, requests: float, tokens: float, period: float, burst: float = 1.0) -> list[TokenBucket]:
+        """A quota for each of the vendor's limits; ``burst`` is a part of the limit."""
+        limits = {"requests": requests, **dict.fromkeys(self.names, tokens)}
+        return [TokenBucket(limit, period, burst=limit * burst, name=name) for name, limit in limits.items()]
+
+    def transport(self, inner: Any, quotas: list[TokenBucket], **options: Any) -> PacedTransport:
+        """A paced transport, as the docs recommend it."""
+        defaults = {"key": model, "cost": self.estimate, "settle": self.settle, "store": self.store, "name": "vendor"}
+        return PacedTransport(inner, quotas, **{**defaults, **options})
+
+    def left(self, quotas: list[TokenBucket]) -> dict[str, int]:
+        """The units that the buckets of the transport have left."""
+        peeked = asyncio.run(Limiter(quotas, store=self.store, name="vendor").peek("small"))
+        return {state.quota.name: state.remaining for state in peeked.states}
+
+    def report(self) -> Any:
+        """What the server has counted."""
+        with httpx2.Client(trust_env=False, verify=False) as client:
+            headers = {"authorization": f"Bearer {self.key}", "x-api-key": self.key}
+            return client.get(f"{self.url}/stand-in/report", headers=headers).json()["small"]
+
+    def run(self, kind: str, calls: int, at_once: int, quotas: list[TokenBucket], **options: Any) -> None:
+        """Make calls of a kind, ``sync``, ``async``, ``sync streamed`` or ``async streamed``."""
+        streamed = "streamed" in kind
+        if kind.startswith("async"):
+            asyncio.run(
+                self._run_async(
+                    calls, at_once, streamed, self.transport(httpx2.AsyncHTTPTransport(verify=False), quotas, **options)
+                )
+            )
+        else:
+            with self.client(self.transport(httpx2.HTTPTransport(verify=False), quotas, **options)) as client:
+                for _ in range(calls):
+                    self.call(client, streamed)
+
+    async def _run_async(self, calls: int, at_once: int, streamed: bool, transport: PacedTransport) -> None:
+        places = asyncio.Semaphore(at_once)
+        async with self.async_client(transport) as client:
+
+            async def call() -> None:
+                async with places:
+                    await self.async_call(client, streamed)
+
+            await asyncio.gather(*[call() for _ in range(calls)])
+
+    def client(self, transport: PacedTransport) -> Any:
+        """The vendor's client without ``async``."""
+        raise NotImplementedError
+
+    def async_client(self, transport: PacedTransport) -> Any:
+        """The vendor's client with ``async``."""
+        raise NotImplementedError
+
+    def call(self, client: Any, streamed: bool) -> None:
+        """Make one call, and read the whole answer."""
+        raise NotImplementedError
+
+    def async_call(self, client: Any, streamed: bool) -> Coroutine[Any, Any, None]:
+        """Make one call, and read the whole answer."""
+        raise NotImplementedError
+
+
+class OpenAI(Vendor):
+    """Chat completions."""
+
+    names = ("tokens",)
+    used: ClassVar = {"tokens": INPUT + WORDS}
+    estimate = staticmethod(openai_estimate)
+    settle = staticmethod(openai_usage)
+    request: ClassVar[Any] = {"model": "small", "messages": MESSAGES, "max_completion_tokens": MOST}
+
+    def client(self, transport: PacedTransport) -> Any:
+        http_client = openai.DefaultHttpxClient(transport=transport, trust_env=False)
+        return openai.OpenAI(api_key=self.key, base_url=f"{self.url}/v1", http_client=http_client)
+
+    def async_client(self, transport: PacedTransport) -> Any:
+        http_client = openai.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
+        return openai.AsyncOpenAI(api_key=self.key, base_url=f"{self.url}/v1", http_client=http_client)
+
+    def call(self, client: Any, streamed: bool) -> None:
+        if not streamed:
+            assert client.chat.completions.create(**self.request).usage.completion_tokens == WORDS
+            return
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        with client.chat.completions.create(**self.request, **options) as stream:
+            assert [chunk.usage for chunk in stream][-1].completion_tokens == WORDS
+
+    async def async_call(self, client: Any, streamed: bool) -> None:
+        if not streamed:
+            assert (await client.chat.completions.create(**self.request)).usage.completion_tokens == WORDS
+            return
+        options = {"stream": True, "stream_options": {"include_usage": True}}
+        async with await client.chat.completions.create(**self.request, **options) as stream:
+            assert [chunk.usage async for chunk in stream][-1].completion_tokens == WORDS
+
+
+class OpenAIResponses(OpenAI):
+    """Responses."""
+
+    request: ClassVar[Any] = {"model": "small", "input": MESSAGES, "max_output_tokens": MOST}
+
+    def call(self, client: Any, streamed: bool) -> None:
+        if not streamed:
+            assert client.responses.create(**self.request).usage.output_tokens == WORDS
+            return
+        with client.responses.stream(**self.request) as stream:
+            assert stream.get_final_response().usage.output_tokens == WORDS
+
+    async def async_call(self, client: Any, streamed: bool) -> None:
+        if not streamed:
+            assert (await client.responses.create(**self.request)).usage.output_tokens == WORDS
+            return
+        async with client.responses.stream(**self.request) as stream:
+            assert (await stream.get_final_response()).usage.output_tokens == WORDS
+
+
+class Anthropic(Vendor):
+    """Messages."""
+
+    names = ("input_tokens", "output_tokens")
+    used: ClassVar = {"input_tokens": INPUT, "output_tokens": WORDS}
+    estimate = staticmethod(anthropic_estimate)
+    settle = staticmethod(anthropic_usage)
+    request: ClassVar[Any] = {"model": "small", "messages": MESSAGES, "max_tokens": MOST}
+
+    def client(self, transport: PacedTransport) -> Any:
+        http_client = anthropic.DefaultHttpxClient(transport=transport, trust_env=False)
+        return anthropic.Anthropic(api_key=self.key, base_url=self.url, http_client=http_client)
+
+    def async_client(self, transport: PacedTransport) -> Any:
+        http_client = anthropic.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
+        return anthropic.AsyncAnthropic(api_key=self.key, base_url=self.url, http_client=http_client)
+
+    def call(self, client: Any, streamed: bool) -> None:
+        if not streamed:
+            assert client.messages.create(**self.request).usage.output_tokens == WORDS
+            return
+        with client.messages.stream(**self.request) as stream:
+            assert stream.get_final_message().usage.output_tokens == WORDS
+
+    async def async_call(self, client: Any, streamed: bool) -> None:
+        if not streamed:
+            assert (await client.messages.create(**self.request)).usage.output_tokens == WORDS
+            return
+        async with client.messages.stream(**self.request) as stream:
+            assert (await stream.get_final_message()).usage.output_tokens == WORDS
+
+
+VENDORS = (OpenAI, OpenAIResponses, Anthropic)
+KINDS = ("sync", "async", "sync streamed", "async streamed")

@@ -1,0 +1,239 @@
+"""A stand-in for OpenAI's API: it answers with words, counts requests and tokens, and refuses what is over its limits.
+
+As documented and observed: a request is admitted by an estimate, the text of its prompt by its letters and the output
+that it allows, and settled to what it has used. ``x-ratelimit-reset-*`` is the time until the whole limit is there
+again, as a duration of Go. A refusal says when to come back, in seconds and in milliseconds. Limits are those of one
+key and one model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.stand_ins.accounts import Account, Accounts, tokens_of, words_asked
+
+accounts = Accounts({"requests": (500, 60.0), "tokens": (30_000, 60.0)})
+numbers = count(1)
+
+
+@dataclass
+class Call:
+    """One request: its account, its prompt, the words of its answer, and what is charged for it."""
+
+    account: Account
+    body: dict[str, Any]
+    prompt: Any
+    most: int
+
+    def __post_init__(self) -> None:
+        self.id = next(numbers)
+        self.model = str(self.body.get("model"))
+        self.words = words_asked(self.prompt, self.most)
+        self.input = tokens_of(self.prompt)
+        self.estimate = {"requests": 1, "tokens": self.input + self.most}
+
+    def usage(self, words: int, names: tuple[str, str] = ("prompt_tokens", "completion_tokens")) -> dict[str, Any]:
+        """The usage after so many words."""
+        details = {f"{names[0]}_details": {"cached_tokens": 0}, f"{names[1]}_details": {"reasoning_tokens": 0}}
+        return {names[0]: self.input, names[1]: words, "total_tokens": self.input + words, **details}
+
+    def settle(self, words: int) -> None:
+        """End the request after so many words."""
+        self.account.settle(self.estimate, {"requests": 1, "tokens": self.input + words})
+
+
+async def chat_completions(request: Request) -> Response:
+    """``POST /v1/chat/completions``, streamed or not."""
+    body = await request.json()
+    most = int(body.get("max_completion_tokens") or body.get("max_tokens") or 16)
+    return answer(Call(account_of(request, body), body, body["messages"], most), chat_answer, chat_events)
+
+
+async def responses(request: Request) -> Response:
+    """``POST /v1/responses``, streamed or not."""
+    body = await request.json()
+    most = int(body.get("max_output_tokens") or 16)
+    return answer(Call(account_of(request, body), body, body["input"], most), response_answer, response_events)
+
+
+async def embeddings(request: Request) -> Response:
+    """``POST /v1/embeddings``."""
+    body = await request.json()
+    return answer(Call(account_of(request, body), body, body["input"], 0), embedding_answer, chat_events)
+
+
+def answer(
+    call: Call, whole: Callable[[Call], dict[str, Any]], events: Callable[[Call], Iterator[tuple[int, Any]]]
+) -> Response:
+    """The answer to a call, or a refusal."""
+    refused = call.account.admit(call.estimate)
+    if refused is not None:
+        return refusal(call, *refused)
+    if call.body.get("stream"):
+        return StreamingResponse(streamed(call, events), headers=headers(call), media_type="text/event-stream")
+    response_headers = headers(call)  # before it is settled: the limits as they were when the request was admitted
+    call.settle(len(call.words))
+    return JSONResponse(whole(call), headers=response_headers)
+
+
+async def streamed(call: Call, events: Callable[[Call], Iterator[tuple[int, Any]]]) -> AsyncIterator[str]:
+    """The events of a stream; what was sent by then is charged, also where the client has gone."""
+    words = 0
+    try:
+        for number, event in events(call):
+            words = number
+            name = f"event: {event['type']}\n" if "type" in event else ""
+            yield f"{name}data: {json.dumps(event)}\n\n"
+        if "messages" in call.body:
+            yield "data: [DONE]\n\n"
+    finally:
+        call.settle(words)
+
+
+def chat_answer(call: Call) -> dict[str, Any]:
+    """A chat completion."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": "".join(call.words)}, "finish_reason": "stop"}
+    base = {"id": f"chatcmpl-{call.id}", "object": "chat.completion", "created": 1_700_000_000, "model": call.model}
+    return {**base, "choices": [choice], "usage": call.usage(len(call.words))}
+
+
+def chat_events(call: Call) -> Iterator[tuple[int, Any]]:
+    """The chunks of a chat completion, each with the number of words so far."""
+    include_usage = (call.body.get("stream_options") or {}).get("include_usage")
+    chunk = {"id": f"chatcmpl-{call.id}", "object": "chat.completion.chunk", "created": 1_700_000_000}
+    chunk |= {"model": call.model, **({"usage": None} if include_usage else {})}
+    for number, word in enumerate(call.words, 1):
+        yield number, {**chunk, "choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]}
+    words = len(call.words)
+    yield words, {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    if include_usage:
+        yield words, {**chunk, "choices": [], "usage": call.usage(words)}
+
+
+def response_answer(call: Call) -> dict[str, Any]:
+    """A response."""
+    message = output_message([output_text("".join(call.words))], "completed")
+    return {**unfinished_response(call), "status": "completed", "output": [message], "usage": response_usage(call)}
+
+
+def response_events(call: Call) -> Iterator[tuple[int, Any]]:
+    """The events of a response, each with the number of words so far."""
+    text, where = "".join(call.words), {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    begin = [
+        {"type": "response.created", "response": unfinished_response(call)},
+        {"type": "response.output_item.added", "output_index": 0, "item": output_message([], "in_progress")},
+        {"type": "response.content_part.added", **where, "part": output_text("")},
+    ]
+    deltas = [{"type": "response.output_text.delta", **where, "delta": word, "logprobs": []} for word in call.words]
+    done = output_message([output_text(text)], "completed")
+    end = [
+        {"type": "response.output_text.done", **where, "text": text, "logprobs": []},
+        {"type": "response.content_part.done", **where, "part": output_text(text)},
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        {"type": "response.completed", "response": response_answer(call)},
+    ]
+    for number, event in enumerate([*begin, *deltas, *end]):
+        words = min(max(number - len(begin) + 1, 0), len(deltas))
+        yield words, {**event, "sequence_number": number}
+
+
+def output_message(content: list[Any], status: str) -> dict[str, Any]:
+    """The one output of a response."""
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": content}
+
+
+def output_text(text: str) -> dict[str, Any]:
+    """A part of that output."""
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def unfinished_response(call: Call) -> dict[str, Any]:
+    """A response that has only begun."""
+    base = {"id": f"resp_{call.id}", "object": "response", "created_at": 1_700_000_000, "model": call.model}
+    base |= {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+    return {**base, "status": "in_progress", "output": [], "usage": None}
+
+
+def response_usage(call: Call) -> dict[str, Any]:
+    """The usage of a response, which has other names than that of a chat completion."""
+    return call.usage(len(call.words), ("input_tokens", "output_tokens"))
+
+
+def embedding_answer(call: Call) -> dict[str, Any]:
+    """An embedding."""
+    data = [{"object": "embedding", "index": 0, "embedding": [0.0, 1.0]}]
+    usage = {"prompt_tokens": call.input, "total_tokens": call.input}
+    return {"object": "list", "data": data, "model": call.model, "usage": usage}
+
+
+def refusal(call: Call, short: str, wait: float) -> Response:
+    """A 429 that says which limit is short, and when to come back."""
+    limit, per = call.account.budgets[short], f"{short} per min ({short[0].upper()}PM)"
+    asked = f"Limit {limit.limit:.0f}, Used {limit.limit - limit.available:.0f}, Requested {call.estimate[short]}"
+    if math.isinf(wait):
+        message = f"Request too large for {call.model} on {per}: {asked}."
+        return error(429, message, short, "rate_limit_exceeded", headers(call))
+    message = f"Rate limit reached for {call.model} on {per}: {asked}. Please try again in {go_duration(wait)}."
+    come_back = {"retry-after-ms": str(math.ceil(wait * 1000)), "retry-after": str(math.ceil(wait))}
+    return error(429, message, short, "rate_limit_exceeded", {**headers(call), **come_back})
+
+
+def error(status: int, message: str, kind: str, code: str, extra: dict[str, str]) -> Response:
+    """An error in the vendor's form."""
+    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": code}}, status, extra)
+
+
+def headers(call: Call) -> dict[str, str]:
+    """The headers of every answer."""
+    shown = {"x-request-id": f"req_{call.id}", "openai-version": "2020-10-01", "openai-organization": "stand-in"}
+    shown["openai-processing-ms"] = "1"
+    for name, budget in call.account.budgets.items():
+        shown[f"x-ratelimit-limit-{name}"] = f"{budget.limit:.0f}"
+        shown[f"x-ratelimit-remaining-{name}"] = f"{max(0, math.floor(budget.available))}"
+        shown[f"x-ratelimit-reset-{name}"] = go_duration(budget.until_full)
+    return shown
+
+
+def go_duration(seconds: float) -> str:
+    """Seconds as Go writes durations, to the millisecond: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m2s``."""
+    milliseconds = math.ceil(seconds * 1000)
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{rest / 1000:g}s"
+
+
+def account_of(request: Request, body: dict[str, Any]) -> Account:
+    """The account of a request, by its key and its model."""
+    return accounts.of(client_of(request), str(body.get("model")))
+
+
+def client_of(request: Request) -> str:
+    """The key of a client."""
+    return request.headers.get("authorization", "").removeprefix("Bearer ")
+
+
+async def report(request: Request) -> Response:
+    """``GET /stand-in/report``: what was counted of this client."""
+    return JSONResponse(accounts.report(client_of(request)))
+
+
+app = Starlette(
+    routes=[
+        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/v1/responses", responses, methods=["POST"]),
+        Route("/v1/embeddings", embeddings, methods=["POST"]),
+        Route("/stand-in/report", report),
+    ]
+)
