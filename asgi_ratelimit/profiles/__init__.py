@@ -1,14 +1,70 @@
-"""What services report about themselves: the usage of answers, and estimates of requests that learn from it."""
+"""Profiles: what the answers of an API mean, as data, and what they say that a request has used.
 
+``auto`` recognises most APIs by their headers; a declared profile knows more. ``Profile(...)`` describes another one.
+For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
+"""
+
+from .apis import (
+    PROFILES,
+    anthropic,
+    auto,
+    azure,
+    confluence,
+    discord,
+    github,
+    gitlab,
+    groq,
+    hubspot,
+    ietf,
+    jira,
+    named,
+    notion,
+    openai,
+    reddit,
+    shopify,
+    slack,
+    stripe,
+    x,
+    zendesk,
+)
+from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
 from .estimates import anthropic_estimate, model, openai_estimate
 from .learning import LearnedEstimate
+from .routes import Routes
 from .usage import anthropic_usage, openai_usage
 
 __all__ = [
+    "PROFILES",
+    "STANDARD_REFUSALS",
+    "Ban",
     "LearnedEstimate",
+    "LimitHeaders",
+    "Profile",
+    "Refusal",
+    "Routes",
+    "anthropic",
     "anthropic_estimate",
     "anthropic_usage",
+    "auto",
+    "azure",
+    "confluence",
+    "discord",
+    "github",
+    "gitlab",
+    "groq",
+    "hubspot",
+    "ietf",
+    "jira",
     "model",
+    "named",
+    "notion",
+    "openai",
     "openai_estimate",
     "openai_usage",
+    "reddit",
+    "shopify",
+    "slack",
+    "stripe",
+    "x",
+    "zendesk",
 ]

@@ -13,10 +13,10 @@ from itertools import chain, count
 from math import ceil
 from typing import TypeAlias, TypeVar
 
-from .buckets import DEFAULT_NAME, as_bytes
-from .decision import Decision, QuotaState
-from .errors import ConfigurationError
-from .quotas import SECOND_US, Quota
+from ..buckets import DEFAULT_NAME, as_bytes
+from ..decision import Decision, QuotaState
+from ..errors import ConfigurationError
+from ..quotas import SECOND_US, Quota
 
 Header = tuple[bytes, bytes]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take
-from asgi_ratelimit.headers import LARGEST, both, draft, legacy, names, policy, quoted, render, retry_after
+from asgi_ratelimit.headers.rendering import LARGEST, both, draft, legacy, names, policy, quoted, render, retry_after
 from asgi_ratelimit.quotas import MAX_UNITS, TokenBucket
 from tests.support.strategies import quotas
 

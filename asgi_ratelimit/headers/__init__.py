@@ -1,0 +1,51 @@
+"""The headers of rate limits: rendered for clients, and read from servers.
+
+``render`` and the dialects say what a decision is; ``parse`` reads what any API says. Both are pure: no ``await``, no
+clock, no lock, no logging.
+"""
+
+from .parsing import MAX_DELAY, parse
+from .rendering import (
+    DIALECTS,
+    LARGEST,
+    Dialect,
+    Header,
+    Partition,
+    both,
+    dialect,
+    draft,
+    draft_of_outlook,
+    legacy,
+    names,
+    policy,
+    quoted,
+    render,
+    retry_after,
+    retry_after_seconds,
+)
+from .server_limits import ServerLimit, ServerLimits
+from .sources import Headers
+
+__all__ = [
+    "DIALECTS",
+    "LARGEST",
+    "MAX_DELAY",
+    "Dialect",
+    "Header",
+    "Headers",
+    "Partition",
+    "ServerLimit",
+    "ServerLimits",
+    "both",
+    "dialect",
+    "draft",
+    "draft_of_outlook",
+    "legacy",
+    "names",
+    "parse",
+    "policy",
+    "quoted",
+    "render",
+    "retry_after",
+    "retry_after_seconds",
+]

@@ -1,0 +1,106 @@
+"""Reads what an answer says of its server's limits.
+
+Whatever the answer contains, nothing is raised, and the time grows no faster than its size.
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..profiles.apis import named
+from ..profiles.definitions import Profile, Refusal
+from .drafts import limits_in
+from .limits import limits_of
+from .server_limits import ServerLimit, ServerLimits
+from .sources import Answer, Headers
+from .values import number, seconds_until, unix_time
+
+MAX_DELAY = 900.0
+"""Seconds: no answer makes anyone wait longer, unless the caller of ``parse`` says so."""
+
+MAX_LIMITS = 64
+"""The most limits of one answer."""
+
+_MILLISECONDS = ("retry-after-ms", "x-ms-retry-after-ms")
+
+
+def parse(
+    status: int,
+    headers: Headers,
+    *,
+    profile: Profile | str = "auto",
+    body: object = None,
+    now: float | None = None,
+    max_delay: float = MAX_DELAY,
+) -> ServerLimits:
+    """The limits that an answer reports, and whether it is a refusal.
+
+    ``profile`` says what the headers mean; ``"auto"`` recognises it. ``body`` is the parsed JSON of the answer. Times
+    since 1970 count from its ``Date``, or else from ``now``, the server's Unix time; without both, they are ignored.
+    ``retry_after`` and ``reset_after`` are at most ``max_delay`` seconds, which means "so long, or longer". The limits
+    of an answer from a cache (``Age`` above 0) are ignored.
+
+    An unknown profile raises ``ConfigurationError``, a ``max_delay`` that is no number of seconds ``ValueError``.
+    """
+    if not max_delay > 0:  # true for NaN, too
+        raise ValueError(f"max_delay must be seconds above 0, not {max_delay!r}: max_delay=900.0")
+    answer = Answer(status, headers, body)
+    chosen = _recognised(answer, named(profile))
+    age = max(number(answer.text("age")) or 0.0, 0.0)
+    date = unix_time(answer.text("date"))
+    server_now = now if date is None else date + age
+    limits = [] if age > 0 else _limits(answer, chosen, server_now)
+    bounded = tuple(_bounded(limit, max_delay) for limit in limits)
+    refusal = next((each for each in chosen.refusals if _is_refused(answer, each)), None)
+    if refusal is None:
+        return ServerLimits(profile=chosen.name, limits=bounded)
+    wait = _wait(answer, chosen, refusal, limits, server_now)
+    return ServerLimits(
+        profile=chosen.name,
+        limits=bounded,
+        is_throttled=True,
+        retry_after=None if wait is None else min(wait, max_delay),
+        scope=refusal.scope or answer.text(chosen.scopes),
+        covers_all=any(answer.has(sign) for sign in chosen.covers_all),
+    )
+
+
+def _recognised(answer: Answer, profile: Profile) -> Profile:
+    """The first candidate of a profile that the answer has a sign of, or else the profile itself."""
+    by_sign = profile.candidates_by_sign
+    found = [by_sign[header] for header in answer.headers if header in by_sign]
+    return profile.candidates[min(found)] if found else profile
+
+
+def _is_refused(answer: Answer, refusal: Refusal) -> bool:
+    return answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs)
+
+
+def _wait(
+    answer: Answer, profile: Profile, refusal: Refusal, limits: list[ServerLimit], server_now: float | None
+) -> float | None:
+    """Seconds to wait after a refusal: what it says, or until there is a unit again, or what is usual."""
+    stated = [seconds_until(text, "s", None) for text in answer.texts(profile.waits)]
+    stated += [seconds_until(text, "ms", None) for text in answer.texts(_MILLISECONDS)]
+    stated += [seconds_until(text, "auto", server_now) for text in answer.texts("retry-after")]
+    exhausted = max(filter(None, [limit.wait() for limit in limits]), default=refusal.wait)
+    return next((seconds for seconds in stated if seconds is not None), exhausted)
+
+
+def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:
+    """The limits in the syntax of the drafts, or else all that the profile names, or else policies alone."""
+    drafts = [limits_in(answer.text(draft), answer.text(f"{draft}-policy")) for draft in profile.drafts]
+    for limits in drafts:
+        if any(limit.remaining is not None for limit in limits):
+            return limits[:MAX_LIMITS]
+    by_name: dict[str, ServerLimit] = {}
+    for entry in profile.limits:
+        for limit in limits_of(answer, entry, server_now, known=by_name):
+            by_name.setdefault(limit.name, limit)
+    return (list(by_name.values()) or next(filter(None, drafts), []))[:MAX_LIMITS]
+
+
+def _bounded(limit: ServerLimit, max_delay: float) -> ServerLimit:
+    after = limit.reset_after
+    return limit if after is None or after <= max_delay else replace(limit, reset_after=max_delay)

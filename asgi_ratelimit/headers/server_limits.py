@@ -1,0 +1,79 @@
+"""What an answer says of its server's limits, as values.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..buckets import DEFAULT_NAME
+from ..profiles.sources import ResetMeaning
+
+SMALLEST_SHARE = 1e-6
+"""Of a limit that is 1 altogether: with less than this, nothing is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimit:
+    """One limit of a server, as an answer says it; ``None`` for what it does not say.
+
+    * ``limit`` and ``remaining`` are units of ``unit``; ``cost`` is what this request came to.
+    * ``window`` is in seconds; ``refill`` is units that come back each second.
+    * ``reset_after`` is in seconds from now, and means ``reset_means``: the ``"window end"``, when all of ``limit`` is
+      there again; the ``"next unit"``, when more is there; or the ``"full refill"``, until which units come back
+      one by one.
+    * ``bucket`` identifies what is limited, beside ``name``; ``scope`` says whose it is.
+    """
+
+    name: str = DEFAULT_NAME
+    limit: float | None = None
+    remaining: float | None = None
+    window: float | None = None
+    reset_after: float | None = None
+    reset_means: ResetMeaning = "window end"
+    refill: float | None = None
+    cost: float | None = None
+    unit: str = "requests"
+    bucket: str | None = None
+    scope: str | None = None
+
+    def wait(self, units: float | None = None) -> float | None:
+        """Seconds until ``units`` are there, if nobody else takes any; ``None`` where the answer does not tell.
+
+        By default, these are as many as this request came to, or one; of a limit that is a share, any part.
+        Without a reset, the wait is the whole window. Where it goes by a window or a refill, it has no bound.
+        """
+        if self.remaining is None:
+            return None
+        if units is None:
+            units = self.cost or (SMALLEST_SHARE if self.unit == "share" else 1.0)
+        missing = units - self.remaining
+        if missing <= 0:
+            return 0.0
+        if self.refill:
+            return missing / self.refill
+        if self.reset_after is None:
+            return self.window
+        if self.reset_means == "full refill" and self.limit is not None and self.limit > self.remaining:
+            return self.reset_after * min(missing / (self.limit - self.remaining), 1.0)
+        return self.reset_after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """All that an answer says of its server's limits, read by the profile of that name.
+
+    * ``is_throttled``: whether the answer is a refusal because of a limit.
+    * ``retry_after``: seconds to wait after a refusal, or ``None``: where the answer names no time, until the limits
+      that are exhausted have a unit again.
+    * ``scope``: whom or what the refusal is about, in the words of the server. ``covers_all``: it is about all
+      requests to this server, not only about those of this bucket.
+    """
+
+    profile: str
+    limits: tuple[ServerLimit, ...] = ()
+    is_throttled: bool = False
+    retry_after: float | None = None
+    scope: str | None = None
+    covers_all: bool = False

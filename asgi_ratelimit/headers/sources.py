@@ -1,0 +1,148 @@
+"""Where an answer says something: in a header, in a parameter of a header, or in its body.
+
+Whatever an answer contains, reading it takes time that grows no faster than its size, and raises nothing.
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from ..profiles.sources import Sign, Source, Sources, each_source
+
+Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
+"""A mapping, such as ``httpx.Headers``, or pairs; names in any case."""
+
+MAX_HEADERS = 256
+"""The most lines of headers that are read."""
+
+LONGEST_NAME = 128
+"""The most characters of the name of a header that is read."""
+
+LONGEST_VALUE = 4096
+"""The most characters of the value of a header that is read, after all of its lines have been joined."""
+
+MAX_PARTS = 64
+"""The most parameters of a header, names that ``{name}`` stands for, and items of a list in a body."""
+
+LARGEST_NUMBER = 1e15
+"""The largest number of a body that is read."""
+
+
+class Answer:
+    """The status, headers and body of an answer, to be read by source. A ``body`` is what its JSON stands for.
+
+    ``headers`` are by name, in lower case.
+    """
+
+    __slots__ = ("_body", "headers", "status")
+
+    def __init__(self, status: int, headers: Headers, body: object = None) -> None:
+        self.status = status
+        self.headers = _by_name(headers)
+        self._body = body
+
+    def text(self, sources: Sources, name: str = "") -> str | None:
+        """What the first source has that has anything, with ``{name}`` filled in."""
+        for source in each_source(sources):
+            for text in self._texts(source, name):
+                return text
+        return None
+
+    def texts(self, sources: Sources, name: str = "") -> list[str]:
+        """What each source has."""
+        return [text for source in each_source(sources) for text in self._texts(source, name)]
+
+    def has(self, sign: Sign, name: str = "") -> bool:
+        """Whether a source has a text, in any case; ``*`` at an end of the text stands for any other text."""
+        texts = self._texts(sign[0], name) or [""]
+        return any(_matches(text.lower(), sign[1].lower()) for text in texts)
+
+    def names(self, templates: Iterable[str]) -> list[str]:
+        """What ``{name}`` stands for in any of these sources, in their order."""
+        names = dict.fromkeys(name for template in templates for name in self._names(template))
+        return list(names)[:MAX_PARTS]
+
+    def _texts(self, source: Source, name: str) -> list[str]:
+        if not isinstance(source, str):
+            return [repr(source)]
+        if name:
+            source = source.replace("{name}", name)
+        value = self.headers.get(source)
+        if value is not None:
+            return [value]
+        if source.startswith("body:"):
+            return _texts_in(self._body, source[5:]) if self._body is not None else []
+        header, _, parameter = source.partition("#")
+        value = _parameters(self.headers.get(header, "")).get(parameter) if parameter else None
+        return [] if value is None else [value]
+
+    def _names(self, source: str) -> list[str]:
+        header, _, parameter = source.partition("#")
+        if parameter == "{name}":
+            return list(_parameters(self.headers.get(header, "")))
+        before, _, after = header.partition("{name}")
+        size = len(before) + len(after)
+        fits = (each for each in self.headers if each.startswith(before) and each.endswith(after) and len(each) > size)
+        return [each[len(before) : len(each) - len(after)] for each in fits]
+
+
+def _by_name(headers: Headers) -> dict[str, str]:
+    """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
+    lines: dict[str, list[str]] = {}
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    for _, (name, value) in zip(range(MAX_HEADERS), pairs):
+        key, text = _decoded(name), _decoded(value)
+        if len(key) <= LONGEST_NAME and len(text) <= LONGEST_VALUE:
+            lines.setdefault(key.lower(), []).append(text)
+    return {name: ", ".join(texts).strip() for name, texts in lines.items() if sum(map(len, texts)) <= LONGEST_VALUE}
+
+
+def _decoded(text: str | bytes) -> str:
+    return text.decode("latin-1") if isinstance(text, bytes) else text
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """``total=100; remaining=99`` by name, ``reads;159,writes;12`` by name, or ``32/40`` by position."""
+    if "=" in text:
+        pairs = [part.partition("=")[::2] for part in re.split("[;,]", text, maxsplit=MAX_PARTS)]
+    elif ";" in text:
+        pairs = [part.partition(";")[::2] for part in text.split(",", MAX_PARTS)]
+    else:
+        pairs = [(str(position), part) for position, part in enumerate(text.split("/", MAX_PARTS))]
+    return {name.strip().lower(): value.strip() for name, value in pairs[:MAX_PARTS]}
+
+
+def _matches(text: str, sign: str) -> bool:
+    inner = sign.strip("*")
+    if not inner:
+        return bool(text) if sign else not text
+    if sign.startswith("*"):
+        return inner in text if sign.endswith("*") else text.endswith(inner)
+    return text.startswith(inner) if sign.endswith("*") else text == inner
+
+
+def _texts_in(body: object, path: str) -> list[str]:
+    """What a dotted path leads to in a body."""
+    nodes: list[Any] = [body]
+    for step in path.split("."):
+        nodes = [child for node in nodes for child in _children(node, step)][:MAX_PARTS]
+    return [text for node in nodes if (text := _scalar(node)) is not None]
+
+
+def _children(node: object, step: str) -> list[Any]:
+    if isinstance(node, dict):
+        return [node[step]] if step in node else []
+    if isinstance(node, list):
+        return node[:MAX_PARTS] if step == "*" else node[int(step) : int(step) + 1] if step.isdecimal() else []
+    return []
+
+
+def _scalar(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float | int):
+        return repr(value) if abs(value) <= LARGEST_NUMBER else None
+    return value[:LONGEST_VALUE] if isinstance(value, str) else None

@@ -1,0 +1,129 @@
+"""Platforms for code, chat, posts and pages: Discord, GitHub, GitLab, Slack, Reddit, X and Notion.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from ..definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
+from ..routes import Routes
+
+discord = Profile(
+    name="discord",
+    source="https://discord.com/developers/docs/topics/rate-limits",
+    limits=(
+        LimitHeaders(
+            limit="x-ratelimit-limit",
+            remaining="x-ratelimit-remaining",
+            reset=("x-ratelimit-reset-after", "x-ratelimit-reset"),
+            reset_means="full refill",
+            bucket="x-ratelimit-bucket",
+        ),
+    ),
+    refusals=(
+        Refusal((429,), (("via", ""), ("x-ratelimit-limit", ""), ("x-ratelimit-scope", "")), scope="cloudflare"),
+        *STANDARD_REFUSALS,
+    ),
+    waits="body:retry_after",
+    scopes="x-ratelimit-scope",
+    covers_all=(("x-ratelimit-global", "true"), ("x-ratelimit-scope", "global"), ("body:global", "true")),
+    routes=Routes(
+        majors=(("channels", 1), ("guilds", 1), ("webhooks", 2)),
+        id_digits=17,
+        wildcards=("reactions",),
+    ),
+    ban=Ban((401, 403, 429), 10_000, 600.0, uncounted=("shared",)),
+    signs=("x-ratelimit-bucket", "x-ratelimit-scope", "x-ratelimit-global"),
+)
+
+github = Profile(
+    name="github",
+    source="https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api",
+    limits=(
+        LimitHeaders(
+            limit=("x-ratelimit-limit", "body:data.rateLimit.limit"),
+            remaining=("x-ratelimit-remaining", "body:data.rateLimit.remaining"),
+            used="x-ratelimit-used",
+            cost="body:data.rateLimit.cost",
+            reset=("x-ratelimit-reset", "body:data.rateLimit.resetAt"),
+            bucket="x-ratelimit-resource",
+        ),
+    ),
+    refusals=(
+        Refusal((403, 429), (("body:message", "*secondary rate limit*"),), scope="secondary", wait=60.0),
+        Refusal((403, 429), (("x-ratelimit-remaining", "0"),), scope="primary"),
+        Refusal((403, 429), (("body:message", "*rate limit*"),), scope="primary", wait=60.0),
+        Refusal((403,), (("retry-after", "*"),), scope="secondary"),
+        Refusal((200,), (("body:errors.*.type", "rate_limit*"),), scope="primary", wait=60.0),
+        Refusal((429,), wait=60.0),
+        *STANDARD_REFUSALS,
+    ),
+    signs=("x-ratelimit-resource", "x-github-request-id"),
+)
+
+gitlab = Profile(
+    name="gitlab",
+    source="https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/",
+    limits=(
+        LimitHeaders(
+            limit="ratelimit-limit",
+            remaining="ratelimit-remaining",
+            used="ratelimit-observed",
+            reset=("ratelimit-reset", "ratelimit-resettime"),
+            window=60.0,
+            bucket="ratelimit-name",
+        ),
+    ),
+    signs=("ratelimit-observed", "ratelimit-name"),
+)
+
+slack = Profile(name="slack", source="https://docs.slack.dev/apis/web-api/rate-limits")
+
+reddit = Profile(
+    name="reddit",
+    source="https://support.reddithelp.com/hc/en-us/articles/16160319875092-Reddit-Data-API-Wiki",
+    limits=(
+        LimitHeaders(
+            used="x-ratelimit-used",
+            remaining="x-ratelimit-remaining",
+            reset="x-ratelimit-reset",
+            reset_unit="s",
+            window=600.0,
+        ),
+    ),
+)
+
+x = Profile(
+    name="x",
+    source="https://docs.x.com/x-api/fundamentals/rate-limits",
+    limits=(
+        LimitHeaders(
+            limit="x-rate-limit-limit",
+            remaining="x-rate-limit-remaining",
+            reset="x-rate-limit-reset",
+            reset_unit="epoch",
+            window=900.0,
+        ),
+        *(
+            LimitHeaders(
+                name=f"{scope}-day",
+                limit=f"x-{scope}-limit-24hour-limit",
+                remaining=f"x-{scope}-limit-24hour-remaining",
+                reset=f"x-{scope}-limit-24hour-reset",
+                reset_unit="epoch",
+                window=86_400.0,
+                scope=scope,
+            )
+            for scope in ("user", "app")
+        ),
+    ),
+    signs=("x-user-limit-24hour-limit", "x-app-limit-24hour-limit"),
+)
+
+notion = Profile(
+    name="notion",
+    source="https://developers.notion.com/reference/request-limits",
+    refusals=(*STANDARD_REFUSALS, Refusal((529,), scope="overloaded")),
+    scopes="body:additional_data.rate_limit_reason",
+    signs=("x-notion-request-id",),
+)

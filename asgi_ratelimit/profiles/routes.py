@@ -1,0 +1,66 @@
+"""Which requests share a bucket, as far as their methods and paths tell.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_PATH = 2048
+"""A longer path is cut there before it is read."""
+
+LONGEST_SEGMENT = 64
+"""A longer segment of a path is a token or a text, and names no bucket, unless it belongs to a major parameter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Which parts of a path name a bucket, and which do not.
+
+    * ``majors``: segments after which one segment, or as many as stated, is part of the bucket's name:
+      ``{"channels": 1, "webhooks": 2}``, as pairs. Only the first one of a path counts.
+    * ``id_digits``: a number of at least so many digits is an id, and all ids share a bucket; ``None`` for no ids.
+    * ``wildcards``: segments after which one segment may be anything, for example ``reactions``.
+    """
+
+    majors: tuple[tuple[str, int], ...] = ()
+    id_digits: int | None = None
+    wildcards: tuple[str, ...] = ()
+
+    def route(self, method: str, path: str) -> str:
+        """What requests of one bucket have in common, for example ``"GET /channels/1/messages/{id}"``."""
+        segments = _segments(path)
+        first, end = self._major(segments)
+        pairs = enumerate(zip(["", *segments], segments))
+        named = [each if first < n < end else self._named(before, each) for n, (before, each) in pairs]
+        return f"{method.upper()} /{'/'.join(named)}"
+
+    def major_parameters(self, path: str) -> str:
+        """The segments that are part of a bucket's name, for example ``"channels/1"``; ``""`` for none.
+
+        A bucket of Discord is what its answers call it, and these: the same name with other parameters is another one.
+        """
+        segments = _segments(path)
+        first, end = self._major(segments)
+        return "/".join(segments[first:end])
+
+    def _major(self, segments: list[str]) -> tuple[int, int]:
+        """Between which two positions a major segment and its parameters are."""
+        counts = dict(self.majors)
+        first = next((n for n, segment in enumerate(segments) if segment in counts), len(segments))
+        return first, first + 1 + counts.get(segments[first], 0) if first < len(segments) else first
+
+    def _named(self, before: str, segment: str) -> str:
+        if before in self.wildcards or len(segment) > LONGEST_SEGMENT:
+            return "{any}"
+        is_id = self.id_digits is not None and len(segment) >= self.id_digits and segment.isdecimal()
+        return "{id}" if is_id else segment
+
+
+def _segments(path: str) -> list[str]:
+    return path[:MAX_PATH].partition("?")[0].strip("/").split("/")
+
+
+NO_ROUTES = Routes()
+"""Every method and path has a bucket of its own."""

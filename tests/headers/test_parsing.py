@@ -1,0 +1,267 @@
+"""What real APIs say of their limits, and what becomes of values that are old, wrong or absurd."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.headers import MAX_DELAY, ServerLimit, ServerLimits, parse
+from asgi_ratelimit.profiles import LimitHeaders, Profile, discord
+from tests.headers.answers import DATE, EXAMPLES, SERVER_NOW, Example
+
+RECOGNISED = {name: example for name, example in EXAMPLES.items() if example.auto and example.profile != "auto"}
+
+
+def parsed(example: Example, profile: str, clock_error: float = 0.0) -> ServerLimits:
+    """What a profile reads in an example, received by a client whose clock is wrong."""
+    headers = {"date": DATE, **example.headers}
+    now = SERVER_NOW + clock_error
+    return parse(example.status, headers, profile=profile, body=example.body, now=now, max_delay=math.inf)
+
+
+@pytest.mark.parametrize("clock_error", [-600.0, 0.0, 600.0])
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_an_answer_of_a_real_api(example: Example, clock_error: float) -> None:
+    """It means the same whether the client's clock is right, or ten minutes fast or slow."""
+    assert_equal(parsed(example, example.profile, clock_error), replace(example.expected, profile=example.profile))
+
+
+@pytest.mark.parametrize("example", RECOGNISED.values(), ids=RECOGNISED)
+def test_an_api_is_recognised_by_its_headers(example: Example) -> None:
+    """Without a declared profile, the answer means the same."""
+    assert_equal(parsed(example, "auto"), example.expected)
+
+
+def assert_equal(actual: ServerLimits, expected: ServerLimits) -> None:
+    """Equal, but for the noise of differences of floats; the profile counts where one is expected."""
+    assert len(actual.limits) == len(expected.limits), actual
+    for one, other in zip(actual.limits, expected.limits):
+        assert one.reset_after == pytest.approx(other.reset_after, abs=1e-6), one
+        assert replace(one, reset_after=None) == replace(other, reset_after=None)
+    assert actual.retry_after == pytest.approx(expected.retry_after, abs=1e-6)
+    same = {"limits": (), "retry_after": None, "profile": expected.profile or actual.profile}
+    assert replace(actual, **same) == replace(expected, **same)  # type: ignore[arg-type]
+
+
+def read(headers: dict[str, str], status: int = 200, **options: object) -> ServerLimits:
+    """What ``auto`` reads in an answer with a date."""
+    return parse(status, {"date": DATE, **headers}, **options)  # type: ignore[arg-type]
+
+
+# What counts before what
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "3"}, 7.0),
+        ({"retry-after": "3", "retry-after-ms": "2500"}, 7.0),
+    ],
+)
+def test_a_wait_in_the_body_comes_first(headers: dict[str, str], seconds: float) -> None:
+    """The body of Discord is more exact than its header."""
+    headers = {"via": "1.1 google", **headers}
+    assert parse(429, headers, profile=discord, body={"retry_after": 7.0}).retry_after == seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after-ms": "20", "x-ms-retry-after-ms": "1500", "retry-after": "2"}, 0.02),
+        ({"x-ms-retry-after-ms": "1500", "retry-after": "2"}, 1.5),
+        ({"retry-after-ms": "soon", "retry-after": "3"}, 3.0),
+        ({"retry-after": "2.0"}, 2.0),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "5", "ratelimit": '"default";r=0;t=9'}, 5.0),
+        ({"ratelimit": '"default";r=0;t=9'}, 9.0),
+        ({"ratelimit": '"default";r=3;t=9'}, None),
+        ({"ratelimit": '"a";r=0;t=9, "b";r=0;t=20, "c";r=1;t=50'}, 20.0),
+        ({"retry-after": "Thu, 26 Mar 2026 15:59:00 GMT"}, 0.0),
+        ({"retry-after": "1774540800"}, 30.0),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else None,
+)
+def test_the_wait_of_a_refusal(headers: dict[str, str], seconds: float | None) -> None:
+    """Milliseconds come before ``Retry-After``, and that before the limits that are exhausted, the slowest of them."""
+    assert read(headers, 429).retry_after == seconds
+
+
+def test_the_newest_draft_comes_before_other_headers() -> None:
+    """A server that sends both means one limit."""
+    headers = {"ratelimit": '"api";r=5;t=1', "x-ratelimit-remaining": "3", "x-ratelimit-limit": "9"}
+    assert [limit.name for limit in read(headers).limits] == ["api"]
+
+
+def test_a_draft_that_names_policies_alone_comes_last() -> None:
+    """What remains is worth more than what the policy is."""
+    headers = {"ratelimit-policy": '"api";q=5;w=1', "x-ratelimit-remaining": "3"}
+    assert read(headers).limits == (ServerLimit(remaining=3),)
+    assert read({"ratelimit-policy": '"api";q=5;w=1'}).limits == (
+        ServerLimit(name="api", limit=5, window=1, reset_means="next unit"),
+    )
+
+
+# Clocks
+
+
+def test_a_time_since_1970_needs_a_date() -> None:
+    """The local clock may be wrong, so it counts only where the caller vouches for it."""
+    headers = {"x-ratelimit-remaining": "3", "x-ratelimit-reset": str(SERVER_NOW + 30)}
+    assert parse(200, headers).limits[0].reset_after is None
+    assert parse(200, headers, now=SERVER_NOW).limits[0].reset_after == 30.0
+    assert parse(200, {**headers, "date": DATE}, now=SERVER_NOW - 600).limits[0].reset_after == 30.0
+
+
+def test_a_reset_in_the_past_is_now() -> None:
+    """Some servers are a second late."""
+    assert read({"x-ratelimit-remaining": "3", "x-ratelimit-reset": "1774540000"}).limits[0].reset_after == 0.0
+
+
+def test_what_comes_from_a_cache_is_old() -> None:
+    """Its limits are ignored, and a date in it counts from now, not from when the answer was stored."""
+    headers = {"ratelimit": '"default";r=0;t=9', "retry-after": "Thu, 26 Mar 2026 16:00:30 GMT"}
+    assert len(read({**headers, "age": "0"}).limits) == 1
+    assert read({**headers, "age": "20"}).limits == ()
+    assert read({**headers, "age": "20"}, 429).retry_after == 40.0
+
+
+# Bounds
+
+
+def test_a_delay_is_bounded() -> None:
+    """By 15 minutes, or as the caller says; the server's word is there for those who ask."""
+    headers = {"retry-after": "7999", "ratelimit": '"default";r=0;t=1000000'}
+    usual, raw = read(headers, 429), read(headers, 429, max_delay=math.inf)
+    assert (usual.retry_after, usual.limits[0].reset_after) == (MAX_DELAY, MAX_DELAY) == (900.0, 900.0)
+    assert (raw.retry_after, raw.limits[0].reset_after) == (7999.0, 1_000_000.0)
+    assert read(headers, 429, max_delay=60.0).retry_after == 60.0
+
+
+@pytest.mark.parametrize("max_delay", [0.0, -1.0, math.nan])
+def test_a_wrong_bound_is_refused(max_delay: float) -> None:
+    """... with a right example."""
+    with pytest.raises(ValueError, match=r"not (0\.0|-1\.0|nan): max_delay=900\.0"):
+        read({}, max_delay=max_delay)
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("x-ratelimit-remaining", value)
+        for value in ("", "many", "nan", "inf", "0x10", "1_000", "9" * 30, "1e40", "²", "1 2", "--1")
+    ]
+    + [
+        ("ratelimit", value)
+        for value in (
+            '"default"',
+            '"default";r',
+            '"default";r=-1',
+            '"default";r=1.5',
+            "default=1",
+            '"default";r=1,',
+            "1;r=1",
+        )
+    ],
+)
+def test_what_does_not_parse_is_ignored(header: str, value: str) -> None:
+    """A wrong value is as good as none."""
+    assert read({header: value}).limits == ()
+
+
+@pytest.mark.parametrize(("value", "remaining"), [("-1", 0.0), ("0", 0.0), ("598.0", 598.0), (" 7 ", 7.0)])
+def test_what_remains_is_never_below_0(value: str, remaining: float) -> None:
+    """Some servers count on below it; others write decimals."""
+    assert read({"x-ratelimit-remaining": value}).limits[0].remaining == remaining
+
+
+def test_a_limit_below_0_is_none() -> None:
+    """Some servers write -1 for what is not limited."""
+    assert read({"x-ratelimit-limit": "-1", "x-ratelimit-remaining": "5"}).limits == (ServerLimit(remaining=5),)
+
+
+def test_items_belong_together_by_name_and_partition() -> None:
+    """Two partitions of one policy are two limits; a policy without a partition is that of all."""
+    headers = {
+        "ratelimit-policy": '"user";q=10;w=1;pk=:YQ==:, "user";q=20;w=1;pk=:Yg==:, "all";q=90;w=1',
+        "ratelimit": '"user";r=2;pk=:Yg==:, "user";r=1;pk=:YQ==:, "all";r=5;pk=:YQ==:',
+    }
+    limits = read(headers).limits
+    assert [(limit.name, limit.bucket, limit.limit, limit.remaining) for limit in limits] == [
+        ("user", "Yg==", 20, 2),
+        ("user", "YQ==", 10, 1),
+        ("all", "YQ==", 90, 5),
+    ]
+
+
+def test_there_are_64_limits_at_most() -> None:
+    """A server cannot fill the memory of its client."""
+    headers = {f"x-ratelimit-remaining-n{number}": "1" for number in range(200)}
+    assert len(read(headers).limits) == 64
+    assert len(read({"ratelimit": ", ".join(f'"{number}";r=1' for number in range(200))}).limits) == 64
+
+
+# Forms of headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"RateLimit": '"a";r=1, "b";r=2'},
+        [(b"RateLimit", b'"a";r=1'), (b"ratelimit", b'"b";r=2')],
+        [("ratelimit", '"a";r=1'), ("RATELIMIT", '"b";r=2')],
+        httpx.Headers([("RateLimit", '"a";r=1'), ("RateLimit", '"b";r=2')]),
+    ],
+    ids=["mapping", "bytes", "texts", "httpx"],
+)
+def test_headers_come_in_several_forms(headers: object) -> None:
+    """Names are in any case, and the lines of one name are one list."""
+    limits = parse(200, headers).limits  # type: ignore[arg-type]
+    assert [(limit.name, limit.remaining) for limit in limits] == [("a", 1), ("b", 2)]
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    """... with the names of those that there are."""
+    with pytest.raises(ConfigurationError, match=r"auto, ietf, discord.*not 'gitea': profile=\"auto\""):
+        read({}, profile="gitea")
+
+
+# What a limit answers
+
+
+FULL = ServerLimit(limit=60, remaining=0, reset_after=60, reset_means="full refill")
+
+
+@pytest.mark.parametrize(
+    ("limit", "units", "seconds"),
+    [
+        (FULL, 1, 1.0),
+        (FULL, 30, 30.0),
+        (FULL, 90, 60.0),
+        (replace(FULL, remaining=30), 31, 2.0),
+        (replace(FULL, remaining=30), 30, 0.0),
+        (replace(FULL, limit=None), 1, 60.0),
+        (replace(FULL, reset_means="window end"), 1, 60.0),
+        (replace(FULL, reset_means="next unit"), 1, 60.0),
+        (replace(FULL, refill=2.0), 5, 2.5),
+        (replace(FULL, remaining=None), 1, None),
+        (replace(FULL, reset_after=None), 1, None),
+        (replace(FULL, reset_after=None, window=10.0), 1, 10.0),
+    ],
+)
+def test_the_wait_for_units_goes_by_the_meaning_of_the_reset(
+    limit: ServerLimit, units: float, seconds: float | None
+) -> None:
+    """Until a full refill, units come back one by one; a window gives all of them at its end."""
+    assert limit.wait(units) == seconds
+
+
+def test_a_delay_in_milliseconds_takes_a_profile() -> None:
+    """Nothing in the number tells it from seconds."""
+    entry = LimitHeaders(remaining="x-rate-limit-remaining", reset="x-rate-limit-reset", reset_unit="ms")
+    headers = {"x-rate-limit-remaining": "0", "x-rate-limit-reset": "600000"}
+    assert read(headers, profile=Profile(name="prisjakt", limits=(entry,))).limits[0].reset_after == 600.0

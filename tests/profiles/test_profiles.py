@@ -1,0 +1,106 @@
+"""Profiles are data: complete, checked, and short enough to write one's own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from asgi_ratelimit import profiles
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.headers import ServerLimit, parse
+from asgi_ratelimit.profiles import PROFILES, LimitHeaders, Profile, Refusal
+from tests.headers.answers import EXAMPLES
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_is_documented_and_tested(name: str) -> None:
+    """It says where its API documents its headers, is exported by its name, and has an example."""
+    assert PROFILES[name].name == name
+    assert PROFILES[name].source.startswith("https://")
+    assert getattr(profiles, name) is PROFILES[name]
+    assert name in profiles.__all__
+    assert name in {example.profile for example in EXAMPLES.values()}
+
+
+def test_every_header_of_a_profile_is_in_an_example() -> None:
+    """Nothing is read that no test has seen; bodies apart."""
+    for profile in PROFILES.values():
+        examples = [example for example in EXAMPLES.values() if example.profile == profile.name]
+        sent = {header for example in examples for header in example.headers}
+        if profile.name not in ("auto", "x"):
+            assert [name for name in headers_of(profile) if not any(fits(name, each) for each in sent)] == []
+
+
+def headers_of(profile: Profile) -> list[str]:
+    """The headers that a profile's limits name, parameters apart."""
+    sources = [source for entry in profile.limits for source in entry.sources() if isinstance(source, str)]
+    return [source.partition("#")[0] for source in sources if not source.startswith("body:")]
+
+
+def fits(template: str, header: str) -> bool:
+    """Whether a header is what a profile names, with any name."""
+    before, _, after = template.partition("{name}")
+    return header.startswith(before) and header.endswith(after)
+
+
+def test_a_profile_never_changes() -> None:
+    """It may be shared by everything in the process."""
+    with pytest.raises(FrozenInstanceError):
+        profiles.discord.name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
+def test_a_profile_is_a_value(profile: Profile) -> None:
+    """It can be compared, pickled, and changed in part."""
+    assert pickle.loads(pickle.dumps(profile)) == profile
+    other = replace(profile, name="other")
+    assert (other == profile, other.limits, hash(other) == hash(profile)) == (False, profile.limits, False)
+
+
+def test_a_profile_takes_ten_lines() -> None:
+    """An API with names of its own, minutes, a header for the bucket, and refusals by 420."""
+    calm = Profile(
+        name="calm",
+        limits=(
+            LimitHeaders(
+                limit="x-calls-allowed", used="x-calls-made", reset="x-calls-until", window=60.0, bucket="x-calls-of"
+            ),
+        ),
+        refusals=(Refusal((420,), wait=5.0),),
+    )
+    headers = {"x-calls-allowed": "10", "x-calls-made": "4", "x-calls-until": "1m30s", "x-calls-of": "search"}
+    limit = ServerLimit(limit=10, remaining=6, window=60, reset_after=90, bucket="search")
+    result = parse(420, headers, profile=calm)
+    assert (result.limits, result.is_throttled, result.retry_after) == ((limit,), True, 5.0)
+    assert not parse(429, headers, profile=calm).is_throttled
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LimitHeaders(limit="X-Limit"), "a source is the name of a header in lower case.*not 'X-Limit'"),
+        (lambda: LimitHeaders(limit="x limit"), "not 'x limit'"),
+        (lambda: LimitHeaders(limit="x-{name}-{name}"), "not 'x-{name}-{name}'"),
+        (lambda: LimitHeaders(limit="body:"), "not 'body:'"),
+        (lambda: LimitHeaders(limit=True), 'a text or a number, not True: "x-ratelimit-remaining"'),
+        (lambda: LimitHeaders(reset="x-reset"), "'default' says nothing of a limit: LimitHeaders"),
+        (lambda: LimitHeaders(limit="x", reset_unit="minutes"), "reset_unit must be one of auto, .*not 'minutes'"),
+        (lambda: LimitHeaders(limit="x", reset_means="end"), "reset_means must be one of window end, .*not 'end'"),
+        (lambda: LimitHeaders(limit="x", window_unit="h"), "window_unit must be one of s, ms, not 'h'"),
+        (lambda: Refusal(429), r"statuses must be a tuple of numbers, not 429: Refusal\(\(429,\)\)"),
+        (lambda: Refusal((429,), (("Via", ""),)), "not 'Via'"),
+        (lambda: Profile(name="p", limits=LimitHeaders(limit="x")), "limits must be a tuple of LimitHeaders"),
+        (lambda: Profile(name="p", drafts="ratelimit"), "drafts must be a tuple of headers, not 'ratelimit'"),
+        (lambda: Profile(name="p", waits="X-Wait"), "not 'X-Wait'"),
+        (lambda: Profile(name="p", signs="x-sign"), "signs must be a tuple of headers, not 'x-sign'"),
+        (lambda: Profile(name="p", signs=("X-Sign",)), "not 'X-Sign'"),
+        (lambda: Profile(name="p", covers_all=(("X-Global", "*"),)), "not 'X-Global'"),
+    ],
+)
+def test_what_is_no_profile_is_refused(build: Callable[[], object], message: str) -> None:
+    """When it is built, with the wrong value and a right example."""
+    with pytest.raises(ConfigurationError, match=message):
+        build()
