@@ -49,6 +49,8 @@ class Bucket:
     reset_at_us: float = math.inf
     reset_is_assumed: bool = False
     is_next_unit: bool = False
+    has_window: bool = False
+    """Whether the server says when the bucket is full, but all units come back then at once."""
     paused_until_us: float = 0.0
     is_probed: bool = False
     lease_until_us: float = 0.0
@@ -62,6 +64,8 @@ class Bucket:
     admitted: int = 0
     refusals: int = 0
     misses: int = 0
+    last_full: tuple[float, float] = (math.inf, math.inf)
+    """What the last answer said: units that are left, and when the bucket is full."""
     ahead: tuple[float, float] | None = None
     """Units that are left in the next window, and its end, where the server has begun it before this bucket."""
     waiting: OrderedDict[Route, None] = field(default_factory=OrderedDict)
@@ -170,7 +174,7 @@ class Bucket:
             self._learn_late(remaining, reset_at_us)
             return
         self.misses = 0
-        self._learn_kind(said)
+        self._learn_kind(said, now_us)
         self.updated_us = now_us
         if self.refill:
             remaining = self._exact(said, remaining)
@@ -207,7 +211,7 @@ class Bucket:
             if self.reset_at_us == math.inf:
                 self._set_reset(reset_at_us)
 
-    def _learn_kind(self, said: ServerLimit) -> None:
+    def _learn_kind(self, said: ServerLimit, now_us: float) -> None:
         limit = math.inf if said.limit is None else said.limit
         if limit != self.limit:
             self.refill = 0.0
@@ -218,10 +222,25 @@ class Bucket:
         if said.refill:
             self.refill = said.refill / SECOND_US
         elif said.reset_means == "full refill" and said.reset_after and limit < math.inf:
-            used = limit - (said.remaining or 0.0)
-            if used > 0:
-                rate = used / (said.reset_after * SECOND_US)
-                self.refill = min(self.refill, rate) if self.refill else rate
+            self._learn_refill(limit - (said.remaining or 0.0), said.reset_after * SECOND_US, now_us)
+
+    def _learn_refill(self, used: float, full_after_us: float, now_us: float) -> None:
+        """How fast units come back, by how many are used and when the bucket is full.
+
+        Where that time stays the same although more is used, they come back at the end of a window.
+        """
+        if used <= 0:
+            return
+        left, full_at_us = self.limit - used, now_us + full_after_us
+        fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
+        if 1 <= fewer < math.inf and self.window_us:
+            self.has_window = abs(later_us) < fewer * self.window_us / self.limit / 4
+        self.last_full = left, full_at_us
+        rate = used / full_after_us
+        if self.has_window:
+            self.refill = 0.0
+        else:
+            self.refill = min(self.refill, rate) if self.refill else rate
 
     def _exact(self, said: ServerLimit, remaining: float) -> float:
         """The units of a bucket that refills; ``remaining`` is rounded down, but the time until it is full is not."""
