@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...headers import ServerLimit
 from ...quotas import SECOND_US
-
-if TYPE_CHECKING:
-    from .calls import Route
 
 LEASE_US = 10 * SECOND_US
 """How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
@@ -29,7 +26,7 @@ LEAST = 1e-6
 """With fewer units than this, nothing is left."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Bucket:
     """A bucket of which ``available`` units may still be used in this window; at first, it is not limited.
 
@@ -68,7 +65,7 @@ class Bucket:
     """What the last answer said: units that are left, and when the bucket is full."""
     ahead: tuple[float, float] | None = None
     """Units that are left in the next window, and its end, where the server has begun it before this bucket."""
-    waiting: OrderedDict[Route, None] = field(default_factory=OrderedDict)
+    waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
 
     def ready_at(self, now_us: float) -> float:
         """When the next request may go: ``now_us``, or a later time. It is always finite, so nobody waits for ever."""
@@ -77,7 +74,7 @@ class Bucket:
             return self.paused_until_us
         if self.is_probed:
             return max(now_us, self.lease_until_us)
-        least = max(self.cost, LEAST)
+        least = self._least()
         if self.available >= least - 1e-9:
             return now_us
         if self.refill:
@@ -203,6 +200,10 @@ class Bucket:
             return self.available + (now_us - self.updated_us) * self.refill >= self.limit
         return self.reset_at_us == math.inf or self.reset_at_us <= now_us
 
+    def _least(self) -> float:
+        """How many units must be available for a request: as many as it costs, or as there ever are."""
+        return max(min(self.cost, self.limit), LEAST)
+
     def _learn_late(self, remaining: float, reset_at_us: float) -> None:
         """What an answer to a request of an earlier window says, if it is about the present one."""
         slack = min(self.window_us / 2, RETRY_US)
@@ -219,9 +220,11 @@ class Bucket:
         self.cost = said.cost if said.cost is not None else 1.0 if said.unit == "requests" else 0.0
         self.window_us = max(self.window_us, (said.window or said.reset_after or 0.0) * SECOND_US)
         self.is_next_unit = said.reset_means == "next unit"
+        if not LEAST <= limit < math.inf:
+            return
         if said.refill:
             self.refill = said.refill / SECOND_US
-        elif said.reset_means == "full refill" and said.reset_after and limit < math.inf:
+        elif said.reset_means == "full refill" and said.reset_after:
             self._learn_refill(limit - (said.remaining or 0.0), said.reset_after * SECOND_US, now_us)
 
     def _learn_refill(self, used: float, full_after_us: float, now_us: float) -> None:
@@ -271,9 +274,9 @@ class Bucket:
             self._reset(now_us)
 
     def _reset(self, now_us: float) -> None:
-        if self.is_next_unit and not self.reset_is_assumed and self.available >= max(self.cost, LEAST):
+        if self.is_next_unit and not self.reset_is_assumed and self.available >= self._least():
             return
-        if self.is_next_unit or self.reset_is_assumed or not max(self.cost, LEAST) <= self.limit < math.inf:
+        if self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
             self.probe(now_us)
             return
         left, ends_us = self.ahead or (self.limit, math.inf)

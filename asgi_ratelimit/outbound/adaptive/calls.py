@@ -41,7 +41,7 @@ class BadAnswers:
         return (self._parts[0][0] + PARTS) * length_us - now_us
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Route:
     """Requests that are limited alike, as far as is known. ``gate`` lets a pioneer go before the others.
 
@@ -63,7 +63,7 @@ class Route:
         return (host, section.gate, self.gate, *(self.buckets if self.is_known else section.buckets))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Section:
     """Routes that begin alike. One that was not seen before is believed to have the buckets of the last answer."""
 
@@ -71,7 +71,7 @@ class Section:
     buckets: tuple[Bucket, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Host:
     """What is known of a server. ``everything`` is the bucket of all its requests."""
 
@@ -89,7 +89,7 @@ class Host:
         return self.profile.routes != NO_ROUTES
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """A request. ``at_us`` is when it looks again whether it may go; ``admitted`` is what it was counted in."""
 

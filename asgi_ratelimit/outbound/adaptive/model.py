@@ -133,8 +133,14 @@ class Model:
                 bucket.refusals = 0
         self._count_bad(host, status, said, now_us)
         self._end(call, now_us, *reported)
-        if route.queue and route.waits_for not in route.needed(host.everything):
+        self._wait_elsewhere(host, route, now_us)
+
+    def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
+        """Let a route wait for a bucket that it needs, where an answer has told that it is another one."""
+        waited_for = route.waits_for
+        if waited_for is not None and waited_for not in route.needed(host.everything):
             self._unpark(route)
+            self._arm(waited_for, now_us)
             self._park(route, self._blocked_by(host, route, now_us) or route.gate, now_us)
             self._release(host, route.gate, now_us)
 

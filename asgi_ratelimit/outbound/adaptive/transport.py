@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY
@@ -14,23 +13,14 @@ from ...quota_text import QuotaLike, as_quotas
 from ...stores import MemoryStore, Store, open_store
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
+from ..wrapping_transport import WrappingTransport
 from .sender import AdaptiveSender
 from .state import LearnedBucket
-
-if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
-    import httpx
-    import httpx2
-
-    class _Transport(httpx.BaseTransport, httpx.AsyncBaseTransport, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-        def handle_request(self, request: Any) -> Any: ...
-        async def handle_async_request(self, request: Any) -> Any: ...
-else:
-    _Transport = object
 
 NAME = "adaptive"
 
 
-class AdaptiveTransport(_Transport):
+class AdaptiveTransport(WrappingTransport):
     """A transport for httpx and httpx2, with and without ``async``, that learns the limits of each server it talks to.
 
     The first request to an unknown bucket goes alone. The others wait for what its answer tells: then as many go at
@@ -96,27 +86,3 @@ class AdaptiveTransport(_Transport):
         await self._transport.aclose()
         if self._owns_store:
             await self._store.aclose()
-
-    def __enter__(self) -> Self:
-        self._transport.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        await self.aclose()
