@@ -33,7 +33,7 @@ class Bucket:
     * With ``is_probed``, one request at a time may go, a pioneer; its answer says what is available.
     * ``window`` counts windows and pauses. A request belongs to the one in which it was admitted.
     * ``unsent`` is the number of requests that are admitted and not yet sent, ``unanswered`` that of the requests of
-      this window without an answer; ``admitted`` counts all.
+      this window without an answer, ``under_way`` that of any window.
     * ``refill`` is units that come back each microsecond; 0 where all come back at ``reset_at_us``.
     * ``waiting`` are the routes that wait for this bucket, in turn.
     """
@@ -57,8 +57,10 @@ class Bucket:
     updated_us: float = 0.0
     last_sent_us: float = 0.0
     unsent: int = 0
+    under_way: int = 0
     unanswered: int = 0
-    admitted: int = 0
+    lowest: float = math.inf
+    """The least that answers have reported since there was no request under way."""
     refusals: int = 0
     misses: int = 0
     last_full: tuple[float, float] = (math.inf, math.inf)
@@ -91,19 +93,19 @@ class Bucket:
             return self.paused_until_us
         return now_us if self.is_probed or self.reset_is_assumed else ready_us
 
-    def admit(self, now_us: float) -> tuple[int, int]:
-        """Count a request that may go now; returns its window and its number."""
+    def admit(self, now_us: float) -> int:
+        """Count a request that may go now; returns its window."""
         self.available -= self.cost
         self.unsent += 1
-        self.admitted += 1
         if self.is_probed:
             self.lease_until_us = now_us + LEASE_US
-        return self.window, self.admitted
+        return self.window
 
     def send(self, now_us: float) -> int:
         """An admitted request is sent now; returns the window that it is of."""
         self.unsent -= 1
         self.unanswered += 1
+        self.under_way += 1
         self.last_sent_us = now_us
         if self.is_probed:
             self.lease_until_us = now_us + LEASE_US
@@ -124,6 +126,7 @@ class Bucket:
 
     def end(self, window: int, now_us: float) -> None:
         """A request has an answer, or none will come. Whether the server has counted it, is not known."""
+        self.under_way -= 1
         if window != self.window:
             return
         self.unanswered -= 1
@@ -159,8 +162,8 @@ class Bucket:
             self.misses += 1
             self.pause(now_us + RETRY_US)
 
-    def learn(self, said: ServerLimit, window: int, number: int, now_us: float) -> None:
-        """An answer reports this bucket. ``number`` and ``window`` are those of its request, which has ended.
+    def learn(self, said: ServerLimit, window: int, now_us: float) -> None:
+        """An answer reports this bucket, to a request of this window, which has ended.
 
         An answer to a request of an earlier window never raises what is available now.
         """
@@ -177,12 +180,13 @@ class Bucket:
             remaining = self._exact(said, remaining)
         if self.is_probed:
             self.is_probed = False
-            self.available = remaining - self.unsent * self.cost
+            self.available = remaining - (self.unsent + self.under_way) * self.cost
             self._set_reset(reset_at_us)
         elif self.is_next_unit:
-            is_exact = not self.unanswered
-            later = (self.admitted - number) * self.cost
-            self.available = remaining - later if is_exact else min(self.available, remaining)
+            self.lowest = min(self.lowest, remaining)
+            self.available = min(self.available, remaining) if self.under_way else self.lowest - self.unsent * self.cost
+            if not self.under_way:
+                self.lowest = math.inf
             self._set_reset(reset_at_us)
         elif self._is_of_next_window(reset_at_us):
             left = min(remaining, self.ahead[0]) if self.ahead else remaining
@@ -275,6 +279,7 @@ class Bucket:
 
     def _reset(self, now_us: float) -> None:
         if self.is_next_unit and not self.reset_is_assumed and self.available >= self._least():
+            self._set_reset(math.inf)
             return
         if self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
             self.probe(now_us)
@@ -291,6 +296,7 @@ class Bucket:
         self.is_probed = False
         self.lease_until_us = 0.0
         self.ahead = None
+        self.lowest = math.inf
         self.began_us = self.updated_us = now_us
         self._set_reset(math.inf)
 

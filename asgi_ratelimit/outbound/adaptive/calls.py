@@ -57,10 +57,10 @@ class Route:
     waits_for: Bucket | None = None
     used_us: float = 0.0
 
-    def needed(self, host: Bucket) -> tuple[Bucket, ...]:
+    def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; those of its section where nothing is known of the route."""
         section = self.section
-        return (host, section.gate, self.gate, *(self.buckets if self.is_known else section.buckets))
+        return (host.everything, section.gate, self.gate, *(self.buckets if self.is_known else section.believed(host)))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -70,14 +70,22 @@ class Section:
     gate: Bucket
     buckets: tuple[Bucket, ...] = ()
 
+    def believed(self, host: Host) -> tuple[Bucket, ...]:
+        """The buckets of a route of which nothing is known yet."""
+        return self.buckets or host.shared
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Host:
-    """What is known of a server. ``everything`` is the bucket of all its requests."""
+    """What is known of a server. ``everything`` is the bucket of all its requests.
+
+    ``shared`` are the buckets of the last answer, where it does not tell them apart from others.
+    """
 
     name: str
     profile: Profile
     everything: Bucket
+    shared: tuple[Bucket, ...] = ()
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
     sections: dict[str, Section] = field(default_factory=dict)
     buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
@@ -91,7 +99,8 @@ class Host:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request. ``at_us`` is when it looks again whether it may go; ``admitted`` is what it was counted in."""
+    """A request. ``at_us`` is when it looks again whether it may go; ``admitted`` is what it was
+    counted in: buckets, and the window of each."""
 
     host: Host
     route: Route
@@ -99,7 +108,7 @@ class Call:
     deadline_us: float = math.inf
     at_us: float = math.inf
     is_admitted: bool = False
-    admitted: list[tuple[Bucket, int, int]] = field(default_factory=list)
+    admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
 
     def wake(self, at_us: float) -> None:

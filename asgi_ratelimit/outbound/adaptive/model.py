@@ -48,7 +48,7 @@ class Model:
 
     def call(self, host_name: str, method: str, path: str, deadline_us: float, now_us: float) -> Call:
         """A request that is to be sent."""
-        host = self._host(host_name)
+        host = self._host(host_name, now_us)
         route = self._route(host, method, path, now_us)
         return Call(host, route, path, deadline_us, deadline_us)
 
@@ -74,7 +74,7 @@ class Model:
 
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
-        return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host.everything))
+        return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
 
     def woke(self, call: Call, now_us: float) -> None:
         """A request that waits looks whether it, or any that wait for the same bucket, may go."""
@@ -85,7 +85,7 @@ class Model:
     def left(self, call: Call, now_us: float) -> None:
         """A request is not to be sent any more: it waited too long, or was cancelled, or is admitted but not sent."""
         if call.is_admitted:
-            for bucket, window, _ in call.admitted:
+            for bucket, window in call.admitted:
                 bucket.withdraw(window)
             self._end(call, now_us)
             return
@@ -98,33 +98,35 @@ class Model:
 
     def sends(self, call: Call, now_us: float) -> bool:
         """An admitted request is sent now; if it may not go because a pause has begun, it waits once more."""
-        if any(bucket.holds_up(window, now_us) for bucket, window, _ in call.admitted):
+        if any(bucket.holds_up(window, now_us) for bucket, window in call.admitted):
             self.left(call, now_us)
             self.ask(call, now_us, is_first=True)
             return False
-        call.admitted = [(bucket, bucket.send(now_us), number) for bucket, _, number in call.admitted]
+        call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
         return True
 
     def died(self, call: Call, now_us: float) -> None:
         """A request has failed, and no answer will come."""
-        for bucket, window, _ in call.admitted:
+        for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self._end(call, now_us)
 
     def answered(self, call: Call, status: int, said: ServerLimits, now_us: float) -> None:
         """A request has its answer, which says this of the server's limits."""
         host, route = call.host, call.route
-        for bucket, window, _ in call.admitted:
+        for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self._recognise(host, said.profile)
         limits = [limit for limit in said.limits if limit.remaining is not None]
         reported = self._learn(call, limits, now_us)
         is_wordless = not limits and not said.is_throttled
-        for bucket, window, _ in call.admitted:
+        for bucket, window in call.admitted:
             if bucket in (host.everything, route.section.gate, route.gate):
                 bucket.miss(now_us) if is_wordless and status >= SERVER_ERROR else bucket.open(window)
             elif bucket not in reported and window == bucket.window:
                 self._miss(route, bucket, status, now_us)
+        if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
+            host.shared = reported
         self._know(route, reported, status < SERVER_ERROR and not said.is_throttled)
         if said.is_throttled:
             self._refuse(call, said, reported, now_us)
@@ -138,7 +140,7 @@ class Model:
     def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
         """Let a route wait for a bucket that it needs, where an answer has told that it is another one."""
         waited_for = route.waits_for
-        if waited_for is not None and waited_for not in route.needed(host.everything):
+        if waited_for is not None and waited_for not in route.needed(host):
             self._unpark(route)
             self._arm(waited_for, now_us)
             self._park(route, self._blocked_by(host, route, now_us) or route.gate, now_us)
@@ -153,13 +155,12 @@ class Model:
 
     def _learn(self, call: Call, limits: list[ServerLimit], now_us: float) -> tuple[Bucket, ...]:
         """Learn what an answer reports; returns the buckets that it is about."""
-        admitted = {bucket: (window, number) for bucket, window, number in call.admitted}
+        admitted = dict(call.admitted)
         reported: dict[Bucket, None] = {}
         for limit in limits:
             bucket = self._bucket(call, limit, now_us)
             before = bucket.limit
-            window, number = admitted.get(bucket, (bucket.window, bucket.admitted))
-            bucket.learn(limit, window, number, now_us)
+            bucket.learn(limit, admitted.get(bucket, bucket.window), now_us)
             reported[bucket] = None
             if bucket.limit != before:
                 self._on_change(call.host.name, bucket, f"limit {bucket.limit:g}")
@@ -198,7 +199,7 @@ class Model:
     def _end(self, call: Call, now_us: float, *others: Bucket) -> None:
         """Let others go, now that a call has ended."""
         admitted, call.admitted, call.is_admitted = call.admitted, [], False
-        for bucket in dict.fromkeys([*(bucket for bucket, _, _ in admitted), *others]):
+        for bucket in dict.fromkeys([*(bucket for bucket, _ in admitted), *others]):
             self._release(call.host, bucket, now_us)
 
     def _release(self, host: Host, bucket: Bucket, now_us: float) -> None:
@@ -218,15 +219,15 @@ class Model:
     def _blocked_by(self, host: Host, route: Route, now_us: float) -> Bucket | None:
         """The bucket that a route has to wait for the longest."""
         blocked, latest_us = None, now_us
-        for bucket in route.needed(host.everything):
+        for bucket in route.needed(host):
             ready_us = bucket.ready_at(now_us)
             if ready_us > latest_us:
                 blocked, latest_us = bucket, ready_us
         return blocked
 
     def _admit(self, call: Call, now_us: float) -> None:
-        needed = call.route.needed(call.host.everything)
-        call.admitted = [(bucket, *bucket.admit(now_us)) for bucket in needed]
+        needed = call.route.needed(call.host)
+        call.admitted = [(bucket, bucket.admit(now_us)) for bucket in needed]
         call.is_admitted = True
         call.wake(0.0)
 
@@ -246,10 +247,12 @@ class Model:
             first = next(iter(next(iter(bucket.waiting)).queue))
             first.wake(bucket.ready_at(now_us))
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str, now_us: float) -> Host:
         host = self.hosts.get(name)
         if host is None:
             host = self.hosts[name] = Host(name, self._profile, Bucket("everything"))
+            if not host.has_routes:
+                host.everything.probe(now_us)
             _forget(self.hosts, MAX_HOSTS, lambda each: not any(route.queue for route in each.routes.values()))
         self.hosts.move_to_end(name)
         return host
@@ -281,12 +284,13 @@ class Model:
         return section
 
     def _bucket(self, call: Call, limit: ServerLimit, now_us: float) -> Bucket:
-        """The bucket that an answer reports: by its name and the major parameters of the path, or by the path."""
+        """The bucket that an answer reports: by its name, and by the path where the profile says so."""
         host = call.host
-        of = call.route.key if host.has_routes else call.path.strip("/").partition("/")[0][:64]
-        key = f"{limit.name} of {of} at {limit.limit}"
+        key = f"{limit.name} at {limit.limit}"
         if limit.bucket is not None:
             key = " ".join(filter(None, (limit.bucket, limit.name, host.profile.routes.major_parameters(call.path))))
+        elif host.has_routes:
+            key = f"{key} of {call.route.key}"
         bucket = host.buckets.get(key)
         if bucket is None:
             bucket = host.buckets[key] = Bucket(key)
