@@ -209,7 +209,8 @@ class Decision:
 
     ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided), ``birth`` and
     ``settled`` are for giving back: the states as they were, the time of the decision, a number that no other decision
-    on these buckets has (0: there is none), and whether it has been settled.
+    on these buckets has (0: there is none), and whether it has been settled. ``parts`` are the decisions that this one
+    was joined from, where the charges were taken one after another: then each of those is settled.
     """
 
     allowed: bool
@@ -229,6 +230,7 @@ class Decision:
     settled: bool = field(default=False, repr=False, compare=False)
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     birth: int = field(default=0, repr=False, compare=False)
+    parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""

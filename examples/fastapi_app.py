@@ -39,6 +39,15 @@ async def login() -> str:
     return "welcome"
 
 
+search_limit = RateLimit("10/second burst 1", key=lambda request: "all", max_delay=2.0)
+
+
+@app.get("/search", dependencies=[Depends(search_limit)], responses=limited_responses())
+async def search() -> str:
+    """A page with a slow backend: requests over its limit wait for their turn, for up to 2 seconds."""
+    return "found"
+
+
 @app.get("/health")
 async def health() -> str:
     """The health check of a load balancer: no limit."""

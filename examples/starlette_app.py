@@ -27,6 +27,11 @@ async def login(request: Request) -> PlainTextResponse:
     return PlainTextResponse("welcome\n")
 
 
+async def search(request: Request) -> PlainTextResponse:
+    """A page with a slow backend: requests over its limit wait for their turn, for up to 2 seconds."""
+    return PlainTextResponse("found\n")
+
+
 async def health(request: Request) -> PlainTextResponse:
     """The health check of a load balancer: no limit."""
     return PlainTextResponse("fine\n")
@@ -40,6 +45,7 @@ async def report(request: Request) -> PlainTextResponse:
 RULES = [
     Rule("/login", "3/minute", methods=["POST"]),
     Rule("/api/{path:path}", "2 per 10 seconds", key=header("x-api-key")),
+    Rule("/search", "10/second burst 1", key=lambda request: "all", max_delay=2.0),
     Rule("/health", None),
 ]
 
@@ -48,6 +54,7 @@ app = Starlette(
     routes=[
         Route("/", home),
         Route("/login", login, methods=["GET", "POST"]),
+        Route("/search", search),
         Route("/health", health),
         Mount("/api", api),
     ],

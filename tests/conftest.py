@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -13,6 +15,29 @@ from tests.support.redis_server import RedisServer
 
 settings.register_profile("untimed", deadline=None)  # no test is judged by how long it takes
 settings.load_profile("untimed")
+
+
+SOURCES = {"tests.support.redis_server", "tests.support.redis_cluster"}
+"""A test may start a Redis if its module imports from one of these, or if it uses one of the fixtures below."""
+FIXTURES = {"redis_server", "redis_url"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that touch Redis; those that start a process that starts one are marked where they are."""
+    assert isinstance(item, pytest.Function)
+    imported = {getattr(value, "__module__", None) for value in vars(item.module).values()}
+    with_redis = hasattr(item, "callspec") and "redis" in item.callspec.id.split("-")
+    if with_redis or imported & SOURCES or FIXTURES.intersection(item.fixturenames):
+        item.add_marker("redis")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test without the mark finds no Redis: none can be left out where only those with the mark run."""
+    if item.get_closest_marker("redis"):
+        return (yield)
+    with mock.patch.dict(os.environ, REDIS_SERVER="this test lacks the mark redis"):
+        return (yield)
 
 
 @pytest.fixture
@@ -29,10 +54,12 @@ def redis_server() -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> str:
+def redis_url(request: pytest.FixtureRequest) -> str:
     """The URL of that Redis, with no keys and no scripts in it."""
-    redis_server.flush()
-    return redis_server.url
+    assert request.node.get_closest_marker("redis"), "this test lacks the mark redis"
+    server: RedisServer = request.getfixturevalue("redis_server")
+    server.flush()
+    return server.url
 
 
 @pytest.fixture

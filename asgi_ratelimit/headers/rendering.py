@@ -146,6 +146,11 @@ def retry_after_seconds(seconds: float) -> list[Header]:
     return [(b"retry-after", b"%d" % (whole if whole > 1 else 1))]
 
 
+def delay(seconds: float) -> Header:
+    """``X-RateLimit-Delay``: the seconds that a request has waited, with three decimals, as Azure DevOps has it."""
+    return b"x-ratelimit-delay", b"%.3f" % seconds
+
+
 def policy(quota: Quota) -> tuple[int, int]:
     """A quota as ``q`` units in ``w`` whole seconds: never less than what may really pass, and at the true rate."""
     if quota.most > quota.limit:

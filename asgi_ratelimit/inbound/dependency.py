@@ -16,13 +16,14 @@ from starlette.types import Scope
 
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
-from ..headers import draft
+from ..headers import delay, draft
 from ..keys import KeyFunction
 from ..limiter import as_store, checked_name
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.owners import register
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
+from .delays import receiving_of
 from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency
 from .functions.dependency_key import DependencyKey, store_values
 from .penalties.penalty import Penalty
@@ -84,7 +85,8 @@ class RateLimit:
     a ``name`` it is named after the route that it stands on; one that several routes share, as on a router, needs a
     name, and raises ``ConfigurationError`` without one.
 
-    A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``.
+    A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
+    a ``max_delay`` in seconds it waits for its slot, if that is no further away.
     What its other limits had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it
     did not apply.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
@@ -103,13 +105,15 @@ class RateLimit:
         on_error: "OnError | None" = None,
         penalty: "Penalty | None" = None,
         on_limited: "OnLimited | None" = None,
+        max_delay: float = 0.0,
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
-        rule = Defaults(name, key, cost, on_error, fallback=address_key([key])).compiled(quota, penalty)
+        defaults = Defaults(name, key, cost, on_error, max_delay, fallback=address_key([key]))
+        rule = defaults.compiled(quota, penalty)
         self._set_rules([replace(rule, on_limited=checked_on_limited(on_limited))])
         warn_of_costs(self.rules)
         if self._own is not None and not self.is_unnamed:
@@ -176,8 +180,10 @@ class RateLimit:
             raise RateLimited(limits, None).with_handler(scope) from error
         if planned is None:
             return None
-        (decision,) = await enforcer.take(planned)
+        receiving = receiving_of(connection) if planned.max_delays else None
+        (decision,) = await enforcer.take(planned, receiving)
         limits.add([decision], enforcer.store)
+        limits.waited += decision.delay
         if not decision.allowed:
             await limits.refund_all()
             own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited is not None}
@@ -306,8 +312,9 @@ def _started(scope: Scope) -> RequestLimits:
 
 def _report(limits: RequestLimits, response: Response) -> None:
     """Put the headers of all decisions where FastAPI adds them to its own answer, in place of those of fewer."""
-    others = [header for header in response.raw_headers if not header[0].startswith(b"ratelimit")]
-    response.raw_headers[:] = [*others, *draft(limits.reported)]
+    headers = [*draft(limits.reported), *([delay(limits.waited)] if limits.waited else [])]
+    names = {name for name, _ in headers}
+    response.raw_headers[:] = [*(each for each in response.raw_headers if each[0] not in names), *headers]
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:

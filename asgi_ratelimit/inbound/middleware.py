@@ -21,6 +21,7 @@ from ..stores import Store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
+from .delays import MAX_WAITING, Receiving, checked_max_waiting
 from .dependency import register_limits, require_names
 from .functions.checked import CostFunction, QuotaFunction, address_key
 from .functions.failures import Failures
@@ -53,7 +54,8 @@ class RateLimitMiddleware:
     ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are called
     with each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow`` and ``deny`` are
     functions of the connection that say who is not limited here at all, and who never gets in. The store is closed at
-    lifespan shutdown.
+    lifespan shutdown. A request that would be refused waits for its slot instead, if that is at most ``max_delay``
+    seconds away (see ``Rule``), and not more than ``max_waiting`` requests wait in this process at that moment.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -75,12 +77,14 @@ class RateLimitMiddleware:
         penalty: Penalty | None = None,
         allow: Test | None = None,
         deny: Test | None = None,
+        max_delay: float = 0.0,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         self.app = app
         rules, observers = checked_rules(rules), Hooks(hooks)
         failures, address = Failures(observers), address_key([key, *[rule.key for rule in rules]])
         name_or_default = DEFAULT_NAME if name is None else name
-        defaults = Defaults(name_or_default, key, cost, on_error, fallback=address, failures=failures)
+        defaults = Defaults(name_or_default, key, cost, on_error, max_delay, fallback=address, failures=failures)
         self._defaults, self._has_name = defaults, name is not None
         self._new_table = partial(RuleTable, quota, rules, penalty=penalty, root=own_root_path(app))
         self.rule_table = self._new_table(defaults)
@@ -89,7 +93,15 @@ class RateLimitMiddleware:
         self._store = as_store(store)
         options = header_options(headers)
         refusal = Refusal(on_limited, options, defaults.name, failures)
-        self._enforcer = Enforcer(defaults.name, self._store, key, options.request_dialect(), refusal, observers)
+        self._enforcer = Enforcer(
+            defaults.name,
+            self._store,
+            key,
+            options.request_dialect(),
+            refusal,
+            observers,
+            checked_max_waiting(max_waiting),
+        )
         self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
@@ -119,7 +131,7 @@ class RateLimitMiddleware:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
                 return None
-            app, limits, allowed = limited
+            app, receive, limits, allowed = limited
         scope[SCOPE_KEY] = limits
         try:
             if allowed:
@@ -135,18 +147,21 @@ class RateLimitMiddleware:
 
     async def _limit(
         self, plan: Plan | None, scope: Scope, receive: Receive, send: Send
-    ) -> tuple[ASGIApp, RequestLimits, bool] | None:
-        """The app that is to run, the limits of a request under any plan, and whether it is allowed.
+    ) -> tuple[ASGIApp, Receive, RequestLimits, bool] | None:
+        """The app that is to run, its ``receive``, the limits of a request under any plan, and whether it is allowed.
 
         ``None`` for a request that has been answered.
         """
         app, is_exempt = self.app, False
         decisions: list[Decision] = []
+        receiving = None
         try:
             if self._lists is not None and await self._lists.allow(scope):
                 plan, is_exempt = None, True
             if plan is not None:
-                app, decisions = await self._decide(plan, scope)
+                if plan.may_wait:
+                    receive = receiving = Receiving(scope, receive)
+                app, decisions = await self._decide(plan, scope, receiving)
         except (AccessDenied, LimitUnavailable) as error:
             await error.answer(scope, send)
             return None
@@ -155,19 +170,21 @@ class RateLimitMiddleware:
             await self._continue_within(outer, decisions, app, (scope, receive, send))
             return None
         limits = RequestLimits(self._enforcer, send, decisions=decisions, is_exempt=is_exempt)
-        return app, limits, not decisions or decisions[0].allowed
+        limits.waited = decisions[0].delay if decisions else 0.0
+        return app, receive, limits, not decisions or decisions[0].allowed
 
     async def _continue_within(
         self, outer: RequestLimits, decisions: list[Decision], app: ASGIApp, connection: Connection
     ) -> None:
         """Delegate or refuse as a limit within another one, whose headers report these decisions too."""
         outer.add(decisions, self._store)
+        outer.waited += decisions[0].delay if decisions else 0.0
         if not decisions or decisions[0].allowed:
             await app(*connection)
         else:
             await refuse(self._enforcer, outer, connection)
 
-    async def _decide(self, plan: Plan, scope: Scope) -> tuple[ASGIApp, list[Decision]]:
+    async def _decide(self, plan: Plan, scope: Scope, receiving: Receiving | None) -> tuple[ASGIApp, list[Decision]]:
         """The app that is to run and the decisions that are enforced, under any plan.
 
         May raise ``LimitUnavailable``.
@@ -179,7 +196,7 @@ class RateLimitMiddleware:
         planned = await plan.evaluate(scope)
         if planned is None:
             return app, []
-        decisions = await self._enforcer.take(planned)
+        decisions = await self._enforcer.take(planned, receiving)
         if planned.messages is not None:
             app = Throttled(app, self._store, planned.messages)
         if planned.settle_rules:
@@ -237,6 +254,7 @@ class RateLimitMiddleware:
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
+                await self._enforcer.waiting_requests.aclose()
                 await self._store.aclose()
             await send(message)
 

@@ -42,6 +42,8 @@ class PlannedTakes:
     settle_rules: tuple[SettleRule, ...] = ()
     messages: Take | None = None
     """What each message of a WebSocket takes."""
+    max_delays: tuple[float, ...] = ()
+    """The seconds that a request may wait for each charge of the enforced take; empty where it never waits."""
 
 
 class Plan:
@@ -52,6 +54,8 @@ class Plan:
         self._is_constant = all(rule.is_constant for rule in rules)
         self.is_single = self._is_constant and not any(map(_needs_more, rules))
         """Whether all it charges is one take, with keys that are read off the scope, so that ``take`` is enough."""
+        self.may_wait = any(rule.max_delay > 0.0 and not rule.shadow for rule in rules)
+        """Whether a request may wait for its slot instead of being refused."""
         keys = list(dict.fromkeys([rule.key for rule in rules])) if self.is_single else []
         self._key_functions = [key.of for key in keys if isinstance(key, ScopeKey)]
         self._key_numbers = [keys.index(rule.key) for rule in rules] if self.is_single else []
@@ -161,7 +165,7 @@ class Plan:
 
 def _needs_more(rule: CompiledRule) -> bool:
     """Whether more is needed for a rule than charges that are enforced."""
-    return bool(rule.shadow or rule.penalty or rule.settle or rule.messages)
+    return bool(rule.shadow or rule.penalty or rule.settle or rule.messages or rule.max_delay)
 
 
 def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[tuple[ChargeTemplate, int]]:
@@ -181,6 +185,7 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
     shadows = [each for each in applied if each.quotas and each.rule.shadow]
     checks = [block_check(each.rule.name, each.key, each.rule.penalty) for each in enforced if each.rule.penalty]
     takes, rules_of_takes = [], []
+    max_delays: list[float] = []
     if enforced:
         by_bucket: dict[str, tuple[CompiledRule, Charge]] = {}
         for each in enforced:
@@ -190,15 +195,18 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
         rules = [each.rule for each in enforced]
         takes.append(Take(tuple(charges), on_error=_strictest(rules), may_settle=any(rule.settle for rule in rules)))
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
+        if any(rule.max_delay for rule in rules):
+            max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
+            max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # for the end of a block, nobody waits
     for each in shadows:
         settles = each.rule.settle is not None
-        takes.append(Take(_charges(each), on_error=each.rule.on_error, may_settle=settles))
+        takes.append(Take(_charges(each), each.rule.max_delay, on_error=each.rule.on_error, may_settle=settles))
         rules_of_takes.append([each.rule] * len(each.quotas))
     messages = _message_take(applied)
     if not takes and messages is None:
         return None
     settle_rules = tuple(_settle_rules(rules_of_takes))
-    return PlannedTakes(tuple(takes), bool(enforced), bool(checks), settle_rules, messages)
+    return PlannedTakes(tuple(takes), bool(enforced), bool(checks), settle_rules, messages, tuple(max_delays))
 
 
 def _charges(applied: AppliedRule) -> tuple[Charge, ...]:

@@ -12,14 +12,15 @@ from starlette.types import Message, Scope, Send
 from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
-from ..headers import Dialect, draft, draft_of_outlook
+from ..headers import Dialect, delay, draft, draft_of_outlook
 from ..hooks import Hooks
 from ..keys.base import KeyFunction
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
 from .answers.responses import OnLimited, Refusal
+from .delays import MAX_WAITING, Receiving, WaitingRequests
 from .functions.failures import Failures
-from .penalties.blocks import apply_penalties
+from .penalties.blocks import apply_penalties, without_checks
 from .plan import PlannedTakes
 
 SCOPE_KEY: Final = "asgi_ratelimit"
@@ -44,6 +45,9 @@ class Enforcer:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
+    max_waiting: int = MAX_WAITING
+    """How many requests may wait at a time."""
+    waiting_requests: WaitingRequests = field(init=False)
     failures: Failures = field(init=False)
     """Where it is reported that a function of a dependency has failed."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
@@ -57,17 +61,27 @@ class Enforcer:
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.hooks)
+        self.waiting_requests = WaitingRequests(self.store, self.max_waiting)
         self.is_observed = bool(self.hooks)
         self.submit = submitter(self.store)
         self.submit_charge = None if self.is_observed else charge_submitter(self.store)
 
-    async def take(self, planned: PlannedTakes) -> list[Decision]:
-        """The decision on each planned take, with penalties applied; hooks are called with all of them."""
+    async def take(self, planned: PlannedTakes, receiving: Receiving | None = None) -> list[Decision]:
+        """The decision on each planned take, with penalties applied; hooks are called with all of them.
+
+        A request that may wait instead of being refused does so here; it needs ``receiving``.
+        """
         decisions = await self._decisions(planned.takes)
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
+        if receiving is not None and planned.max_delays and not enforced[0].allowed:
+            enforced = [await self.waiting_requests.wait(enforced[0], planned.max_delays, receiving)]
         if planned.checks_blocks:
-            enforced = [await apply_penalties(self.store, decision) for decision in enforced]
+            has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
+            enforced = [
+                without_checks(decision) if has_gone else await apply_penalties(self.store, decision)
+                for decision in enforced
+            ]
         decisions = [*enforced, *shadows]
         self.observe(decisions)
         return decisions
@@ -114,6 +128,7 @@ class RequestLimits:
         "has_started",
         "is_exempt",
         "server_send",
+        "waited",
     )
 
     def __init__(
@@ -129,6 +144,7 @@ class RequestLimits:
         """Either ``decisions``, or the outcome of one charge, of which a decision is made when somebody reads it.
 
         ``is_exempt``: the client is on the list of those that are never limited, by dependencies neither.
+        ``waited`` is how many seconds the request has waited for slots.
         """
         self.enforcer = enforcer
         self.server_send = server_send
@@ -138,6 +154,7 @@ class RequestLimits:
         self._decisions = decisions
         self.is_exempt = is_exempt
         self.has_started = False
+        self.waited = 0.0
         self._answer: Callable[[Send], Awaitable[None]] | None = None
         self._stores: list[Store] | None = None
         self._reported: list[Decision] | None = None
@@ -155,6 +172,8 @@ class RequestLimits:
                     headers = draft_of_outlook(template.quota, *availability(template.quota, outcome))
                 else:
                     headers = dialect(self.reported) if self.reported else ()
+                    if self.waited:
+                        headers = [*headers, delay(self.waited)]
                 if headers:
                     message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
                     message["headers"] = [*message.get("headers", ()), *headers]
@@ -204,6 +223,7 @@ class RequestLimits:
         """The same request limits, for an answer that is sent through them."""
         copy = RequestLimits(self.enforcer, server_send, decisions=self.decisions, is_exempt=self.is_exempt)
         copy.has_started, copy._stores, copy._reported = self.has_started, self.stores, self._reported
+        copy.waited = self.waited
         return copy
 
     def add(self, decisions: Sequence[Decision], store: Store) -> None:

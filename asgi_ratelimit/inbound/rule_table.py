@@ -18,6 +18,7 @@ from ..keys.path_patterns import compile_rule_path, route_path
 from ..limiter import checked_name
 from ..quota_text import QuotaLike, as_quotas
 from .answers.responses import checked_on_limited
+from .delays import checked_max_delay
 from .functions.checked import (
     CostFunction,
     QuotaFunction,
@@ -46,6 +47,7 @@ class Defaults:
     key: KeyFunction
     cost: float | CostFunction = 1
     on_error: OnError | None = None
+    max_delay: float = 0.0
     base_cost: float = 1
     """The cost where a function of it fails."""
     fallback: ScopeKey = field(default_factory=client_ip)
@@ -57,6 +59,7 @@ class Defaults:
         checked_key(self.key)
         checked_cost_or_function(self.cost)
         as_on_error(self.on_error)
+        checked_max_delay(self.max_delay)
 
     def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
         """A rule that charges this quota for every request, with these values."""
@@ -69,6 +72,7 @@ class Defaults:
             self.key,
             self.cost,
             on_error=self.on_error,
+            max_delay=self.max_delay,
             penalty=penalty,
             base_cost=self.base_cost,
             fallback=self.fallback,
@@ -173,6 +177,10 @@ def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
 
 def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
     try:
+        if rule.max_delay and rule.quota is None:
+            raise ConfigurationError(
+                f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
+            )
         pattern, _ = compile_rule_path(rule.path, root)
         return replace(
             _specified(rule, defaults, root).compiled(rule.quota, rule.penalty),
@@ -199,6 +207,7 @@ def _specified(rule: Rule, defaults: Defaults, root: str) -> Defaults:
         cost=defaults.cost if rule.cost is None else rule.cost,
         base_cost=defaults.base_cost if callable(defaults.cost) else defaults.cost,
         on_error=rule.on_error or defaults.on_error,
+        max_delay=defaults.max_delay if rule.max_delay is None else rule.max_delay,
     )
 
 

@@ -52,6 +52,10 @@ class Rule:
     so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
     closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
 
+    With ``max_delay``, in seconds, a request that this rule would refuse waits for its slot instead, if that is no
+    further away; so does a handshake. It is the middleware's own unless given; 0.0 refuses at once. Every rule that
+    refuses has to allow the wait. A client that goes gives its slot back.
+
     ``on_limited`` answers what this rule refuses, in place of the middleware's own. A ``penalty`` blocks, for this
     rule, a key that it refuses again and again.
 
@@ -73,6 +77,7 @@ class Rule:
     on_error: OnError | None = None
     penalty: Penalty | None = None
     on_limited: OnLimited | None = None
+    max_delay: float | None = None
 
     def __repr__(self) -> str:
         given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
@@ -112,6 +117,8 @@ class CompiledRule:
     """Quotas for each message of a WebSocket."""
     settle: SettleFunction | None = None
     on_limited: OnLimited | None = None
+    max_delay: float = 0.0
+    """The seconds that a request may wait for its quotas, instead of being refused."""
     settles_by_bytes: bool = False
     """Whether ``settle`` takes the number of bytes that were sent."""
     base_cost: float = 1

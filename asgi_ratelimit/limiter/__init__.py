@@ -1,7 +1,7 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, as_store
+from .limiter import Limiter, UnownedLimiter, as_store
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
@@ -14,6 +14,7 @@ __all__ = [
     "Spent",
     "SyncLimiter",
     "Ticket",
+    "UnownedLimiter",
     "as_store",
     "checked_name",
 ]

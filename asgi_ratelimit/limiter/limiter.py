@@ -15,6 +15,7 @@ from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..stores.checked import checked_store
+from ..stores.owners import register
 from ..waiting import Flow, PaceTimeout, SlotWaiter
 from .charges import Cost, Key, charged_units, charges_of, checked_name, checked_operation, settled_units
 from .spending import Spending
@@ -26,7 +27,8 @@ class Limiter:
 
     ``quota`` is a text, a quota, or several of them. ``store`` is a store or its URL, by default this process's memory.
     Limiters with the same name, quota and store share their buckets. ``hooks`` are called with every decision.
-    Raises ``QuotaError`` and ``ConfigurationError``.
+    Raises ``QuotaError``, and ``ConfigurationError``, also where another limit has other quotas under the same name and
+    store: a limiter owns its name for as long as the program refers to it.
     """
 
     def __init__(
@@ -42,6 +44,10 @@ class Limiter:
         self.store = as_store(store)
         self._hooks = Hooks(hooks)
         self._slot_waiter: SlotWaiter | None = None
+        self._own_name()
+
+    def _own_name(self) -> None:
+        register(self.store, self, [(self.name, quota) for quota in self.quotas])
 
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
@@ -250,6 +256,13 @@ class Limiter:
 
     def _named(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)
+
+
+class UnownedLimiter(Limiter):
+    """A limiter whose name is somebody else's, or nobody's: others may have other quotas under it."""
+
+    def _own_name(self) -> None:
+        pass
 
 
 def as_store(store: Store | str | None) -> Store:

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 from ..decision import Take
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
-from ..limiter import Cost, Key, Limiter
+from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
 from ..stores.owners import register
@@ -69,7 +69,7 @@ def pace(
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
     quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
-    limiter = Limiter(quotas, store=store, name="pace" if name is None else name)
+    limiter = UnownedLimiter(quotas, store=store, name="pace" if name is None else name)
     given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay)
     return Pace(limiter, name, given, Hooks(hooks))
 
@@ -100,7 +100,7 @@ class Pace:
         warn_of_route(function)
         wrap, limiter = wrapper_for(function), self._limiter
         if self._name is None:
-            limiter = Limiter(limiter.quotas, store=limiter.store, name=_name_of(function))
+            limiter = UnownedLimiter(limiter.quotas, store=limiter.store, name=_name_of(function))
         take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
         waiter = CallWaiter(self._waiter, take_of, priority_of, self._hooks, limiter.name)
         paced = functools.wraps(function)(wrap(function, waiter))
@@ -117,7 +117,9 @@ class Pace:
         cost = from_call(given.cost, function, "cost")
         return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
 
-    def _priority_of(self, function: Callable[..., Any]) -> Resolve:
+    def _priority_of(self, function: Callable[..., Any]) -> Resolve | None:
+        if self._given.priority == 0:
+            return None
         priority = from_call(self._given.priority, function, "priority")
         if not depends_on_call(self._given.priority):
             return priority

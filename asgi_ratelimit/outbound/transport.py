@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
-from ..limiter import Limiter
+from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
 from ..waiting import background_loop
@@ -63,7 +63,7 @@ class PacedTransport(WrappingTransport):
     ) -> None:
         quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
         self._transport = transport
-        self._limiter = limiter = Limiter(quotas, store=store, name=NAME if name is None else name)
+        self._limiter = limiter = UnownedLimiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
             register_name(limiter, self)
         self._owns_store = store is None or isinstance(store, str)

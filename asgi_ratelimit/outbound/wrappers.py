@@ -23,24 +23,28 @@ class CallWaiter:
 
     waiter: SlotWaiter
     take_of: TakeOfCall
-    priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float]
+    priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float] | None
+    """``None`` where all have the same."""
     hooks: Hooks
     name: str
 
     def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
         """Wait in a task."""
-        wait = self.waiter.acquire(self.take_of(args, kwargs), self.priority_of(args, kwargs))
+        wait = self.waiter.acquire(self.take_of(args, kwargs), self._priority(args, kwargs))
         return self._reported(wait) if self.hooks else wait
 
     def acquire_in_thread(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Wait in a thread."""
         try:
-            decision = run_sync(self.waiter.wait(self.take_of(args, kwargs), self.priority_of(args, kwargs)))
+            decision = run_sync(self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs)))
         except PaceTimeout as error:
             self.hooks(self.name, error.decision)
             raise
         if self.hooks:
             self.hooks(self.name, decision)
+
+    def _priority(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
+        return 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
 
     async def _reported(self, wait: Coroutine[Any, Any, Decision]) -> Decision:
         try:
@@ -93,13 +97,17 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire = waiter.acquire
+    acquire, take_of, wait = waiter.acquire, waiter.take_of, waiter.waiter.acquire
+
+    async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
+        await wait(take_of(args, kwargs))
+        return await function(*args, **kwargs)
 
     async def paced(*args: Any, **kwargs: Any) -> Any:
         await acquire(args, kwargs)
         return await function(*args, **kwargs)
 
-    return paced
+    return paced_plainly if waiter.priority_of is None and not waiter.hooks else paced
 
 
 def _plain_function(function: Function, waiter: CallWaiter) -> Function:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
-from weakref import WeakKeyDictionary
 
 from ..algorithms import Outcome
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
+from .by_store import ByStore
 from .memory import MemoryStore
 from .operations import settled_as
 from .urls import SCHEMES, shown
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from .redis import RedisStore
 
 __all__ = [
+    "ByStore",
     "MemoryStore",
     "RedisStore",
     "Store",
@@ -44,8 +44,12 @@ where the store is out."""
 class Store(Protocol):
     """Keeps the states of buckets, and decides takes, each all or nothing.
 
-    A store may also have ``submit(take)``, which returns the decision of one take, or an awaitable of it, and
-    ``submit_charge(template, bucket)``, which does so for a take of one charge, and returns its outcome.
+    It need be neither hashable nor comparable. One of a class without weak references is kept for ever, once a caller
+    has waited for it. It needs no more than the members below; all else that is used, where it is there, is:
+
+    * ``submit(take)``, which returns the decision of one take, or an awaitable of it, and ``submit_charge(template,
+      bucket)``, which does so for a take of one charge, and returns its outcome;
+    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's.
 
     A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
     all of them alike, and has ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
@@ -156,10 +160,21 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> N
     """
     if decision.settled:
         return
+    if decision.parts:
+        await _settle_parts(store, decision, actual)
     settlement = settled_as(decision, actual)
     if settlement is not None:
         await apply_settlement(store, settlement)
     decision.settled = True
+
+
+async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float]) -> None:
+    """Settle the parts of a decision; a charge that is no longer among its own stays as it was."""
+    charges = decision.take.charges if decision.take else ()
+    costs = {charge.bucket: cost for charge, cost in zip(charges, actual)}
+    for part in decision.parts:
+        charged = part.take.charges if part.take else ()
+        await settle(store, part, [costs.get(charge.bucket, charge.cost) for charge in charged])
 
 
 async def apply_settlement(store: Store, settlement: Settlement) -> None:
@@ -174,20 +189,20 @@ async def reset(store: Store, charges: Sequence[Charge]) -> None:
     _units_came_back(store, charges)
 
 
-_listeners: WeakKeyDictionary[Store, Callable[[Sequence[Charge]], None]] = WeakKeyDictionary()
+_listeners: ByStore[Callable[[Sequence[Charge]], None]] = ByStore()
 
 
 def when_units_come_back(store: Store, listener: Callable[[Sequence[Charge]], None]) -> None:
     """Call ``listener`` with the charges of every settlement and reset of this process; a store has one listener.
 
-    The listener must not refer to the store, which it would keep alive.
+    The listener must not refer to the store, which it would keep alive. A store of a class without weak references is
+    kept alive in any case.
     """
     _listeners[store] = listener
 
 
 def _units_came_back(store: Store, charges: Sequence[Charge]) -> None:
     if _listeners:
-        with suppress(TypeError):  # a store of a class without weak references has no listener
-            listener = _listeners.get(store)
-            if listener is not None:
-                listener(charges)
+        listener = _listeners.get(store)
+        if listener is not None:
+            listener(charges)

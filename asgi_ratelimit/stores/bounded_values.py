@@ -5,8 +5,11 @@ at which it is full again, and the rest of what has to be known is in its stamp.
 which the bucket is full again and at which it has room for a unit again, and the part of its quota that is in use.
 
 A new value replaces one that is full again, which holds no information, or else the one that is used least, relative
-to its quota, among a few. A bucket without room for a unit refuses; it is set aside, and none of those goes while
-there is any other. So to get rid of a refusing bucket somebody has to use up nearly all others.
+to its quota, among the few oldest. A bucket without room for a unit refuses; it is set aside, and of those the oldest
+goes, but only when there are hardly any others. So to get rid of a refusing bucket somebody has to use up most others.
+
+Some others have to stay, though: with room for a single one, a bucket that is never quite used up would be forgotten
+at every second request.
 """
 
 from __future__ import annotations
@@ -28,8 +31,11 @@ LOOKS = 8
 LITTLE = 1 / 8
 """A bucket of whose quota no more than this is used goes without a further look."""
 
-MOST_SHARDS = 16
-"""The most dictionaries that are looked through for one that does not refuse."""
+RESERVE = 1 / 8
+"""The part of the values that do not refuse and stay, however many refuse."""
+
+MOST_ROUNDS = 512
+"""How often that is done, at the most, to find one that does not refuse: three milliseconds, once for each of them."""
 
 _PLAIN_VALUE = struct.Struct("<d" + PLAIN)
 pack_plain, unpack_plain, PLAIN_VALUE_SIZE = _PLAIN_VALUE.pack, _PLAIN_VALUE.unpack, _PLAIN_VALUE.size
@@ -41,6 +47,8 @@ UNUSED = _TIMES.pack(0.0, 0.0, 0.0)
 """The value of a bucket that has been reset."""
 
 _FULL, _REFUSES = 0.0, 2.0
+_LEAST = 1e-300
+"""Less than any use but that of a full bucket."""
 _ROUNDING = 1e-6
 """What a stamp rounds the numbers of a quota by, and more."""
 
@@ -76,10 +84,12 @@ def _use_of(value: bytes, now: float) -> float:
 
 
 def _burst(scaled_log: int) -> float:
-    """The burst that a stamp tells by its logarithm, which is a rounded one."""
+    """The burst that a stamp tells by its logarithm, which is a rounded one: exactly, or a little less."""
     burst: float = 2.0 ** (scaled_log / BURST_SCALE)
     whole = round(burst)
-    return whole if abs(burst - whole) < burst / BURST_SCALE else burst
+    if whole < BURST_SCALE / 2 and abs(burst - whole) < burst / BURST_SCALE:
+        return whole
+    return float(2.0 ** ((scaled_log - 0.5) / BURST_SCALE))
 
 
 class BoundedValues:
@@ -87,6 +97,7 @@ class BoundedValues:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._reserve = int(most * RESERVE)
         shards = range(_shards_for(most))
         # Several dictionaries, so that none takes long to grow.
         self.shards: tuple[dict[str, bytes], ...] = tuple([{} for _ in shards])
@@ -95,14 +106,17 @@ class BoundedValues:
         self.mask = len(self.shards) - 1
         self.aside = 0
         """How many values are set aside."""
-        self._count = 0
+        self.count = 0
+        """How many values there are."""
         self._hand = self._aside_hand = 0
         self.under_way: Collection[str] = ()
         """The buckets of the take under way, which do not go."""
+        self.has_warning = False
+        """Whether a refusing bucket has gone since the latest warning, and ``warn`` is to be called."""
         self._warned_us = -float("inf")
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def get(self, bucket: str) -> bytes | None:
         """The value of a bucket, if there is any; one that was set aside is among the others again."""
@@ -123,52 +137,56 @@ class BoundedValues:
         if self.get(bucket) is None:
             self.insert(bucket, value, now)
         else:
-            self.shards[hash(bucket) & self.mask][bucket] = value
+            values = self.shards[hash(bucket) & self.mask]
+            if self.count >= self._most:
+                del values[bucket]  # it becomes the newest one
+            values[bucket] = value
 
     def insert(self, bucket: str, value: bytes, now: float) -> None:
         """Store the value of a bucket that has none."""
-        while self._count >= self._most and self._remove_one(now):
-            self._count -= 1
-        self._count += 1
+        while self.count >= self._most and self._remove_one(now):
+            self.count -= 1
+        self.count += 1
         self.shards[hash(bucket) & self.mask][bucket] = value
 
     def _remove_one(self, now: float) -> bool:
         """Remove the value that can go best among a few; ``False`` if all belong to the take under way."""
-        for _ in range(MOST_SHARDS):
-            others = self._count - self.aside
+        for _ in range(MOST_ROUNDS):
+            others = self.count - self.aside
             if not others:
                 break
             self._hand = _next(self.shards, self._hand, others)
-            if self._remove_least_used(self._hand, now):
+            if self._remove_least_used(self._hand, now, 1 if others <= self._reserve else LOOKS):
                 return True
+            if others <= self._reserve:
+                break
         for _ in range(len(self.under_way) + 1 if self.aside else 0):
             self._aside_hand = _next(self._aside, self._aside_hand, self.aside)
             if self._remove_refusing(self._aside_hand, now):
                 return True
         return False
 
-    def _remove_least_used(self, number: int, now: float) -> bool:
-        """Remove the least used of the first values in a dictionary, or set those aside that refuse."""
-        values, least, best, passed = self.shards[number], _REFUSES, None, []
-        for bucket in list(islice(values, LOOKS)):
+    def _remove_least_used(self, number: int, now: float, looks: int) -> bool:
+        """Remove the least used of the first values in a dictionary, and set those aside that refuse.
+
+        With a single look, it removes a full one only.
+        """
+        values, least, best = self.shards[number], _REFUSES if looks > 1 else _LEAST, None
+        oldest = list(islice(values, looks))
+        for bucket in oldest:
             use = _use_of(values[bucket], now)
-            if bucket in self.under_way:
-                passed.append(bucket)
-            elif use == _REFUSES:
+            if use == _REFUSES:
                 self._aside[number][bucket] = values.pop(bucket)
                 self.aside += 1
-            elif use < least:
-                passed += [] if best is None else [best]
+            elif use < least and bucket not in self.under_way:
                 least, best = use, bucket
                 if use <= LITTLE:
                     break
-            else:
-                passed.append(bucket)
         if best is not None:
             del values[best]
             self._review(now)
-        for bucket in passed:
-            values[bucket] = values.pop(bucket)  # to the end, behind those that have not been looked at
+        if oldest[0] in values:  # it goes to the end, so that others are looked at
+            values[oldest[0]] = values.pop(oldest[0])
         return best is not None
 
     def _review(self, now: float) -> None:
@@ -184,25 +202,33 @@ class BoundedValues:
                 self.aside -= 1
 
     def _remove_refusing(self, number: int, now: float) -> bool:
-        """Remove the value that was set aside first, because no other is left."""
-        values = self._aside[number]
-        bucket = next(iter(values))
-        value = values.pop(bucket)
-        if bucket in self.under_way:
-            values[bucket] = value
+        """Remove the value that was set aside first, or one of the first and last few that refuses no more."""
+        values, oldest = self._aside[number], None
+        for bucket in [*islice(values, LOOKS), *islice(reversed(values), LOOKS)]:
+            if bucket in self.under_way:
+                continue
+            if _use_of(values[bucket], now) < _REFUSES:
+                del values[bucket]
+                self.aside -= 1
+                return True
+            oldest = oldest or bucket
+        if oldest is None:
             return False
+        del values[oldest]
         self.aside -= 1
-        if _use_of(value, now) == _REFUSES:
-            self._warn()
+        self.has_warning = True
         return True
 
-    def _warn(self) -> None:
+    def warn(self) -> None:
+        """Log that a refusing bucket has gone, at most once a minute."""
+        self.has_warning = False
         now = monotonic_us()
         if now - self._warned_us >= REPORT_EVERY_US:
             self._warned_us = now
             logger.warning(
-                "all %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is then as good as "
-                "never used: raise it, MemoryStore(max_keys=%d), or use Redis (docs/warnings.md#memory-that-is-full)",
+                "nearly all of the %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is "
+                "then as good as never used: raise it, MemoryStore(max_keys=%d), or use Redis "
+                "(docs/warnings.md#memory-that-is-full)",
                 self._most,
                 10 * self._most,
             )

@@ -21,10 +21,11 @@ def checked_store(store: Store | str | None) -> Store | str | None:
     if type(given).__module__.partition(".")[0] == "redis":
         name = type(given).__name__
         raise ConfigurationError(f"store is a store or a URL, not a client, {name}: store=RedisStore(client)")
-    missing = [name for name in _METHODS if not callable(getattr(given, name, None))]
+    missing = [f"{name}()" for name in _METHODS if not callable(getattr(given, name, None))]
+    missing.extend([] if hasattr(given, "in_process") else ["in_process"])
     if missing:
         raise ConfigurationError(
-            f"store is a store or a URL, not {shown(given)}, which has no {missing[0]}(): store=MemoryStore(), or "
+            f"store is a store or a URL, not {shown(given)}, which has no {missing[0]}: store=MemoryStore(), or "
             'store="redis://localhost"'
         )
     return store

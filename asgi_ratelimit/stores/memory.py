@@ -44,7 +44,7 @@ class MemoryStore:
 
     At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
     information, or else the least used one among a few, relative to its quota. A bucket that refuses goes only when
-    all of them do.
+    seven eighths of them do.
     The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
     they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` that is none.
     """
@@ -95,7 +95,10 @@ class MemoryStore:
         """The decision of one take."""
         with self._lock:
             now = self._now_us()
-            return self._decide(take, now) if take.operation is None else self._decide_once(take, now)
+            decision = self._decide(take, now) if take.operation is None else self._decide_once(take, now)
+            if self._values.has_warning:
+                self._warn()
+            return decision
 
     def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
         """The outcome of a take of one charge without a wait."""
@@ -123,10 +126,17 @@ class MemoryStore:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, int(generation), (), (), b""), now, birth
             left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
+            is_full = self._values.count >= self._max_keys
             if value is None:
-                self._values.insert(bucket, left, now)
-            else:
-                values[bucket] = left
+                if is_full:
+                    self._values.insert(bucket, left, now)
+                    if self._values.has_warning:
+                        self._warn()
+                    return level, last, generation, now, after, birth
+                self._values.count += 1  # as ``insert`` does it, without the call
+            elif is_full:
+                del values[bucket]  # it becomes the newest one
+            values[bucket] = left
             return level, last, generation, now, after, birth
         finally:
             self._release()
@@ -139,9 +149,19 @@ class MemoryStore:
         taken = after, _, outlook = algorithm.take(quota, state, now, charge.cost, 0.0)
         if after is not None:
             self._store(charge, after, now, outlook)
+            if self._values.has_warning:
+                self._warn()
         elif stored is not None and stored is not state:  # a clock had left it in the future
             self._store(charge, state, now)
         return taken, state, now, birth
+
+    def _warn(self) -> None:
+        """Log that a refusing bucket has gone, without the lock: a handler may take from this store. Called last."""
+        self._release()
+        try:
+            self._values.warn()
+        finally:
+            self._acquire()
 
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 from weakref import ref
 
 from ..errors import ConfigurationError
-from ..quotas import Quota
+from ..quotas import Quota, TokenBucket
 from . import Store
+from .by_store import reference
 
 _Buckets: TypeAlias = tuple[int, str, str]
 """The identity of a store, the name of a limit and that of a quota."""
@@ -38,7 +39,7 @@ def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -
         buckets = id(store), name, quota.name
         _require_agreement(name, quota, _other_quota(buckets, store, owner, quota))
         others = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
-        _uses[buckets] = [*others, _Use(ref(owner, partial(_remove_dead, buckets)), _reference(store), quota)]
+        _uses[buckets] = [*others, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
 
 
 def _other_quota(buckets: _Buckets, store: Store, owner: object, quota: Quota) -> Quota | None:
@@ -55,16 +56,21 @@ def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
         raise ConfigurationError(
             f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {other!r} and "
             f'{quota!r}, which would share buckets: give one of them another name, name="uploads", '
-            "or, in tests that build several apps, a store of its own"
+            f"or, in tests that build several apps, a store of its own{_hint(quota, other)}"
         )
 
 
-def _reference(store: Store) -> Callable[[], object]:
-    """A weak reference to a store, or a strong one to a store of a class without weak references."""
-    try:
-        return ref(store)
-    except TypeError:
-        return lambda: store
+def _hint(quota: Quota, other: Quota) -> str:
+    """What is to be said of one text that means two quotas."""
+    if not isinstance(quota, TokenBucket) or not isinstance(other, TokenBucket):
+        return ""
+    spaced = quota if quota.burst == 1 else other
+    if replace(quota, burst=other.burst) != other or spaced.burst != 1:
+        return ""
+    return (
+        '. A text without a burst, "10/s", has burst 1 in pace and PacedTransport, and its limit as the burst '
+        'elsewhere: write "10/s burst 10" in both'
+    )
 
 
 def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:

@@ -40,15 +40,12 @@ class Step(Protocol):
 Flow: TypeAlias = Generator[Step, Any, T]
 
 
-def running_loop() -> asyncio.AbstractEventLoop:
-    """The running event loop; ``ConfigurationError`` if none of asyncio runs in this thread."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        raise ConfigurationError(
-            "a call that waits for its slot with async needs asyncio, and no event loop of it is running; under trio, "
-            "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
-        ) from None
+def no_event_loop() -> ConfigurationError:
+    """The error for a caller with ``async`` where no event loop of asyncio runs."""
+    return ConfigurationError(
+        "a call that waits for its slot with async needs asyncio, and no event loop of it is running; under trio, "
+        "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
+    )
 
 
 async def run_async(flow: Flow[T]) -> T:

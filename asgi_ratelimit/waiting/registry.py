@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 from ..clock import SystemClock
-from ..stores import Store, when_units_come_back
+from ..decision import Charge
+from ..stores import ByStore, Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
 from .slots.crowds import Crowds
@@ -61,12 +61,17 @@ class Waiters:
     """What wakes the first callers."""
     blocks: OpenBlocks = field(default_factory=OpenBlocks)
 
+    def units_came_back(self, charges: Sequence[Charge]) -> None:
+        """Units have come back to the buckets of these charges."""
+        self.slots.units_came_back(charges)
+        self.settled.wake(charges)
+
 
 class _Registry:
     """The waiters of every store in use."""
 
     def __init__(self) -> None:
-        self._waiters: WeakKeyDictionary[Store, Waiters] = WeakKeyDictionary()
+        self._waiters: ByStore[Waiters] = ByStore()
         self.reset()
         reset_in_child(self)
 
@@ -78,7 +83,7 @@ class _Registry:
             waiters = self._waiters.get(store)
             if waiters is None:
                 waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store)))
-                when_units_come_back(store, waiters.settled.wake)
+                when_units_come_back(store, waiters.units_came_back)
             return waiters
 
 

@@ -15,7 +15,7 @@ from ..errors import StoreError
 from ..quotas import SECOND_US
 from ..stores import Store, settle, submitter
 from . import background_loop
-from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, run_async, running_loop, sleep, start
+from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, no_event_loop, run_async, sleep, start
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.queues import Waiter
@@ -34,6 +34,7 @@ class SlotWaiter:
         waiters = waiters_of(store)
         self._queues, self._crowds = waiters.slots, waiters.crowds
         self._submit = submitter(store)
+        self._in_process = store.in_process
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
     def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
@@ -51,12 +52,20 @@ class SlotWaiter:
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
-        turn = self._crowds.turn(running_loop())
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise no_event_loop() from None
+        turn = self._crowds.turn()
         if turn is not None:
-            await turn
-        own = own_part(take)
-        if own is not None:
-            return await run_async(self._wait_with_own_keys(take, own, priority))
+            try:
+                await turn
+            finally:
+                self._crowds.pass_turn()
+        if len(take.charges) > 1:
+            own = own_part(take)
+            if own is not None:
+                return await run_async(self._wait_with_own_keys(take, own, priority))
         decision = self._decide_at_once(take, priority)
         if decision is not None and self._leaves_at_once(take, decision):
             return decision
@@ -135,7 +144,7 @@ class SlotWaiter:
 
     def _decide_at_once(self, take: Take, priority: float) -> Decision | None:
         """The decision of a store in this process; ``None`` if the waiter has to join its queue first."""
-        if not self.store.in_process or (priority and take.max_wait_us < math.inf):
+        if not self._in_process or (priority and take.max_wait_us < math.inf):
             return None
         decision = self._decide(take)
         if not decision.allowed:
@@ -145,7 +154,7 @@ class SlotWaiter:
     def _decide(self, take: Take) -> Decision:
         """The decision of a store in this process."""
         answer = self._submit(take)
-        return answer if isinstance(answer, Decision) else background_loop.run_in_place(answer)  # type: ignore[arg-type]
+        return answer if type(answer) is Decision else background_loop.run_in_place(answer)  # type: ignore[arg-type]
 
     def _leaves_at_once(self, take: Take, decision: Decision) -> bool:
         if decision.delay or (self._queues and self._queues.has(take)):
@@ -166,13 +175,13 @@ class SlotWaiter:
         else:
             background_loop.call_soon(self._send, waiter)
 
-    def _book_in_process(self, waiter: Waiter, take: Take, missed: int = 0) -> None:
+    def _book_in_process(self, waiter: Waiter, take: Take) -> None:
         try:
             decision = self._decide(take)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
             self._queues.failed(waiter, error)
         else:
-            self._booked(waiter, decision, missed)
+            self._booked(waiter, decision)
 
     def _send(self, waiter: Waiter) -> None:
         """Send the take of a waiter to a store elsewhere, from the running event loop."""
@@ -235,7 +244,7 @@ class SlotWaiter:
             return
         waiter.asked_us = self.now_us()
         background_loop.run_in_place(self._give_back(missed))
-        self._book_in_process(waiter, replace(waiter.take, operation=None), missed.missed + 1)
+        self._book_in_process(waiter, replace(waiter.take, operation=None))
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``_book_anew`` in a store elsewhere."""

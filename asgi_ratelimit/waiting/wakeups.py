@@ -55,7 +55,8 @@ class LoopWakeUp:
         """Sleep until the time that is set."""
         while self.at_us > self._now():
             self._future = self._loop.create_future()
-            self._set_timer()
+            if self.at_us < math.inf:  # otherwise, the timer is set with the time
+                self._set_timer()
             try:
                 await self._future
             finally:
@@ -74,7 +75,11 @@ class LoopWakeUp:
         if left_us <= 0:
             self._future.set_result(None)
         elif left_us < math.inf:
-            self._timer = self._loop.call_later(left_us / 1e6, self._set_timer)
+            self._timer = self._loop.call_later(left_us / 1e6, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._set_timer()  # which wakes the task, unless the timer was early
 
 
 class ThreadWakeUp:

@@ -11,6 +11,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.other_process import OtherProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +23,7 @@ KINDS = pytest.mark.parametrize("quota", [FIXED, ROLLING], ids=["fixed", "rollin
 @pytest.mark.parametrize("quota", [FixedWindow(1, 60, name="window"), RollingWindow(1, 60, name="window")], ids=repr)
 async def test_a_raised_limit_frees_windows_that_are_booked_ahead(store: Store, quota: Quota) -> None:
     """Ten callers have booked ten minutes at 1 a minute; at 100 a minute, 99 units of each are free at once."""
-    old, new = Limiter(quota, store=store), Limiter(replace(quota, limit=100), store=store)
+    old, new = [Limiter(each, store=OtherProcess(store)) for each in (quota, replace(quota, limit=100))]
     booked = [await old.pace("key") for _ in range(10)]
     assert booked[-1].delay >= 540
     assert (await new.rate_limit("key", 99)).allowed
@@ -46,7 +47,7 @@ async def test_a_lowered_limit_is_full_until_its_window_is_over(
 @KINDS
 async def test_two_versions_side_by_side_decide_by_themselves(store: Store, quota: Quota) -> None:
     """What the first one used before is used for the other one, too; from then on each counts what it admits."""
-    limiters = [Limiter(replace(quota, limit=limit), store=store) for limit in (4, 10)]
+    limiters = [Limiter(replace(quota, limit=limit), store=OtherProcess(store)) for limit in (4, 10)]
     admitted = [[(await limiter.rate_limit("key")).allowed for limiter in limiters] for _ in range(20)]
     assert [sum(each) for each in zip(*admitted)] == [4, 9]
 
@@ -63,14 +64,14 @@ SEPARATE: list[Quota] = [
 @pytest.mark.parametrize(("one", "other"), list(itertools.combinations(SEPARATE, 2)))
 async def test_two_versions_of_different_kinds_never_wipe_each_other(store: Store, one: Quota, other: Quota) -> None:
     """Each keeps its own count: together they admit no more than both quotas."""
-    limiters = [Limiter(quota, store=store) for quota in (one, other)]
+    limiters = [Limiter(quota, store=OtherProcess(store)) for quota in (one, other)]
     admitted = [[(await limiter.rate_limit("key")).allowed for limiter in limiters] for _ in range(50)]
     assert [sum(each) for each in zip(*admitted)] == [10, 10]
 
 
 async def test_a_reset_forgets_one_version(store: Store) -> None:
     """The other one goes on."""
-    limiters = [Limiter(quota, store=store) for quota in (FIXED, ROLLING)]
+    limiters = [Limiter(quota, store=OtherProcess(store)) for quota in (FIXED, ROLLING)]
     for limiter in limiters:
         await limiter.rate_limit("key", 10)
     await limiters[0].reset("key")

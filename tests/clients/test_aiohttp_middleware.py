@@ -108,6 +108,11 @@ async def in_parts(read: Callable[[], Any]) -> bytes:
     return read_bytes
 
 
+async def exactly_and_the_rest(content: aiohttp.StreamReader) -> bytes:
+    """Some bytes, and those until the end."""
+    return await content.readexactly(5) + await content.read()
+
+
 READERS: dict[str, Callable[[aiohttp.ClientResponse], Any]] = {
     "read": lambda answer: answer.read(),
     "content.read": lambda answer: answer.content.read(),
@@ -115,7 +120,7 @@ READERS: dict[str, Callable[[aiohttp.ClientResponse], Any]] = {
     "content.readany": lambda answer: in_parts(answer.content.readany),
     "content.readline": lambda answer: in_parts(answer.content.readline),
     "content.readuntil": lambda answer: in_parts(lambda: answer.content.readuntil(b"\n")),
-    "content.readexactly": lambda answer: answer.content.readexactly(len(BODY)),
+    "content.readexactly": lambda answer: exactly_and_the_rest(answer.content),
     "content": lambda answer: all_of(aiter(answer.content)),
     "iter_any": lambda answer: all_of(answer.content.iter_any()),
     "iter_chunked": lambda answer: all_of(answer.content.iter_chunked(5)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -49,6 +50,13 @@ async def test_the_part_of_the_app_with_a_limit_for_each_api_key(client: httpx.A
     keys = ["one", "one", "one", "two"]
     answers = [await client.get(f"/api/reports/{n}", headers={"x-api-key": key}) for n, key in enumerate(keys)]
     assert [answer.status_code for answer in answers] == [200, 200, 429, 200]
+
+
+async def test_the_route_whose_requests_wait(client: httpx.AsyncClient) -> None:
+    """All of those at once pass, one after the other, and say how long they have waited."""
+    answers = await asyncio.gather(*[client.get("/search") for _ in range(4)])
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert any("x-ratelimit-delay" in answer.headers for answer in answers)
 
 
 @pytest.mark.parametrize("options", [[], ["--redis"]], ids=["memory", "redis"])

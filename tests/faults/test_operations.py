@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
 
 import pytest
 
@@ -144,12 +145,18 @@ async def takes(tried: Trial, numbers: range | list[int]) -> list[Decision]:
 
 async def test_a_hundred_stores_in_four_processes(proxy: Proxy, redis_server: RedisServer) -> None:
     """They send one operation at once, and again and again while all lines are cut: it is charged once."""
+    answered = count(1)
+
+    def cut(answer: bytes) -> bytes:
+        if next(answered) % 100 == 0:
+            proxy.disconnect()
+        return answer
+
+    proxy.mangle = cut
     command = ("-m", "tests.support.operators", proxy.url, "25", "id")
-    running = asyncio.create_task(asyncio.to_thread(run_together, [command] * 4, "go", 60))
-    while not running.done():
-        proxy.disconnect()
-        await asyncio.sleep(0.03)
-    answers = [tuple(answer) for output in await running for answer in json.loads(output)]
+    outputs = await asyncio.to_thread(run_together, [command] * 4, "go", 60)
+    assert proxy.connections > 200
+    answers = [tuple(answer) for output in outputs for answer in json.loads(output)]
     assert len(answers) == 1_000
     stored = [answer for answer in answers if not answer[1]]
     assert len(set(stored)) == 1

@@ -117,3 +117,16 @@ def test_over_redis_it_is_the_same(redis_url: str) -> None:
     with SyncLimiter("50/s burst 1", store=store) as limiter:
         slots = [limiter.acquire("key").ready_at, *asyncio.run(main()), limiter.acquire("key").ready_at]
     assert all(later - earlier >= 0.02 - 2e-6 for earlier, later in pairwise(slots))
+
+
+def test_what_is_settled_makes_room_for_the_next_call(clock: SteppedClock) -> None:
+    """What has left counts with its actual cost: the next call does not wait for what came back."""
+    limiter = Limiter(TokenBucket(100, 3600), store=MemoryStore(clock=clock))
+
+    async def main() -> float:
+        first = await limiter.acquire("key", 100)
+        await limiter.settle(first, 1)
+        await limiter.acquire("key", 90)
+        return clock.now
+
+    assert clock.run(main()) < 1.0

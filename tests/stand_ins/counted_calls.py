@@ -7,15 +7,19 @@ the number of calls. It prints ``ready``, and begins when it reads a line.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPConnection
+from threading import local
 from typing import Any
-
-import httpx
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 from asgi_ratelimit import pace
 from tests.support.children import run_together
@@ -25,7 +29,10 @@ JITTER = 0.05
 """Callers of one process come within so many seconds of each other, at random."""
 
 AT_ONCE = 60
-"""The most connections, and the threads without ``async``: more than a burst of the tests."""
+"""Connections that tasks open before they begin: more than a burst of the tests."""
+
+THREADS = 20
+"""Threads that make calls without ``async``. More that are ready at once keep each other from sending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +46,85 @@ class Counts:
 
 def counts_of(server: Uvicorn) -> Counts:
     """What a server has counted until now."""
-    return Counts(**httpx.get(f"{server.url}/counts").json())
+    with urlopen(f"{server.url}/counts") as response:  # it is our own server
+        return Counts(**json.load(response))
+
+
+class AsyncClient:
+    """A client that costs little, so that its own work adds little jitter: a stack of connections that stay open."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._request = f"GET / HTTP/1.1\r\nhost: {self._host}\r\n\r\n".encode()
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def open(self, connections: int) -> None:
+        """Open connections before they are used."""
+        for _ in range(connections):
+            self._idle.append(await asyncio.open_connection(self._host, self._port))
+
+    async def get(self) -> None:
+        """Send a request, and read its answer."""
+        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
+        writer.write(self._request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = head.partition(b"content-length: ")[2].split(b"\r\n", 1)[0]
+        await reader.readexactly(int(length))
+        self._idle.append((reader, writer))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for _, writer in self._idle:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 async def call_async(url: str, calls: int, paced: Callable[[Any], Any], work: float = 0.0) -> None:
     """Make calls in tasks; each keeps the event loop busy for ``work`` seconds when it leaves."""
-    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-    async with httpx.AsyncClient(limits=limits, timeout=60, trust_env=False) as client:
+    client = AsyncClient(url)
+    await client.open(AT_ONCE)
 
-        async def send() -> None:
-            time.sleep(work)  # noqa: ASYNC251  # it is what the test is about
-            await client.get(url)
+    async def send() -> None:
+        time.sleep(work)  # noqa: ASYNC251  # it is what the test is about
+        await client.get()
 
-        await asyncio.gather(*[client.get(f"{url}/counts") for _ in range(AT_ONCE)])  # open the connections
-        call: Callable[[], Awaitable[None]] = paced(send)
+    call: Callable[[], Awaitable[None]] = paced(send)
 
-        async def caller() -> None:
-            await asyncio.sleep(random.uniform(0.0, JITTER))
-            await call()
+    async def caller() -> None:
+        await asyncio.sleep(random.uniform(0.0, JITTER))
+        await call()
 
-        await asyncio.gather(*[caller() for _ in range(calls)])
+    await asyncio.gather(*[caller() for _ in range(calls)])
+    await client.aclose()
 
 
 def call_sync(url: str, calls: int, paced: Callable[[Any], Any]) -> None:
-    """Make calls in threads."""
-    limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-    with httpx.Client(limits=limits, timeout=60, trust_env=False) as client:
-        call = paced(lambda: client.get(url))
-        client.get(f"{url}/counts")
+    """Make calls in threads, each with a connection of its own."""
+    parts, own = urlsplit(url), local()
 
-        def caller(_: int) -> None:
-            time.sleep(random.uniform(0.0, JITTER))
-            call()
+    connections: list[HTTPConnection] = []
 
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            list(threads.map(caller, range(calls)))
+    def connect() -> None:
+        own.connection = HTTPConnection(parts.hostname or "", parts.port)
+        own.connection.connect()
+        connections.append(own.connection)
+
+    def send() -> None:
+        own.connection.request("GET", "/")
+        own.connection.getresponse().read()
+
+    call = paced(send)
+
+    def caller(_: int) -> None:
+        time.sleep(random.uniform(0.0, JITTER))
+        call()
+
+    with ThreadPoolExecutor(THREADS, initializer=connect) as threads:
+        list(threads.map(caller, range(calls)))
+    for connection in connections:
+        connection.close()
 
 
 def call_from_processes(server: Uvicorn, store: str, quota: str, margin: float, calls: int, processes: int) -> None:

@@ -153,7 +153,7 @@ def counting_server(kind: str, limit: float, period: float = 1.0, **settings: ob
     """A server with this counter: ``burst=``, ``tolerance=`` in milliseconds, ``unit=``."""
     given = {"kind": kind, "limit": limit, "period": period, "burst": limit, "tolerance": 0, **settings}
     env = {name.upper(): str(value) for name, value in given.items()}
-    return Uvicorn("tests.stand_ins.counting_server:app", "--lifespan", "off", env=env)
+    return Uvicorn("tests.stand_ins.counting_server:app", "--lifespan", "off", "--timeout-keep-alive", "600", env=env)
 
 
 def __getattr__(name: str) -> Service:

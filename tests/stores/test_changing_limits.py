@@ -17,6 +17,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.histories import Ledger
+from tests.support.other_process import OtherProcess
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +69,7 @@ class Version:
 
 def versions(store: Store, *quotas: Quota) -> list[Version]:
     """A process for each version, on one bucket."""
-    return [Version(Limiter(quota, store=store), Ledger(quota)) for quota in quotas]
+    return [Version(Limiter(quota, store=OtherProcess(store)), Ledger(quota)) for quota in quotas]
 
 
 @EACH
@@ -129,7 +130,7 @@ async def test_both_stores_decide_alike(redis_url: str, clock: SteppedClock, old
     remote = RedisStore(redis_url, clock=clock, timeout=30, on_error="deny")
     async with Limiter(old, store=remote):  # closes the store
         chance, local = random.Random(seed), MemoryStore(clock=clock)
-        both = [[Limiter(quota, store=store) for store in (local, remote)] for quota in (old, new)]
+        both = [[Limiter(quota, store=OtherProcess(store)) for store in (local, remote)] for quota in (old, new)]
         booked: list[list[Decision]] = []
         for _ in range(150):
             clock.advance(chance.choice([-0.3, 0, 0.000001, 0.1, 0.1, 2, 15]))
@@ -151,7 +152,7 @@ async def test_a_raised_window_frees_at_once(store: Store, text: str) -> None:
     old = Limiter(text, store=store)
     for _ in range(10):
         await old.pace("key")
-    new = Limiter(text.replace("1/", "100/"), store=store)
+    new = Limiter(text.replace("1/", "100/"), store=OtherProcess(store))
     assert (await new.rate_limit("key", 99)).allowed
 
 
@@ -160,7 +161,7 @@ async def test_a_lowered_bucket_locks_nobody_out(store: Store, clock: SteppedClo
     old = Limiter(TokenBucket(1, burst=1, name="quota"), store=store)
     for _ in range(17):
         await old.pace("key")
-    new = Limiter(TokenBucket(0.5, burst=1, name="quota"), store=store)
+    new = Limiter(TokenBucket(0.5, burst=1, name="quota"), store=OtherProcess(store))
     refused = await new.rate_limit("key")
     assert refused.retry_after == 2
     clock.advance(refused.retry_after - 0.000001)
@@ -220,5 +221,5 @@ async def test_a_value_lives_as_long_as_either_version_needs_it(redis_url: str, 
         with redis.Redis.from_url(redis_url) as client:
             (key,) = client.keys("rl:*")
             needed_ms = client.pttl(key)
-            await Limiter(new, store=before.store).pace("key")
+            await Limiter(new, store=OtherProcess(before.store)).pace("key")
             assert client.pttl(key) >= needed_ms - 10_000  # real time goes on

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from threading import Thread
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms.packed import PLAIN_SIZE, pack
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, ChargeTemplate, Take
 from asgi_ratelimit.inbound import RateLimitMiddleware
 from asgi_ratelimit.inbound.penalties.blocks import Blocks
+from asgi_ratelimit.quota_text import parse_quotas
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -70,6 +72,17 @@ def test_a_used_up_bucket_never_goes_before_max_keys_requests(
     flooded.use_up(short, "victim")
     flooded.flood(long, each, max_keys - 1 - each)
     assert not flooded.take(Charge(short, "victim", 1, "victim"))
+
+
+@pytest.mark.parametrize("quota", ["3600/hour", "100000/day", "1000000/day", "5/minute burst 2.5"])
+def test_none_that_refuses_goes_among_others_with_room(quota: str) -> None:
+    """Not the first of many that were used up before them, whatever their burst."""
+    flooded, wide = Flooded(2_000), TokenBucket(100, 86_400)
+    used_up = parse_quotas(quota)[0]
+    victims = [Charge(used_up, f"victim {number}", used_up.most) for number in range(300)]
+    assert all(flooded.take(victim) for victim in victims)
+    flooded.flood(wide, 1, 4_000)
+    assert None not in [flooded.store.state_of(victim) for victim in victims]
 
 
 @pytest.mark.parametrize("each", [1, 2])
@@ -138,6 +151,34 @@ def test_a_store_in_which_all_refuse_says_so_once(caplog: pytest.LogCaptureFixtu
     assert len(caplog.records) == 1
 
 
+@pytest.mark.parametrize("quota", [TokenBucket(1, 86_400), FixedWindow(1, 86_400)], ids=["bucket", "window"])
+@pytest.mark.parametrize("is_template", [True, False])
+def test_whoever_handles_that_warning_may_take_from_the_same_store(quota: Quota, is_template: bool) -> None:
+    """It limits lines of the log, perhaps, and does not wait for itself."""
+    flooded, lines = Flooded(4), []
+
+    def is_logged(record: logging.LogRecord) -> bool:
+        lines.append((record.levelname, flooded.take(Charge(SHORT, "log lines"))))
+        return False
+
+    def flood() -> None:
+        for number in range(10):
+            if is_template:
+                flooded.store.submit_charge(ChargeTemplate(quota, 1, "flood", "flood:x:"), f"flood:x:{{{number}}}")
+            else:
+                flooded.take(Charge(quota, f"flood {number}"))
+
+    logger, thread = logging.getLogger("asgi_ratelimit"), Thread(target=flood, daemon=True)
+    logger.addFilter(is_logged)
+    try:
+        thread.start()
+        thread.join(20)
+    finally:
+        logger.removeFilter(is_logged)
+    assert not thread.is_alive()
+    assert lines == [("WARNING", True)]
+
+
 @pytest.mark.parametrize("max_keys", [1, 2, 3])
 def test_no_bucket_of_the_take_under_way_goes(max_keys: int) -> None:
     """Where a take has more buckets than the store has room for, there are as many as it needs, for that time."""
@@ -161,6 +202,19 @@ def test_only_plain_values_are_as_long_as_plain_ones(quota: Quota) -> None:
     size = len(pack(quota, state))
     assert size + 16 != PLAIN_SIZE  # the two more numbers at the start of a general value
     assert isinstance(quota, TokenBucket) or size != PLAIN_SIZE
+
+
+@pytest.mark.parametrize(("quota", "each"), [(LONG, 1), (LONG, 3), (TokenBucket(1, 86_400), 1)], ids=str)
+@pytest.mark.parametrize("between", [1, 20, 100])
+def test_a_bucket_that_is_never_used_up_stays(quota: Quota, each: int, between: int) -> None:
+    """Its units count, with requests under new keys between them, in a store that others have filled."""
+    flooded = Flooded(2_000)
+    flooded.flood(quota, each, 2_000 * each)
+    passed = 0
+    for _ in range(20):
+        passed += flooded.take(Charge(SHORT, "victim"))
+        flooded.flood(quota, each, between)
+    assert passed == 5
 
 
 async def spray(addresses: int, max_keys: int) -> list[int]:

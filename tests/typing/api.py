@@ -168,9 +168,11 @@ def with_functions_of_requests(app: ASGIApp) -> list[object]:
         RateLimitMiddleware(app, plan, key=by_number, cost=pages, rules=[rule], allow=is_internal, hooks=hooks),
         RateLimitMiddleware(app, "1/s", headers="both", on_limited=shorter, deny=is_internal),
         RateLimitMiddleware(app, "1/s", headers=HeaderOptions("legacy")),
+        RateLimitMiddleware(app, "1/s", max_delay=2.0, max_waiting=100),
         RateLimitMiddleware(app, "1/s", headers="draft-11"),  # type: ignore[arg-type]
         RateLimit(plan, key=by_request, cost=pages),
         RateLimit("5/minute", key=Depends(user_id)),
+        RateLimit("5/minute", max_delay=2.0),
         first_of(by_request, by_number, combine(user(), by_request)),
     ]
 
@@ -237,6 +239,7 @@ RULES = [
     Rule("/upload", later, cost=price, settle=lambda status, headers: 0 if status < 400 else 1),
     Rule("/files", "10/s", settle=kilobytes),
     Rule("/chat", None, messages="20/s"),
+    Rule("/search", "2/s", max_delay=2.5),
     Rule("/talk", "1/s", messages=[TokenBucket(20), "1000/hour"]),
 ]
 
@@ -281,7 +284,7 @@ async def calls(app: RateLimitMiddleware, scope: Scope, receive: Receive, send: 
     await app(scope, receive, send)
 
 
-@pace("10/s", key=lambda account: account, cost={"per-second": 2}, max_delay=5)
+@pace("10/s", key=lambda account: account, cost={"per-second": 2}, max_delay=5, margin=0.05, priority=1, hooks=[print])
 async def fetch(account: str, page: int = 1) -> bytes:
     """A paced coroutine function keeps its type."""
     return f"{account}/{page}".encode()
@@ -350,6 +353,7 @@ async def jobs(limiter: Limiter, plain: SyncLimiter) -> None:
     assert_type(Ticket.parse(str(ticket)), Ticket)
     assert_type(await limiter.redeem(str(ticket), late_tolerance=1), Decision)
     assert_type(await limiter.waiting({"guild": "a", "all": ""}), float)
+    assert_type(await limiter.eta({"guild": "a", "all": ""}, cost=2), float)
     assert_type(plain.redeem(plain.reserve("guild")), Decision)
     assert_type(await limiter.rate_limit("guild", operation="id"), Decision)
     assert_type(await limiter.pace("guild", operation="id"), Decision)

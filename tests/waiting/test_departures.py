@@ -179,3 +179,11 @@ def test_a_cost_above_the_burst_leaves_an_empty_bucket() -> None:
     calls.take = Take((replace(calls.take.charges[0], cost=4),), INF)
     left = calls.run([0.0] * 3)
     assert [round(at - 1000, 6) for at in left] == [0.0, 0.4, 0.8]
+
+
+def test_a_slot_that_is_missed_again_and_again_is_booked_again_and_again() -> None:
+    """Each call blocks the event loop for several windows; still, no window has two."""
+    work = iter([0.05] * 4 + [0.0] * 3)
+    left = Calls(FixedWindow(1, 0.007), lambda: next(work)).run([0.0] * 7)
+    windows = [round(at * 1e6) // 7000 for at in left]
+    assert sorted(set(windows)) == windows

@@ -40,7 +40,7 @@ class GroupCommit(Generic[T, R]):
 
     ``send(items, submitted, finish)`` sends a batch whose first item was submitted at that time of the loop. It calls
     ``finish`` once: with an exception for the whole batch, or with one result for each item, in order; a result that is
-    an exception is raised to its own caller. With fewer results, the items without one are sent again, ahead of all
+    an exception fails its own item alone. With fewer results, the items without one are sent again, ahead of all
     others: so the server bounds the work in a batch. If ``send`` raises, or there are no results or too many, exactly
     this batch fails. Those of its items for which ``resends(item, error)`` are then sent a second time, by themselves
     and ahead of all others; for the rest, and the second time, ``fallback(item, error)`` returns a result for each
@@ -94,11 +94,9 @@ class GroupCommit(Generic[T, R]):
         """Let the next item wait for the others of the same iteration of the event loop."""
         self._last_was_single = False
 
-    async def aclose(self, error: Exception) -> None:
-        """Fail what is waiting with ``error``, and wait for the batch in flight to end."""
-        waiting, self._waiting = self._waiting, []
-        self._fail(waiting, error)
-        if self._in_flight is not None:
+    async def drain(self) -> None:
+        """Return when nothing is waiting or in flight any more."""
+        while self._waiting or self._in_flight is not None:
             self._idle = self._idle or self._loop.create_future()
             await asyncio.wait([self._idle])
 
@@ -120,6 +118,9 @@ class GroupCommit(Generic[T, R]):
                 self._send(list(map(_item_of, batch)), batch[0][2], finish)
             except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
                 finish(error)
+        if self._idle is not None and self._in_flight is None:
+            self._idle.set_result(None)
+            self._idle = None
 
     def _without_early_answers(self, batch: list[Entry[T, R]]) -> list[Entry[T, R]]:
         """The entries that still need the trip; the others get their results."""
@@ -150,20 +151,11 @@ class GroupCommit(Generic[T, R]):
                 self._waiting[:0] = batch[len(results) :]
             for entry, result in zip(batch, results):
                 if isinstance(result, Exception):
-                    self._raise(entry, result)
+                    self._fail(self._unless_resent([entry], result), result)
                 elif not entry[1].done():
                     entry[1].set_result(result)
-        if self._waiting:
+        if self._waiting or self._idle is not None:
             self._send_next(have_waited=True)
-        if self._idle is not None and self._in_flight is None:
-            self._idle.set_result(None)
-            self._idle = None
-
-    def _raise(self, entry: Entry[T, R], error: Exception) -> None:
-        """Raise ``error`` to the caller of this entry alone, unless it is sent again."""
-        for _, future, _, _ in self._unless_resent([entry], error):
-            if not future.done():
-                future.set_exception(error)
 
     def _unless_resent(self, batch: list[Entry[T, R]], error: Exception) -> list[Entry[T, R]]:
         """The entries that have failed for good. The others are sent again, ahead of all that wait."""

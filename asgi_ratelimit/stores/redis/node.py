@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from random import getrandbits
 from typing import Any, TypeAlias
 
@@ -14,23 +13,29 @@ from redis.asyncio import ConnectionPool
 
 from ...algorithms import BIRTH_BITS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
-from ...decision import Charge, Decision, Take
+from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
-from . import script
-from .actions import Action, BucketCharge, Peek, charges_of, is_operation, take_of
+from .actions import Action, BucketCharge, Peek, Repayment, charges_of, is_operation, take_of
 from .actions import Answer as ActionAnswer
 from .batching import Finish, GroupCommit
 from .connection.script_calls import ScriptCall, ScriptCaller
-from .connection.store_errors import NotWritable, store_error_of
+from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_STATES, LocalDecisions
+from .script import Reply, decode, encode
 
 Answer: TypeAlias = ActionAnswer | StoreError
 """The answer to an action, or the error of this one action."""
 
 REPAID_TOGETHER = 64
 """How many entries of the outage ledger are sent to Redis at a time."""
+
+REPAY_INTERVAL_US = 1_000_000.0
+"""Microseconds between two looks for entries of the outage ledger while Redis answers."""
+
+CLOSE_WITHIN = 5.0
+"""Seconds in which a node that closes charges Redis with the outage ledger, at the most."""
 
 _OWN_CLOCK_TTL_MS = 3_600_000
 """The least time to live of a key when the clock is not the server's."""
@@ -49,23 +54,21 @@ class NodeContext:
 
     def script_call(self, actions: Sequence[Action]) -> ScriptCall:
         """The call of the script that carries out these actions; its last argument is where births start."""
-        keys, quotas, packed = script.encode(self.prefix, actions, self.operation_ttl_us)
+        keys, quotas, packed = encode(self.prefix, actions, self.operation_ttl_us)
         now, least_ttl_ms = (b"%d" % self.clock.now_us(), _OWN_CLOCK_TTL_MS) if self.clock else (b"", 1)
         return (len(keys), *keys, quotas, packed, now, least_ttl_ms, getrandbits(BIRTH_BITS - 1))
 
-    def answers(
-        self, actions: Sequence[Action], call: ScriptCall, reply: script.Reply, sent_us: float
-    ) -> Sequence[Answer]:
+    def answers(self, actions: Sequence[Action], call: ScriptCall, reply: Reply, sent_us: float) -> Sequence[Answer]:
         """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
 
         ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        answers, states = script.decode(actions, reply, int(call[-1]))
+        answers, states = decode(actions, reply, int(call[-1]))
         self.local.latest_states.update(states)
         if len(self.local.latest_states) > MAX_STATES:
             self.local.forget_oldest_states()
-        denials = self.denials
+        denials, ledger = self.denials, self.local.ledger
         for action, answer in zip(actions, answers):
             if type(action) is Peek:
                 continue
@@ -76,8 +79,11 @@ class NodeContext:
                     denials.forget(charges_of(action))
             elif isinstance(answer, Decision) and not answer.allowed:
                 denials.note(answer, sent_us)
-            elif denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
-                denials.forget(charges_of(action))
+            elif not isinstance(answer, StoreError):
+                if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
+                    denials.forget(charges_of(action))
+                if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
+                    ledger.remove(action, answer if isinstance(answer, list) else ())
         return answers
 
 
@@ -105,6 +111,7 @@ class RedisNode:
         self.name = name
         self._context = context
         self._is_here = is_here
+        self._is_untried = True  # another event loop may have found Redis out: then it is back
         self._failure: StoreError | None = None
         self._caller = ScriptCaller(pool, context.timeout)
         self._repayment: asyncio.Task[None] | None = None
@@ -117,9 +124,13 @@ class RedisNode:
         )
         self.send = self._group.submit
         """``submit`` for a caller that the breaker has allowed."""
+        self._next_repayment = 0.0
+        self.repay()  # what another event loop has left in the ledger, ahead of the first take
 
     def take(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take, whatever happens to Redis."""
+        if take.operation is not None:
+            self._context.local.ledger.taken_again(take)
         if self.breaker.is_open and not self.breaker.allows_call():
             return self._context.local.decide(take)
         return self.send(take)  # type: ignore[return-value]  # a take is answered with a decision
@@ -144,15 +155,19 @@ class RedisNode:
 
     def repay(self) -> None:
         """Charge Redis with the entries of the outage ledger, in small batches between those of takes."""
-        if self._context.local.ledger and (self._repayment is None or self._repayment.done()):
-            self._repayment = asyncio.get_running_loop().create_task(self._repay())
+        if self._context.local.ledger.has_entries and (self._repayment is None or self._repayment.done()):
+            self._next_repayment = monotonic_us() + REPAY_INTERVAL_US
+            self._repayment = asyncio.get_running_loop().create_task(self._repay(self._send_entries()))
 
     async def aclose(self) -> None:
-        """Fail what waits, and close the connection."""
+        """See through what waits, and charge Redis with the outage ledger while it answers; close the connection."""
+        if self._context.local.ledger.has_entries and self.breaker.allows_call():
+            self.repay()
         if self._repayment is not None:
+            await asyncio.wait([self._repayment], timeout=CLOSE_WITHIN)
             self._repayment.cancel()
             await asyncio.wait([self._repayment])
-        await self._group.aclose(StoreUnavailable("the store was closed"))
+        await self._group.drain()
         await self._caller.aclose()
 
     def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
@@ -176,17 +191,20 @@ class RedisNode:
             answers = self._context.answers(actions, call, reply, sent_us)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
-        if self.breaker.is_open or isinstance(answers, Exception):
+        if self._is_untried or self.breaker.is_open or isinstance(answers, Exception):
             self._finish(actions, answers, finish)
         else:
             finish(answers)
+            if self._context.local.ledger.has_entries:
+                self._repay_now_and_then()
 
     def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
         """Open or close the breaker by what came of a batch, then finish the batch."""
         try:
             if isinstance(answers, StoreError):
-                self._record_failure(answers)
-            elif self.breaker.is_open and not isinstance(answers, Exception):
+                if not isinstance(answers, EventLoopEnded):
+                    self._record_failure(answers)
+            elif not isinstance(answers, Exception) and (self._is_untried or self.breaker.is_open):
                 self._record_success(actions, answers)
         finally:
             finish(answers)
@@ -202,6 +220,7 @@ class RedisNode:
         if isinstance(self._failure, NotWritable) and not any(map(_has_written, actions, answers)):
             self.breaker.record_failure()
             return
+        self._is_untried = False
         self.breaker.record_success()
         self._context.local.store_is_back(self.name)
         self.repay()
@@ -210,7 +229,7 @@ class RedisNode:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
         take = take_of(action) if isinstance(action, tuple) else action
         if isinstance(take, Take) and isinstance(error, StoreError) and self.decides_in_outage:
-            return self._context.local.decide(take)
+            return self._context.local.decide(take, is_unclear=True)
         raise error
 
     def _refuse_early(self, actions: Sequence[Action]) -> Sequence[Answer] | None:
@@ -234,16 +253,21 @@ class RedisNode:
             answers.append(denied)
         return answers
 
-    async def _repay(self) -> None:
-        """Until nothing is left: what was settled meanwhile may have joined. What fails stays in the ledger."""
-        ledger = self._context.local.ledger
-        while some := list(islice(ledger.collect(self._is_here), REPAID_TOGETHER)):
-            answers = await asyncio.gather(*self._group.submit_all(some), return_exceptions=True)
-            for entry, answer in zip(some, answers):
-                if not isinstance(answer, BaseException):
-                    ledger.remove(entry, answer if isinstance(answer, list) else ())
-            if any(isinstance(answer, BaseException) for answer in answers):
+    def _send_entries(self) -> list[asyncio.Future[Answer]]:
+        """The answers to some entries of the ledger, each of which stays there until Redis has carried it out."""
+        return self._group.submit_all(self._context.local.ledger.collect(self._is_here, REPAID_TOGETHER))
+
+    async def _repay(self, answers: Sequence[asyncio.Future[Answer]]) -> None:
+        """Until nothing is left, as what was settled meanwhile may have joined, or until one fails."""
+        while answers:
+            if any(isinstance(each, BaseException) for each in await asyncio.gather(*answers, return_exceptions=True)):
                 return
+            answers = self._send_entries()
+
+    def _repay_now_and_then(self) -> None:
+        """Another event loop may be out, or a slot of a cluster have moved here, while the ledger got its entries."""
+        if monotonic_us() >= self._next_repayment:
+            self.repay()
 
 
 def _resends(action: Action, error: Exception) -> bool:

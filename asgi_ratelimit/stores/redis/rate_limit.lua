@@ -1318,7 +1318,7 @@ local function in_general(action, at)
 end
 
 -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
--- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (-1: a debit), and for each
+-- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for each
 -- charge  I length and the value that it had before. It is written where the action is done, or is a settlement. A
 -- redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
 -- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
@@ -1358,7 +1358,7 @@ local function once(at)
   if is_first and verdicts[#verdicts] == '1' then
     counts_until = max(now + ttl_us, until_us)
     local values = { struct.pack('<dd', counts_until, token) }
-    if mode == 1 then values[2] = struct.pack('<dd', now, is_take and births + number + 1 or -1) end
+    if mode == 1 then values[2] = struct.pack('<dd', now, (births + number + 1) * (is_take and 1 or -1)) end
     for i = 1, mode == 1 and charges or 0 do
       local value = reply[number + i + 4]
       if type(value) ~= 'string' then value = '' end

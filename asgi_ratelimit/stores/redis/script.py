@@ -6,31 +6,18 @@ the same ``decide`` that a memory store calls. So a reply is short, and both sto
 
 from __future__ import annotations
 
-import logging
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import (
-    ALGORITHMS,
-    Outcome,
-    State,
-    admit,
-    current,
-    decide,
-    foresee,
-    reset_us,
-    settle,
-    unpack,
-)
+from ...algorithms import ALGORITHMS, Outcome, admit, current, decide, unpack
 from ...algorithms.packed import PLAIN_SIZE, unpack_plain
-from ...decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
+from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ...errors import StoreError
+from ...logs import FailureLog
 from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from ..operations import as_allowed, decided_again, redeemed
 from .actions import (
     Action,
     Answer,
@@ -43,20 +30,19 @@ from .actions import (
     operation_keys,
     operation_of,
 )
+from .replies import YES, StatesByBucket, answer_to, as_decided
 
 Reply: TypeAlias = Sequence[bytes | None]
-StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
-"""The quota that a bucket was last charged under, and the state that it is in."""
 
-logger = logging.getLogger("asgi_ratelimit")
-
+unreadable = FailureLog()
+"""What is stored in Redis and cannot be read."""
 
 TAKE, BEST_EFFORT, SETTLE, RESET, OPERATION = 1, 2, 3, 4, 5
 MAY_SETTLE = 16
 """Added to the byte of a take that may be settled."""
 PEEK_US = -1.0
 """In the place of the longest wait: evaluate, but write nothing."""
-_YES, _AGAIN = ord("1"), ord("2")
+
 _TEXTS = {bytes, type(None)}
 
 _QUOTA = struct.Struct("<11sdddddd")
@@ -64,14 +50,6 @@ _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hdddddd")
 _OPERATION = struct.Struct("<BHdHdd")
-_RECORD = struct.Struct("<dddd")
-_LENGTH = struct.Struct("<I")
-
-
-class Disagreements:
-    """How often the script and Python decided differently over the same states. The script's verdict stands."""
-
-    count = 0
 
 
 def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0.0) -> tuple[list[bytes], bytes, bytes]:
@@ -167,33 +145,41 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer], StatesByBucket]:
+def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], StatesByBucket]:
     """From the script's reply, the answer to each action, and the states of the buckets now.
 
     A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
+    An action whose values cannot be read is answered with a ``StoreError``, which is logged, once a minute.
     Raises ``StoreError`` where the reply makes no sense.
     """
     now, verdicts, values = _parts(reply)
-    answers: list[Answer] = []
+    answers: list[Answer | StoreError] = []
     after: StatesByBucket = {}
-    remaining = iter(values)
-    try:
-        for action, verdict in zip(actions, verdicts):
+    at = 0
+    for action, verdict in zip(actions, verdicts):
+        first, birth = at, births + at + 1
+        try:
             if type(action) is tuple:
-                births += 1
-                answers.append(_outcome(action, verdict, next(remaining), now, births, after))
+                at += 1
+                answers.append(_outcome(action, verdict, values[first], now, birth, after))
             else:
-                records = [next(remaining) for _ in range(operation_keys(action))]
-                record = records[0] if records else None
-                births += len(records)
-                answers.append(_answer(action, verdict, record, remaining, now, births + 1, after))
-                births += len(charges_of(action))
-    except (StopIteration, struct.error):
-        raise _nonsense(reply) from None
-    if len(verdicts) > len(actions) or not verdicts or next(remaining, remaining) is not remaining:
+                at += operation_keys(action) + len(charges_of(action))
+                answers.append(answer_to(action, verdict, values[first:at], now, birth, after))
+        except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
+            raised = _unreadable(action, error)
+            answers.append([] if type(action) is Repayment else raised)  # a repayment has been carried out
+    if len(verdicts) > len(actions) or not verdicts or at != len(values):
         raise _nonsense(reply)
     return answers, after
+
+
+def _unreadable(action: Action, error: Exception) -> StoreError:
+    """What answers an action over values that cannot be read."""
+    buckets = ", ".join([repr(charge.bucket) for charge in charges_of(action)])
+    raised = StoreError(f"what Redis has stored of {buckets} cannot be read: {error!r:.200}")
+    unreadable.report("reading what Redis has stored", raised)
+    return raised
 
 
 def _outcome(
@@ -209,7 +195,7 @@ def _outcome(
     left = None
     if isinstance(quota, TokenBucket) and quota.is_simple and stamp == quota.stamp and last <= now:
         left = admit(quota, level, now - last, cost)
-    if left is None or verdict != _YES:
+    if left is None or verdict != YES:
         return _general_outcome(action, verdict, value, now, birth, after)
     after[bucket] = (quota, (left, now, int(generation), (), (), b""))
     return level, last, generation, now, left, birth
@@ -222,100 +208,12 @@ def _general_outcome(
     charge, quota, stored = action[0].charge(action[1]), action[0].quota, unpack(action[0].quota, value)
     state = current(quota, stored, now, birth)
     taken = left, _, _ = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
-    if (left is not None) != (verdict == _YES):
+    if (left is not None) != (verdict == YES):
         decision, _ = decide(Take((charge,)), [state], now)
-        return _as_decided(decision, verdict == _YES)
+        return as_decided(decision, verdict == YES)
     if left is not None or stored is not None:
         after[charge.bucket] = (quota, state if left is None else left)
     return taken, state, now, birth
-
-
-def _answer(
-    action: Action,
-    verdict: int,
-    record: bytes | None,
-    values: Iterator[bytes | None],
-    now: float,
-    birth: int,
-    after: StatesByBucket,
-) -> Answer:
-    """The answer to an action, whose values are the next; the states that it leaves are added to ``after``."""
-    charges = charges_of(action)
-    states = [unpack(charge.quota, next(values)) for charge in charges]
-    match action:
-        case Take():
-            if verdict == _AGAIN:
-                return _answered_again(action, record)
-            return _decision(action, verdict == _YES, states, now, birth, after)
-        case Peek():
-            return foresee(action.take, states, now)
-        case Redemption():
-            return redeemed(foresee(action.take, states, now), verdict == _YES)
-        case Settlement():
-            return verdict == _YES
-        case Repayment():
-            return _booked(action, states, now, birth) if verdict == _YES else []
-        case _:
-            return None
-
-
-def _decision(
-    take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: StatesByBucket
-) -> Decision:
-    decision, written = decide(take, states, now, birth)
-    if decision.allowed != allowed:
-        return _as_decided(decision, allowed)
-    for charge, state, found in zip(take.charges, written, states):
-        left = found if state is None else state
-        if left is not None:
-            after[charge.bucket] = (charge.quota, left)
-    return decision
-
-
-def _answered_again(take: Take, record: bytes | None) -> Decision:
-    """The decision of a take that was carried out before, from the record of its operation."""
-    if record is None:
-        raise struct.error
-    _, _, now, birth = _RECORD.unpack_from(record)
-    at, states = _RECORD.size, []
-    for charge in take.charges:
-        (length,) = _LENGTH.unpack_from(record, at)
-        at += _LENGTH.size + length
-        states.append(unpack(charge.quota, record[at - length : at] or None))
-    if birth < 0:  # a repayment, which was debited
-        return as_allowed(foresee(take, states, now))
-    return decided_again(take, states, now, int(birth))
-
-
-def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> list[SettledCharge]:
-    """Where the units of a repayment are, each charge with as many as were debited."""
-    written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
-    pairs = zip(repayment.settled_charges, written)
-    return [_debited(settled, state, now) for settled, state in pairs if state is not None]
-
-
-def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
-    """The last units of a bucket in this state, which were debited now, at the last slot that they are booked for."""
-    quota, units = settled.charge.quota, settled.actual - settled.charge.cost
-    if isinstance(quota, TokenBucket):
-        slot_us = max(state[1], now) + max(math.ceil((state[0] - quota.burst_level) / quota.limit), 0)
-        place = max(state[0] - units * quota.period_us, 0.0)
-    else:
-        length = quota.period_us if isinstance(quota, FixedWindow) else quota.part_us * (quota.buckets + 1)
-        slot_us = now + reset_us(quota, state, now) - length
-        place = float(round(slot_us / (quota.period_us if isinstance(quota, FixedWindow) else quota.part_us)))
-    charge = replace(settled.charge, cost=units)
-    return SettledCharge(charge, state[1], state[2], place, float(slot_us), units)
-
-
-def _as_decided(decision: Decision, allowed: bool) -> Decision:
-    """A decision with the verdict of the script, which is what was written."""
-    Disagreements.count += 1
-    logger.error("the script allowed=%s where %r was expected; the script's verdict stands", allowed, decision)
-    take = decision.take
-    if allowed and take is not None:
-        return replace(decision, allowed=True, granted=take.charges[0].cost, retry_after=0.0, before=None)
-    return replace(decision, allowed=False, granted=0, delay=0.0, retry_after=1e-6, before=None)
 
 
 def _parts(reply: object) -> tuple[float, bytes, Reply]:
@@ -323,7 +221,7 @@ def _parts(reply: object) -> tuple[float, bytes, Reply]:
     if isinstance(reply, list) and len(reply) >= 3 and _TEXTS.issuperset(map(type, reply)):
         now, _, verdicts, *values = reply
         try:
-            if verdicts is not None:
+            if verdicts is not None and math.isfinite(float(now)):
                 return float(now), verdicts, values
         except (TypeError, ValueError):  # no time at all
             pass

@@ -156,7 +156,11 @@ class RedisStore:
         await self._local.forget(charges)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections; a store that is used again afterwards opens new ones."""
+        """Close this event loop's connections, once all that waits for them is answered.
+
+        What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
+        connections.
+        """
         node = self._nodes.pop(get_running_loop(), None)
         self._latest = (None, None)
         if node is not None:
@@ -167,8 +171,9 @@ class RedisStore:
         loop = get_running_loop()
         node = self._nodes.get(loop)
         if node is None:
-            for closed in [each for each in self._nodes if each.is_closed()]:
-                del self._nodes[closed]  # its node refers to it, so it would stay for ever
+            for other in [reference() for reference in self._nodes.keyrefs()]:
+                if other is not None and other.is_closed():
+                    self._nodes.pop(other, None)  # its node refers to it, so it would stay for ever
             node = self._nodes[loop] = self._open()
         self._latest = (loop, node)
         return node

@@ -25,11 +25,15 @@ class Crowds:
     def reset(self) -> None:
         """Forget all callers."""
         self._since_ns = self._count = 0
+        self._ahead = 0
         self._turns: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
 
-    def turn(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None] | None:
-        """``None`` if this caller may go on, else what it has to await first: its turn after all that came before."""
-        if not self._turns:
+    def turn(self) -> asyncio.Future[None] | None:
+        """``None`` if this caller may go on, else what it has to await first, and then ``pass_turn``.
+
+        Callers get their turns in the order in which they came.
+        """
+        if not self._ahead:
             self._count += 1
             if self._count <= AT_ONCE:
                 return None
@@ -37,12 +41,18 @@ class Crowds:
             if now_ns - self._since_ns > MOMENT_NS:
                 self._since_ns, self._count = now_ns, 0
                 return None
+        loop = asyncio.get_running_loop()
         turns = self._turns.get(loop)
         if turns is None:
             turns = self._begin(loop)
         turn = loop.create_future()
         turns.append(turn)
+        self._ahead += 1
         return turn
+
+    def pass_turn(self) -> None:
+        """A caller has had its turn, or has given up."""
+        self._ahead -= 1
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:
         for closed in [each for each in self._turns if each.is_closed()]:
@@ -52,13 +62,14 @@ class Crowds:
         return turns
 
     def _next_turns(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the next callers go on, if there are any; those that come before they have gone on are behind them."""
+        """Let the next callers go on, in this iteration of the event loop."""
         turns = self._turns[loop]
-        if not turns:
-            del self._turns[loop]
-            return
-        for _ in range(min(AT_ONCE, len(turns))):
+        self._since_ns, self._count = monotonic_ns(), min(AT_ONCE, len(turns))
+        for _ in range(self._count):
             turn = turns.popleft()
             if not turn.done():
                 turn.set_result(None)
-        loop.call_soon(self._next_turns, loop)
+        if turns:
+            loop.call_soon(self._next_turns, loop)
+        else:
+            del self._turns[loop]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
@@ -103,6 +103,19 @@ class SlotQueues:
         """Whether a call that has taken these charges without a wait leaves now; if so, that is recorded."""
         with self._lock:
             return self.departures.leave(charges, now_us, ahead_us) == 0.0
+
+    def units_came_back(self, charges: Iterable[Charge]) -> None:
+        """What has left on these buckets cost less than it was counted with: the store alone says when calls go."""
+        with self._lock:
+            buckets = {charge.bucket for charge in charges if self.departures.forget(charge.bucket)}
+            for queue in self._queues.values() if buckets else ():
+                if (
+                    queue.not_before_us
+                    and queue.waiters
+                    and any(each.bucket in buckets for each in queue.waiters[0].take.charges)
+                ):
+                    queue.not_before_us = 0.0
+                    queue.wake_first_in_time()
 
     def has(self, take: Take) -> bool:
         """Whether any caller waits in the queue of this take."""

@@ -13,7 +13,7 @@ LATE_US = 100_000.0
 """A slot of a token bucket is good for this long: a caller that wakes later (the machine was asleep) has missed it."""
 
 MOST_MISSED = 3
-"""How often in a row a slot may be missed and booked anew; after that it is good for ever.
+"""How often in a row a slot of a store elsewhere may be missed and booked anew; after that it is good for ever.
 
 Otherwise, a store that answers more slowly than a window passes would be asked without end.
 """

@@ -58,10 +58,18 @@ OF_MIDDLEWARE = [
     ({"hooks": [print, 7]}, "not 7"),
 ]
 
+
+class Incomplete:
+    """A store that does not say whether its methods wait."""
+
+    take = peek = settle = reset = aclose = print
+
+
 STORES = [
     (redis.asyncio.Redis(password="secret"), "not a client, Redis: store=RedisStore(client)"),
     (MemoryStore, "store=MemoryStore lacks its call: store=MemoryStore()"),
     (object(), "which has no take(): store=MemoryStore()"),
+    (Incomplete(), "which has no in_process: store=MemoryStore()"),
     (b"redis://user:secret@host", "not b'redis://***@host', which has no take()"),
 ]
 
@@ -100,7 +108,7 @@ def test_wrong_settle_functions(settle: Any) -> None:
         RateLimitMiddleware(ok, rules=[Rule("/", "1/s", settle=settle)])
 
 
-@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "bytes"])
+@pytest.mark.parametrize(("store", "quote"), STORES, ids=["client", "class", "object", "incomplete", "bytes"])
 def test_wrong_stores(store: Any, quote: str) -> None:
     """For a middleware, a dependency and a paced function; a password never shows."""
     builders: list[Any] = [partial(RateLimitMiddleware, ok, "1/s"), partial(RateLimit, "1/s"), partial(pace, "1/s")]

@@ -15,7 +15,6 @@ from tests.stores.redis.batches import Server, outcomes, settle_down
 
 pytestmark = pytest.mark.anyio
 
-CLOSED = ConnectionError("closed")
 
 # Results and failures
 
@@ -193,26 +192,31 @@ async def test_an_item_that_is_cancelled_in_flight() -> None:
     assert not server.calls[1].answer.cancelled()
 
 
-async def test_closing_fails_what_waits() -> None:
-    """The batch in flight ends first."""
+async def test_draining_sees_all_through() -> None:
+    """What waits is sent after the batch in flight, and what has joined meanwhile after that."""
     server = Server()
-    in_flight = server.group.submit(0)
+    results = [server.group.submit(0)]
     await settle_down()
-    waiting = server.group.submit(1)
-    closing = asyncio.create_task(server.group.aclose(CLOSED))
+    results.append(server.group.submit(1))
+    draining = asyncio.create_task(server.group.drain())
     await settle_down()
-    assert waiting.exception() is CLOSED
-    assert not closing.done()
-    server.calls[0].succeed()
-    await closing
-    assert await in_flight == "result of 0"
-    assert server.batches == [[0]]
+    for number in (2, 3):
+        server.calls[number - 2].succeed()
+        results.append(server.group.submit(number))
+        await settle_down()
+        assert not draining.done()
+    server.calls[2].succeed()
+    await draining
+    assert [await each for each in results] == [f"result of {number}" for number in range(4)]
 
 
-async def test_closing_an_unused_group() -> None:
-    """It does nothing."""
+async def test_draining_ends_when_all_callers_are_gone() -> None:
+    """An item whose caller was cancelled is not sent."""
     server = Server()
-    await server.group.aclose(CLOSED)
+    await server.group.drain()
+    gone = server.group.submit(0)
+    gone.cancel()
+    await server.group.drain()
     assert server.batches == []
 
 

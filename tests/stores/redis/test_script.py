@@ -13,7 +13,8 @@ from asgi_ratelimit.algorithms import decision_of, pack, unpack
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores.redis.script import Disagreements, Peek, Reset, decode, encode
+from asgi_ratelimit.stores.redis.replies import Disagreements
+from asgi_ratelimit.stores.redis.script import Peek, Reset, decode, encode
 from tests.support.charges import on_bucket
 
 QUOTA = TokenBucket(10)

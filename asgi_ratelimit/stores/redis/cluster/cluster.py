@@ -33,13 +33,19 @@ class ClusterNodes:
         self._pool = addresses.pool
         self._nodes: dict[Address, ClusterNode] = {}
         self._topology = Topology(context, addresses, self._by_health, self._close_unused)
+        self._unanswered = 0
+        self._idle: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def take(self, take: Take) -> Decision:
         """The decision of one take, whatever happens to the cluster."""
+        if take.operation is not None:
+            self._context.local.ledger.taken_again(take)
         try:
             return cast("Decision", await self.submit(take))
         except StoreError:  # the node or the topology has logged it
-            return self._context.local.decide(take)
+            return self._context.local.decide(take, is_unclear=True)
 
     def charge(self, charge: BucketCharge) -> Awaitable[Decision]:
         """The decision of a take of one charge without a wait."""
@@ -62,11 +68,25 @@ class ClusterNodes:
         return all(answers) if isinstance(action, Settlement) else None
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections, once what waits is answered; what comes later opens them again, for as long."""
+        while self._unanswered:
+            self._idle = self._idle or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._idle])
+        self._is_closed = True
+        self._close_all()
+        await asyncio.gather(*self._closing)
+
+    def _close_all(self) -> None:
         nodes, self._nodes = self._nodes, {}
         self._topology.close()
         for node in nodes.values():
-            await node.aclose()
+            self._close(node)
+
+    def _close(self, node: ClusterNode) -> None:
+        """Close a node in the background: it sees through what waits."""
+        closing = asyncio.get_running_loop().create_task(node.aclose())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     async def _take_parts(self, take: Take) -> Decision:
         """The decision on a take over several slots, all or nothing."""
@@ -108,8 +128,21 @@ class ClusterNodes:
         await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # a node that is out keeps the charge
 
     async def _answer(self, part: Part) -> Answer:
-        node = await self._node(part.slot)
-        return cast("Answer", await node.send(part.action))
+        self._unanswered += 1
+        try:
+            node = await self._node(part.slot)
+            return cast("Answer", await node.send(part.action))
+        finally:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._nothing_waits()
+
+    def _nothing_waits(self) -> None:
+        if self._is_closed:
+            self._close_all()
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
 
     async def _node(self, slot: int) -> ClusterNode:
         """The primary of a slot. While it does not answer, the topology is refreshed: another may have taken over."""
@@ -134,13 +167,13 @@ class ClusterNodes:
         """The addresses of all nodes in use, those that answer first."""
         return sorted(self._nodes, key=lambda address: self._nodes[address].breaker.is_open)
 
-    async def _close_unused(self) -> None:
+    def _close_unused(self) -> None:
         """Close the nodes that own no slot any more."""
         primaries = set(self._topology.primaries.values())
         for address in [address for address in self._nodes if address not in primaries]:
             node = self._nodes.pop(address)
             self._context.local.store_is_back(node.name)
-            await node.aclose()
+            self._close(node)
 
 
 async def _completed(work: Coroutine[Any, Any, Decision]) -> Decision:

@@ -6,22 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis.asyncio import ConnectionPool
-from redis.exceptions import AskError
+from redis.exceptions import AskError, AuthenticationError, NoPermissionError
 
-from ....clock import monotonic_us
 from ....decision import Charge
 from ....errors import StoreUnavailable
 from ..actions import Action, charges_of
 from ..batching import Finish
 from ..connection.addresses import Address
 from ..connection.script_calls import ScriptCall
-from ..connection.store_errors import store_error_of
+from ..connection.store_errors import EventLoopEnded, store_error_of
 from ..node import Answer, NodeContext, RedisNode
 from .redirections import Redirections
 from .slots import slot_of
-
-REPAY_INTERVAL_US = 1_000_000.0
-"""Microseconds between two looks for entries of the outage ledger that belong to this node."""
 
 
 class ClusterNode(RedisNode):
@@ -45,10 +41,9 @@ class ClusterNode(RedisNode):
         self._redirections = Redirections(
             pool, context.timeout, lambda redirection: redirected(redirection, address[0])
         )
-        self._next_repayment = 0.0
 
     async def aclose(self) -> None:
-        """Fail what waits, and close the connections."""
+        """See through what waits, and close the connections."""
         await super().aclose()
         await self._redirections.aclose()
 
@@ -56,7 +51,7 @@ class ClusterNode(RedisNode):
         self._caller.start(self._call(actions, submitted, finish))
 
     async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
-        answers: Sequence[Answer] | Exception = StoreUnavailable("the event loop has ended")
+        answers: Sequence[Answer] | Exception = EventLoopEnded()
         try:
             answers = await self._answers(actions, submitted)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
@@ -77,7 +72,8 @@ class ClusterNode(RedisNode):
                 for at, answer in zip(group, in_group):
                     answers[at] = answer
             left = [group[len(done) :] for group, done in zip(left, in_groups) if len(done) < len(group)]
-        self._repay_now_and_then()
+        if self._context.local.ledger.has_entries:
+            self._repay_now_and_then()
         return answers
 
     async def _call_groups(self, groups: list[list[Action]], submitted: float) -> list[Sequence[Answer]]:
@@ -91,18 +87,12 @@ class ClusterNode(RedisNode):
             answers.append(self._read(group, call, final, sent_us))
         return answers
 
-    def _repay_now_and_then(self) -> None:
-        """A slot may have moved here, or this replica become a primary, while the ledger had entries for it."""
-        now = monotonic_us()
-        if self._context.local.ledger and now >= self._next_repayment:
-            self._next_repayment = now + REPAY_INTERVAL_US
-            self.repay()
-
     def _read(self, actions: Sequence[Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
-        """The answers in the reply for one slot. Raises ``StoreUnavailable`` for what concerns the whole node."""
+        """The answers in the reply for one slot. Raises ``StoreError`` for what concerns the whole node."""
         if not isinstance(reply, Exception):
             return self._context.answers(actions, call, reply, sent_us)
         error = store_error_of(reply, self._context.timeout)
-        if isinstance(error, StoreUnavailable) and error is not reply:
+        is_of_node = isinstance(error, StoreUnavailable) or isinstance(reply, (AuthenticationError, NoPermissionError))
+        if is_of_node and error is not reply:
             raise error from reply
         return [error] * len(actions)

@@ -8,7 +8,7 @@ and marks all connections for a reconnect whenever it refreshes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from redis.exceptions import AskError, MovedError
@@ -26,7 +26,7 @@ NAME = "the cluster"
 class Topology:
     """The address of the primary of each slot, for one event loop.
 
-    ``candidates()`` are the nodes to read from before the seeds; ``updated()`` is awaited after each refresh.
+    ``candidates()`` are the nodes to read from before the seeds; ``updated()`` is called after each refresh.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Topology:
         context: NodeContext,
         addresses: ClusterAddresses,
         candidates: Callable[[], Iterable[Address]],
-        updated: Callable[[], Awaitable[None]],
+        updated: Callable[[], None],
     ) -> None:
         self.primaries: dict[int, Address] = {}
         self._context = context
@@ -104,7 +104,7 @@ class Topology:
         self.primaries = {slot: self._addresses.remap(primary) for slot, primary in primaries.items()}
         self._breaker.record_success()
         self._context.local.store_is_back(NAME)
-        await self._updated()
+        self._updated()
 
 
 def primaries_in(reply: Any, host: str) -> dict[int, Address]:

@@ -13,7 +13,15 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 from hiredis import PushNotification, Reader
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import AskError, AuthenticationError, InvalidResponse, MovedError, NoScriptError, ResponseError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    InvalidResponse,
+    MovedError,
+    NoPermissionError,
+    NoScriptError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from .reply_bounds import HEADER, HUGE, HUGE_AT_START, MAX_BYTES, TOO_LARGE
@@ -31,6 +39,7 @@ _ERROR_CLASSES: dict[str, Callable[[str], Exception]] = {
     "ASK": AskError,
     "MOVED": MovedError,
     "NOAUTH": AuthenticationError,
+    "NOPERM": NoPermissionError,
     "NOSCRIPT": NoScriptError,
 }
 

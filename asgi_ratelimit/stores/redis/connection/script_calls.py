@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from importlib.resources import files
@@ -15,11 +16,11 @@ from typing import Any, TypeAlias, cast
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import InvalidResponse, NoScriptError, RedisError, ResponseError
+from redis.exceptions import InvalidResponse, NoScriptError, RedisError
 
-from ....errors import StoreError, StoreUnavailable
+from ....errors import StoreError
 from .connection import OpenConnection, Outcome, open_connection
-from .store_errors import store_error_of
+from .store_errors import EventLoopEnded, ShardingProxyError, store_error_of
 
 SCRIPT = files("asgi_ratelimit.stores.redis").joinpath("rate_limit.lua").read_text("utf-8")
 SCRIPT_SHA = hashlib.sha1(SCRIPT.encode(), usedforsecurity=False).hexdigest()
@@ -29,7 +30,7 @@ Command: TypeAlias = Sequence[str | bytes | int]
 ScriptCall: TypeAlias = Sequence[bytes | int]
 """The arguments of EVALSHA after the hash: the number of keys, the keys, and the script's own arguments."""
 
-Done: TypeAlias = Callable[["Any | ResponseError | StoreError"], None]
+Done: TypeAlias = Callable[["Any | RedisError | StoreError"], None]
 """Receives the script's reply, the error that Redis answered, or a ``StoreError`` where there is no answer."""
 
 
@@ -47,6 +48,7 @@ class ScriptCaller:
         self._connection: OpenConnection | None = None
         self._call_ids = count(getrandbits(48))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_checked = False
         self._deadline = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -73,7 +75,7 @@ class ScriptCaller:
             done(answer[1:])
         elif isinstance(answer, NoScriptError):
             self.start(self._evaluate_one(call, submitted, done))
-        elif isinstance(answer, ResponseError):
+        elif isinstance(answer, RedisError) and type(outcome) is list:
             done(answer)
         else:
             self.drop()
@@ -100,7 +102,7 @@ class ScriptCaller:
     async def command(self, *command: str | bytes | int) -> Any:
         """The answer to any one command. Raises ``StoreError``."""
         (answer,) = await self._within_deadline(self._loop.time(), self._send([command], False))
-        if isinstance(answer, ResponseError):
+        if isinstance(answer, RedisError):
             raise store_error_of(answer, self._timeout) from answer
         return answer
 
@@ -134,7 +136,7 @@ class ScriptCaller:
         await self._pool.release(connection)
 
     async def _evaluate_one(self, call: ScriptCall, submitted: float, done: Done) -> None:
-        reply: Any = StoreUnavailable("the event loop has ended")
+        reply: Any = EventLoopEnded()
         try:
             (reply,) = await self.evaluate([call], submitted)
         except StoreError as error:
@@ -152,6 +154,8 @@ class ScriptCaller:
 
     async def _evaluate(self, calls: Sequence[ScriptCall], asking: bool) -> list[Any]:
         """Call the script by its hash. Redis forgets scripts when it restarts: then send the text, once."""
+        if not self._is_checked:
+            await self._require_one_server()
         call_ids = [b"%d" % next(self._call_ids) for _ in calls]
         commands = [("EVALSHA", SCRIPT_SHA, *call, call_id) for call, call_id in zip(calls, call_ids)]
         answers = await self._send(commands, asking)
@@ -162,6 +166,13 @@ class ScriptCaller:
             for at, answer in zip(unknown, await self._send(again, asking), strict=True):
                 answers[at] = answer
         return list(map(_reply_in, answers, call_ids))
+
+    async def _require_one_server(self) -> None:
+        """Raises ``ShardingProxyError`` where a call without keys cannot be sent anywhere; asked once."""
+        (answer,) = await self._send([("EVALSHA", "0" * 40, 0)], False)
+        if _NO_KEY_TO_SHARD_BY.search(str(answer)):
+            raise ShardingProxyError(answer)
+        self._is_checked = isinstance(answer, NoScriptError)
 
     async def _send(self, commands: Sequence[Command], asking: bool) -> list[Any]:
         """Send all commands in one packet, and wait for the answer to each; an error is an answer too."""
@@ -187,12 +198,15 @@ class ScriptCaller:
         return self._connection
 
 
+_NO_KEY_TO_SHARD_BY = re.compile("wrong number of arguments|invalid request|unsupported command")
+"""What a proxy answers to a call without keys; a Redis answers NOSCRIPT, or that the user may not call it."""
+
 _FOREIGN_REPLY = InvalidResponse("the reply does not belong to the call")
 
 
 def _reply_in(answer: Any, call_id: bytes) -> Any:
     """The script's reply to the call with this id. Raises ``InvalidResponse`` for that of another call."""
-    if isinstance(answer, ResponseError):
+    if isinstance(answer, RedisError):
         return answer
     if isinstance(answer, list) and answer and answer[0] == call_id:
         return answer[1:]

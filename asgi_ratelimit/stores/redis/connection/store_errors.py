@@ -9,6 +9,7 @@ from redis.exceptions import (
     ClusterDownError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -19,11 +20,31 @@ from ....errors import StoreError, StoreTimeout, StoreUnavailable
 _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b")
 """The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
 
+_CREDENTIALS = "put the user and the password into the URL, redis://user:password@host:6379/0"
+
 _NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
 
 
 class NotWritable(StoreUnavailable):
     """Raised where Redis can read but not write: it can still refuse takes."""
+
+
+class ShardingProxyError(RedisError):
+    """Raised where something answers that sends each command to the server of its first key."""
+
+    def __init__(self, answer: object) -> None:
+        super().__init__(
+            "this is a proxy that shards by the first key, such as Envoy's or twemproxy, so that a bucket would be on "
+            "several servers: connect to a server, or to a Redis Cluster (redis+cluster://). "
+            f"It answered {str(answer)!r:.200} to a call without keys"
+        )
+
+
+class EventLoopEnded(StoreUnavailable):
+    """Raised where the event loop has ended before the answer came, which says nothing of Redis."""
+
+    def __init__(self) -> None:
+        super().__init__("the event loop has ended")
 
 
 def store_error_of(error: Exception, timeout: float) -> StoreError:
@@ -33,7 +54,9 @@ def store_error_of(error: Exception, timeout: float) -> StoreError:
     if isinstance(error, (TimeoutError, RedisTimeoutError)):
         return StoreTimeout(f"Redis did not answer within {timeout} s")
     if isinstance(error, AuthenticationError):
-        return StoreError(f"Redis rejected the credentials: {error}")
+        return StoreError(f"Redis rejected the credentials: {error}: {_CREDENTIALS}")
+    if isinstance(error, ShardingProxyError):
+        return StoreUnavailable(f"Redis cannot serve: {error}")
     if isinstance(error, (RedisConnectionError, OSError)):
         return StoreUnavailable(f"Redis cannot be reached: {error}")
     if isinstance(error, ResponseError):

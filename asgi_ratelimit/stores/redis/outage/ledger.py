@@ -7,13 +7,18 @@ entry is an operation, and stays until the store has carried it out: sending it 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from threading import RLock
 from typing import Any
+from weakref import WeakSet
 
 from ....algorithms import State, used
 from ....clock import Clock
-from ....decision import Charge, SettledCharge, Settlement, Take
+from ....decision import Charge, Decision, SettledCharge, Settlement, Take
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
 from ..actions import Repayment
@@ -26,105 +31,215 @@ LEAST_UNITS = 1e-6
 """Fewer units than this are what rounding leaves."""
 
 
+@dataclass(slots=True)
+class Entry:
+    """A bucket of the store, and of the local store, in the state ``before``; ``units`` were granted since.
+
+    Some of them may be those of operations, each of which is repaid by itself.
+    """
+
+    charge: Charge
+    local_charge: Charge
+    before: State | None
+    units: float = 0.0
+    has_operations: bool = False
+
+
 class OutageLedger:
     """The buckets that were charged in ``local``, by the time of ``clock``, in place of the store.
 
-    ``parts_of`` splits a take or a settlement into those that the store carries out, each an operation.
+    ``parts_of`` splits a take or a settlement into those that the store carries out, each an operation. Threads may
+    share a ledger. A process that forks keeps its ledger, and the child starts with an empty one.
     """
 
     def __init__(self, local: MemoryStore, clock: Clock, parts_of: Callable[[Any], Sequence[Any]]) -> None:
         self._local = local
         self._clock = clock
         self._parts_of = parts_of
-        self._entries: dict[str, tuple[Charge, Charge, State | None]] = {}
+        self.start_anew()
+        _ledgers.add(self)
+
+    def __bool__(self) -> bool:
+        return self.has_entries
+
+    def start_anew(self) -> None:
+        """Forget all entries; they are those of another process."""
+        self._lock = RLock()
+        self._entries: dict[str, Entry] = {}
         self._takes: dict[str, tuple[Take, float]] = {}
+        self._unclear: set[str] = set()
         self._postponed: dict[str, Settlement] = {}
         self._repayments = Repayments()
         self._settled: Operations[bool] = Operations(MAX_ENTRIES)
+        self.has_entries = False
 
-    def __bool__(self) -> bool:
-        return bool(self._entries or self._takes or self._postponed or self._repayments.pending)
+    def adopt(self, charge: Charge, state: State) -> None:
+        """Let the local store continue from a state that the store has reported, unless more was used here since."""
+        with self._lock:
+            if charge.bucket in self._entries:  # what the store has charged must not count as taken here
+                self._close(_any_charge)
+            self._local.adopt(charge, state)
 
-    def record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
+    def decide(self, take: Take, local_take: Take, is_unclear: bool) -> Decision:
+        """Decide ``take``, as ``local_take``, in the local store; what is charged there is an entry.
+
+        Where it ``is_unclear`` whether the store has carried it out, its operation may exist there.
+        """
+        with self._lock:
+            self.taken_again(take)
+            before = list(map(self._local.state_of, local_take.charges))
+            decision = self._local.submit(local_take)
+            if decision.allowed and before != list(map(self._local.state_of, local_take.charges)):
+                self._record(take, local_take, before, decision.granted)
+            if is_unclear and take.operation is not None:
+                self._unclear |= self._takes.keys() & map(take_text, self._parts_of(take))
+            return decision
+
+    def taken_again(self, take: Take) -> None:
+        """An operation is taken again: if it was refunded, and that has not reached the store, it never was."""
+        if take.operation is None or not self.has_entries:
+            return
+        with self._lock:
+            for name in self._repayments.release(set(map(take_text, self._parts_of(take)))):
+                self._settled.forget(name)
+
+    def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
         """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
-            if charge.cost and len(self._entries) < MAX_ENTRIES:
-                self._entries.setdefault(charge.bucket, (charge, local_charge, state))
+            if charge.cost and (charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES):
+                entry = self._entries.setdefault(charge.bucket, Entry(charge, local_charge, state))
+                entry.units += granted if take.best_effort else charge.cost
+                entry.has_operations |= take.operation is not None
         if take.operation is not None and len(self._takes) < MAX_ENTRIES:
             for part in self._parts_of(take):
                 self._takes.setdefault(take_text(part), (part, granted))
+        self.has_entries = True
 
     def postpone(self, settlement: Settlement) -> None:
         """Keep a settlement until the store is back; settling twice does no harm."""
-        for part in self._parts_of(settlement):
-            if len(self._postponed) < MAX_ENTRIES:
-                self._postponed.setdefault(settlement_text(part), part)
+        with self._lock:
+            for part in self._parts_of(settlement):
+                if len(self._postponed) < MAX_ENTRIES:
+                    self._postponed.setdefault(settlement_text(part), part)
+            self.has_entries = True
 
-    def collect(self, is_here: Callable[[Charge], bool]) -> Iterator[Repayment | Settlement]:
+    def collect(self, is_here: Callable[[Charge], bool], most: int | None = None) -> list[Repayment | Settlement]:
         """What the store is to be charged with, for the buckets that ``is_here`` names; ``remove`` what it has done."""
-        self._close(is_here)
-        entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
-        for entry in entries:
-            if is_here(entry.charges[0]):
-                yield entry
+        with self._lock:
+            self._close(is_here)
+            self._look()
+            entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
+            return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
     def remove(self, entry: Repayment | Settlement, booked: Sequence[SettledCharge] = ()) -> None:
         """The store has carried an entry out; ``booked`` is where the charges of a repayment are."""
-        if isinstance(entry, Settlement):
-            self._postponed.pop(settlement_text(entry), None)
-            return
-        for settlement in self._repayments.remove(entry, booked):
-            self.postpone(settlement)
+        with self._lock:
+            if isinstance(entry, Settlement):
+                self._postponed.pop(settlement_text(entry), None)
+            else:
+                for settlement in self._repayments.remove(entry, booked):
+                    self.postpone(settlement)
+                    self._forget_here(settlement)
+            self._look()
+
+    def _forget_here(self, settlement: Settlement) -> None:
+        """Let the local store forget the operation that a settlement forgets."""
+        if settlement.undone is not None:
+            unchanged = replace(settlement, settled_charges=tuple(map(_unchanged, settlement.settled_charges)))
+            with suppress(StopIteration):
+                self._local.settle(unchanged).send(None)  # it never waits
+
+    def _look(self) -> None:
+        self.has_entries = bool(self._entries or self._takes or self._postponed or self._repayments.pending)
 
     def is_open(self, settlement: Settlement) -> bool:
         """Whether all that a settlement settles is in the local store alone."""
-        return not any(map(self._repayments.holds, settlement.settled_charges))
+        with self._lock:
+            return not any(map(self._repayments.holds, settlement.settled_charges))
 
     async def settle(self, settlement: Settlement) -> list[Settlement]:
         """Settle what was decided here, once, where its charges are; returns what is to be settled at the store."""
-        now, text = float(self._clock.now_us()), settlement_text(settlement)
-        if self._settled.find(text, now):
-            return []
-        self._settled.add(text, True, now, math.inf)
-        if settlement.undone is not None:
-            for part in self._parts_of(settlement.undone):
-                self._takes.pop(take_text(part), None)
-        here: list[SettledCharge] = []
-        there: list[Settlement] = []
+        with self._lock:  # nothing that is awaited here ever waits
+            now, name = float(self._clock.now_us()), settlement_text(settlement)
+            if self._settled.find(name, now):
+                return []
+            self._settled.add(name, True, now, math.inf)
+            undone = () if settlement.undone is None else self._parts_of(settlement.undone)
+            texts = list(map(take_text, undone))
+            if self._is_settled_there(settlement, texts):
+                self._close(_any_charge)
+            for text in texts:
+                self._takes.pop(text, None)
+            is_there = list(map(self._repayments.holds, settlement.settled_charges))
+            here = [each for each, there in zip(settlement.settled_charges, is_there) if not there]
+            there = [each for each, there in zip(settlement.settled_charges, is_there) if there]
+            settlements = self._repayments.settle(there, undone, name) if there else []
+            if here or settlements:  # also where the local store has to forget an operation
+                await self._settle_here(replace(settlement, settled_charges=(*here, *map(_unchanged, there))))
+            return settlements
+
+    def _is_settled_there(self, settlement: Settlement, texts: Sequence[str]) -> bool:
+        """Whether the store has to be charged first: it may have the operation, or others are of the same bucket."""
+        if texts:
+            return not self._unclear.isdisjoint(texts)
+        entries = [self._entries.get(charge.bucket) for charge in settlement.charges]
+        return any(entry.has_operations for entry in entries if entry is not None)
+
+    async def _settle_here(self, settlement: Settlement) -> None:
         for settled in settlement.settled_charges:
-            if self._repayments.holds(settled):
-                there += self._repayments.settle(settled)
-            else:
-                here.append(settled)
-        if here:
-            await self._local.settle(replace(settlement, settled_charges=tuple(here)))
-        return there
+            entry = self._entries.get(settled.charge.bucket)
+            if entry is not None:
+                entry.units += max(settled.actual - settled.charge.cost, 0.0)
+        await self._local.settle(settlement)
 
     def _close(self, is_here: Callable[[Charge], bool]) -> None:
         """Turn what was taken until now into repayments; takes that name an operation are repaid under it."""
         now = float(self._clock.now_us())
         units: dict[str, float] = {}
         charges: dict[str, Charge] = {}
-        for bucket, (charge, local_charge, state) in list(self._entries.items()):
-            if is_here(charge) and self._entries.pop(bucket, None) is not None:
-                units[bucket], charges[bucket] = self._used_since(local_charge, state, now), charge
+        for bucket, entry in list(self._entries.items()):
+            if is_here(entry.charge):
+                del self._entries[bucket]
+                units[bucket], charges[bucket] = self._units_of(entry, now), entry.charge
         for text, (take, granted) in list(self._takes.items()):
-            if is_here(take.charges[0]) and self._takes.pop(text, None) is not None:
-                owed = [_units_of(take, charge, granted, units) for charge in take.charges]
+            if is_here(take.charges[0]):
+                del self._takes[text]
+                self._unclear.discard(text)
+                owed = [_owed_by(take, charge, granted, units) for charge in take.charges]
                 self._repayments.add(Repayment(text, tuple(map(debited, take.charges, owed)), now))
         for bucket, charge in charges.items():
             if units[bucket] >= LEAST_UNITS:
                 rest = replace(charge, cost=units[bucket])
                 self._repayments.add(Repayment(repayment_text(bucket), (debited(rest, rest.cost),), now))
 
-    def _used_since(self, charge: Charge, start: State | None, now: float) -> float:
-        """The units in use now, less those that were in use in the state ``start``."""
-        state = self._local.state_of(charge)
-        before = 0.0 if start is None else used(charge.quota, start, now)
-        return 0.0 if state is None else used(charge.quota, state, now) - before
+    def _units_of(self, entry: Entry, now: float) -> float:
+        """The units in use now, less those that were in use before; what runs off is not owed."""
+        quota, state = entry.local_charge.quota, self._local.state_of(entry.local_charge)
+        before = 0.0 if entry.before is None else used(quota, entry.before, now)
+        return 0.0 if state is None else min(used(quota, state, now) - before, entry.units)
 
 
-def _units_of(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
+_ledgers: WeakSet[OutageLedger] = WeakSet()
+
+
+def _start_anew() -> None:
+    """The parent repays what is in its ledgers; a child that did so, too, would charge it twice."""
+    for ledger in list(_ledgers):
+        ledger.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_anew)
+
+
+def _unchanged(settled: SettledCharge) -> SettledCharge:
+    return replace(settled, actual=settled.charge.cost)
+
+
+def _any_charge(charge: Charge) -> bool:
+    return True
+
+
+def _owed_by(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
     """What a take with an operation owes of a bucket, out of the ``units`` that are owed of it altogether."""
     cost = granted if take.best_effort else charge.cost
     left = max(units.get(charge.bucket, cost), 0.0)

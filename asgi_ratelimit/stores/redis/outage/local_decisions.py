@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from ....algorithms import foresee, share
-from ....clock import Clock
+from ....clock import Clock, monotonic_us
 from ....decision import Charge, Decision, OnError, Take, checked_on_error
 from ....errors import ConfigurationError, StoreError
+from ....logs import REPORT_EVERY_US
 from ....quotas import Quota, RollingWindow, TokenBucket
 from ...memory import MemoryStore
 from ...operations import OPERATION_TTL
-from ..script import StatesByBucket
+from ..replies import StatesByBucket
 from .ledger import OutageLedger
 
 DENIED_FOR = 1.0
@@ -55,6 +57,7 @@ class LocalDecisions:
         """The states that the store has reported: updated with each reply."""
         self._older_states: StatesByBucket = {}
         self._outages: set[str] = set()
+        self._reasons: dict[tuple[str, str], float] = {}
 
     def forget_oldest_states(self) -> None:
         """Forget the states that were reported before the latest ones; called when there are ``MAX_STATES``."""
@@ -75,16 +78,25 @@ class LocalDecisions:
             logger.warning("the rate limit store%s is back", _at(node))
 
     def store_is_out(self, error: StoreError, node: str = "") -> None:
-        """Note that the store, or one ``node`` of it, does not answer."""
-        if node not in self._outages:
-            self._outages.add(node)
+        """Note that the store, or one ``node`` of it, does not answer: it is logged, and so is each new reason."""
+        is_first, now = node not in self._outages, monotonic_us()
+        self._outages.add(node)
+        reason = node, str(error)
+        reported_us = self._reasons.get(reason, -math.inf)
+        if is_first:
             logger.error("the rate limit store%s is out, deciding by on_error=%r: %s", _at(node), self._on_error, error)
+        elif now - reported_us >= REPORT_EVERY_US:
+            logger.error("the rate limit store%s is out for another reason: %s", _at(node), error)
+        else:
+            return
+        self._reasons = {each: at for each, at in self._reasons.items() if now - at < REPORT_EVERY_US}
+        self._reasons[reason] = now
 
-    def decide(self, take: Take) -> Decision:
-        """The decision on ``take`` in place of the store's."""
+    def decide(self, take: Take, is_unclear: bool = False) -> Decision:
+        """The decision on ``take`` in place of the store's, which may have carried it out where that ``is_unclear``."""
         on_error = take.on_error or self._on_error
         if on_error == "local":
-            return self._decide_locally(take)
+            return self._decide_locally(take, is_unclear)
         decision = foresee(take, [None] * len(take.charges), float(self._clock.now_us()))
         if on_error == "allow":
             decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
@@ -92,17 +104,13 @@ class LocalDecisions:
             decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
         return replace(decision, degraded=True, before=None)
 
-    def _decide_locally(self, take: Take) -> Decision:
+    def _decide_locally(self, take: Take, is_unclear: bool) -> Decision:
         local_take = take
         if self._replicas > 1:
             shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in take.charges])
             local_take = replace(take, charges=shares)
         self._adopt_states(local_take.charges)
-        before = list(map(self._local.state_of, local_take.charges))
-        decision = self._local.submit(local_take)
-        if decision.allowed:
-            self.ledger.record(take, local_take, before, decision.granted)
-        return replace(decision, degraded=True)
+        return replace(self.ledger.decide(take, local_take, is_unclear), degraded=True)
 
     def _adopt_states(self, charges: Sequence[Charge]) -> None:
         """Start from the latest states that the store has reported, once for each report."""
@@ -110,7 +118,7 @@ class LocalDecisions:
             older = self._older_states.pop(charge.bucket, None)
             quota, state = self.latest_states.pop(charge.bucket, older) or (charge.quota, None)
             if state is not None and _has_equal_units(quota, charge.quota):
-                self._local.adopt(charge, share(quota, state, self._replicas))
+                self.ledger.adopt(charge, share(quota, state, self._replicas))
 
 
 def _has_equal_units(quota: Quota, other: Quota) -> bool:

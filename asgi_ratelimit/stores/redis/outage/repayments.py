@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import getrandbits
 
-from ....decision import Charge, SettledCharge, Settlement
+from ....decision import Charge, SettledCharge, Settlement, Take
+from ...operations import take_text
 from ..actions import Repayment
 
 MAX_REPAYMENTS = 10_000
@@ -35,17 +36,17 @@ class Repayments:
     def __init__(self) -> None:
         self.pending: dict[str, Repayment] = {}
         self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
-        self._held: list[SettledCharge] = []
+        self._held: list[tuple[Sequence[SettledCharge], Sequence[Take], str]] = []
 
     def add(self, repayment: Repayment) -> None:
         """Another one that is pending."""
         if len(self.pending) < MAX_REPAYMENTS:
             self.pending[repayment.operation] = repayment
 
-    def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> Iterator[Settlement]:
-        """The store has carried one out, and has its charges at ``booked``; yields what is to be settled there."""
+    def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> list[Settlement]:
+        """The store has carried one out, and has its charges at ``booked``; returns what is to be settled there."""
         if self.pending.pop(repayment.operation, None) is None:
-            return
+            return []
         for each in booked:
             paid = self._paid.setdefault(each.charge.bucket, [])
             self._paid.move_to_end(each.charge.bucket)
@@ -54,22 +55,35 @@ class Repayments:
         while len(self._paid) > MAX_REPAYMENTS:
             self._paid.popitem(last=False)
         held, self._held = self._held, []
-        for settled in held:
-            yield from self.settle(settled)
+        return [settlement for each in held for settlement in self.settle(*each)]
 
     def holds(self, settled: SettledCharge) -> bool:
         """Whether a charge of the outage is in a repayment, and no longer in the local store alone."""
         bucket, since = settled.charge.bucket, settled.since_us
-        if any(since <= paid.until_us for paid in self._paid.get(bucket, ())):
-            return True
-        return any(self._is_of(settled, repayment) for repayment in self.pending.values())
+        return self._is_pending(settled) or any(since <= paid.until_us for paid in self._paid.get(bucket, ()))
 
-    def settle(self, settled: SettledCharge) -> Iterator[Settlement]:
-        """What settles a charge that is in a repayment, at the store."""
-        if any(self._is_of(settled, repayment) for repayment in self.pending.values()):
+    def release(self, texts: Collection[str]) -> list[str]:
+        """Do not settle what forgets one of these operations, and is not settled yet; returns what that is called."""
+        released = [name for _, undone, name in self._held if not _are_others(undone, texts)]
+        self._held = [each for each in self._held if _are_others(each[1], texts)]
+        return released
+
+    def settle(self, settled: Sequence[SettledCharge], undone: Sequence[Take], name: str) -> list[Settlement]:
+        """What settles charges that are in repayments, at the store, and forgets the operations of ``undone``."""
+        if any(map(self._is_pending, settled)):
             if len(self._held) < MAX_REPAYMENTS:
-                self._held.append(settled)
-            return
+                self._held.append((settled, undone, name))
+            return []
+        settlements = [settlement for each in settled for settlement in self._settlements_of(each)]
+        for take in undone:
+            bucket = take.charges[0].bucket
+            same = [at for at, each in enumerate(settlements) if each.charges[0].bucket == bucket]
+            at = same[0] if same else len(settlements)
+            settlements[at:] = settlements[at:] or [_alone(debited(take.charges[0], 0.0))]
+            settlements[at] = replace(settlements[at], undone=take)
+        return settlements
+
+    def _settlements_of(self, settled: SettledCharge) -> Iterator[Settlement]:
         back = settled.charge.cost - settled.actual
         if back < 0.0:
             yield _alone(debited(self._charge(settled), -back))
@@ -86,10 +100,16 @@ class Repayments:
         paid = self._paid.get(settled.charge.bucket)
         return replace(paid[-1].booked.charge, cost=settled.charge.cost) if paid else settled.charge
 
-    def _is_of(self, settled: SettledCharge, repayment: Repayment) -> bool:
-        if settled.since_us > repayment.until_us:
-            return False
-        return any(charge.bucket == settled.charge.bucket for charge in repayment.charges)
+    def _is_pending(self, settled: SettledCharge) -> bool:
+        return any(
+            settled.since_us <= repayment.until_us and charge.bucket == settled.charge.bucket
+            for repayment in self.pending.values()
+            for charge in repayment.charges
+        )
+
+
+def _are_others(undone: Sequence[Take], texts: Collection[str]) -> bool:
+    return not any(take_text(take) in texts for take in undone)
 
 
 def debited(charge: Charge, units: float) -> SettledCharge:

@@ -73,7 +73,7 @@ async def test_the_script_travels_once(caller: ScriptCaller, server: RedisServer
     """From then on it is called by its hash."""
     assert [remaining((await evaluate(caller, a_call()))[0]) for _ in range(5)] == [9, 8, 7, 6, 5]
     assert (calls_of(server, "eval"), calls_of(server, "script")) == (1, 0)
-    assert calls_of(server, "evalsha") == 5
+    assert calls_of(server, "evalsha") == 1 + 5  # the first one has no key, which a proxy that shards could not route
 
 
 async def test_a_missing_script_is_sent_once_for_all_calls(caller: ScriptCaller, server: RedisServer) -> None:

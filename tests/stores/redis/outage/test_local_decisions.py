@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.errors import ConfigurationError, StoreTimeout
+from asgi_ratelimit.errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores.redis.outage import local_decisions as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 from asgi_ratelimit.testing import SteppedClock
 
@@ -124,3 +125,30 @@ def empty(key: str) -> dict[str, Any]:
     charge, store = Charge(QUOTA, key, QUOTA.burst), MemoryStore(clock=SteppedClock())
     assert store.submit(Take((charge,))).allowed
     return {charge.bucket: (QUOTA, store.state_of(charge))}
+
+
+# The log
+
+
+def test_each_new_reason_of_an_outage_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
+    """When it comes, and once more after a minute; each outage begins and ends with a record of its own."""
+    minutes = [0.0]
+    monkeypatch.setattr(module, "monotonic_us", lambda: minutes[0] * 60e6)
+    local = LocalDecisions("local", 1, SteppedClock())
+    refused, late = StoreUnavailable("refused"), StoreTimeout("too late")
+
+    def logged(*errors: StoreError, node: str = "") -> list[str]:
+        caplog.clear()
+        for error in errors:
+            local.store_is_out(error, node)
+        return [record.getMessage().rpartition(": ")[2] for record in caplog.records]
+
+    assert logged(refused, refused, late, refused, late) == ["refused", "too late"]
+    assert logged(refused, node="a:1") == ["refused"]
+    minutes[0] = 0.99
+    assert logged(refused, late) == []
+    minutes[0] = 1.0
+    assert logged(late, late, refused, StoreError("NOPERM")) == ["too late", "refused", "NOPERM"]
+    local.store_is_back()
+    assert [record.levelname for record in caplog.records][-1] == "WARNING"
+    assert logged(refused, refused, late) == ["refused"]

@@ -29,6 +29,11 @@ async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
         yield own
 
 
+def nonsense(answer: bytes) -> bytes:
+    """In place of an answer of the script; connecting goes well."""
+    return b":5\r\n" if answer.startswith(b"*") else answer
+
+
 class Outage:
     """A limiter whose Redis can be made to go out and to come back."""
 
@@ -38,7 +43,7 @@ class Outage:
 
     async def begin(self) -> None:
         """Redis answers nonsense from now on."""
-        self._proxy.mangle = lambda answer: b":5\r\n"
+        self._proxy.mangle = nonsense
         assert (await self.limiter.rate_limit("other")).degraded
 
     async def end(self, remaining: int) -> None:
@@ -160,3 +165,74 @@ async def test_what_fails_to_be_repaid_stays_in_the_ledger(proxy: Proxy) -> None
                 await limiter.rate_limit("other", 0.0001)
                 await asyncio.sleep(0.01)
         await outage.end(13)
+
+
+@KINDS
+async def test_a_refund_after_a_repayment_that_was_sent_twice(proxy: Proxy, quota: Quota) -> None:
+    """Its first answer was lost; the second one says where its units are all the same."""
+    outage = Outage(quota, proxy)
+    async with outage.limiter as limiter:
+        await limiter.rate_limit("key", 3)
+        await outage.begin()
+        decisions = [await limiter.rate_limit("key", 4), await limiter.rate_limit("key", 2, operation="id")]
+        answers = []
+
+        def second_is_lost(answer: bytes) -> bytes:
+            answers.append(answer.startswith(b"*"))
+            return b":5\r\n" if answers.count(True) == 2 and answers[-1] else answer
+
+        proxy.mangle = second_is_lost  # the first one is that of the probe
+        for _ in range(1_000):
+            if answers.count(True) >= 3:
+                break
+            await limiter.rate_limit("other", 0.0001)
+            await asyncio.sleep(0.01)
+        await outage.end(20 - 9)
+        for decision in decisions:
+            await limiter.refund(decision)
+        await outage.until_left(17)
+
+
+@KINDS
+async def test_a_refund_of_an_operation_that_redis_had_carried_out(proxy: Proxy, quota: Quota) -> None:
+    """Both of its answers were lost, so this process decided it, too: it is charged once, and given back once."""
+    outage = Outage(quota, proxy)
+    async with outage.limiter as limiter:
+        await limiter.rate_limit("key", 3)
+        proxy.mangle = nonsense
+        decision = await limiter.rate_limit("key", 4, operation="id")
+        assert decision.degraded
+        await outage.end(20 - 7)
+        await limiter.refund(decision)
+        await outage.until_left(17)
+
+
+@KINDS
+async def test_an_operation_that_comes_again_in_a_later_outage(proxy: Proxy, quota: Quota) -> None:
+    """It takes nothing from what others have taken meanwhile, which is charged in full."""
+    outage = Outage(quota, proxy)
+    async with outage.limiter as limiter:
+        await limiter.rate_limit("key", 3)
+        for remaining in (12, 9):
+            await outage.begin()
+            await limiter.rate_limit("key", 2, operation="id")
+            await limiter.rate_limit("key", 3)
+            await outage.end(remaining)
+
+
+@KINDS
+@pytest.mark.parametrize("is_over", [False, True], ids=["during", "after"])
+async def test_a_refunded_operation_that_redis_may_have_carried_out(proxy: Proxy, quota: Quota, is_over: bool) -> None:
+    """Its units come back there, too, and it is forgotten: taken again, it is charged again."""
+    outage = Outage(quota, proxy)
+    async with outage.limiter as limiter:
+        await limiter.rate_limit("key", 3)
+        proxy.mangle = nonsense
+        decision = await limiter.rate_limit("key", 4, operation="id")
+        assert decision.degraded
+        if is_over:
+            await outage.end(13)
+        await limiter.refund(decision)
+        await (outage.until_left(17) if is_over else outage.end(17))
+        assert (await limiter.rate_limit("key", 4, operation="id")).allowed
+        await outage.until_left(13)

@@ -1,0 +1,14 @@
+"""Requests that wait for their slots instead of being refused."""
+
+from .arguments import MAX_WAITING, checked_max_delay, checked_max_waiting
+from .receiving import Receiving, receiving_of
+from .waiting_requests import WaitingRequests
+
+__all__ = [
+    "MAX_WAITING",
+    "Receiving",
+    "WaitingRequests",
+    "checked_max_delay",
+    "checked_max_waiting",
+    "receiving_of",
+]

@@ -1,0 +1,76 @@
+"""Decisions on requests that wait: what their waits come to, and one decision of those on their parts.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
+
+from ...decision import Decision, QuotaState, Take
+from ...quotas import SECOND_US
+
+
+def beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
+    """A refusal as it is for a request that may wait so long for each charge.
+
+    What refuses are the waits that are longer than that, and ``retry_after`` is by how much. Where no wait is, all
+    states are allowed, and ``retry_after`` is 0.0.
+    """
+    states = tuple([_beyond(state, max_delay) for state, max_delay in zip(refusal.states, max_delays)])
+    binding = max(states, key=attrgetter("retry_after"))
+    return replace(
+        refusal,
+        retry_after=binding.retry_after,
+        remaining=binding.remaining,
+        reset_after=binding.reset_after,
+        ready_at=refusal.now_us / SECOND_US + binding.retry_after,
+        quota=binding.quota,
+        states=states,
+    )
+
+
+def _beyond(state: QuotaState, max_delay: float) -> QuotaState:
+    excess = max(state.retry_after - max_delay, 0.0)
+    return replace(state, allowed=excess == 0.0, retry_after=excess)
+
+
+def joined(take: Take, parts: Sequence[Decision], waited: float) -> Decision:
+    """The decision on a take whose charges were taken one after another, by a request that has waited so long.
+
+    It reports what is left as of the end of the wait.
+    """
+    states = {}
+    for part in parts:
+        for charge, state in zip(part.take.charges if part.take else (), part.states):
+            states[charge.bucket] = _later(state, part.delay)
+    in_order = tuple([states[charge.bucket] for charge in take.charges])
+    least = min(in_order, key=attrgetter("remaining"))
+    return Decision(
+        allowed=True,
+        granted=take.charges[0].cost,
+        delay=waited,
+        retry_after=0.0,
+        remaining=least.remaining,
+        reset_after=least.reset_after,
+        ready_at=max([part.ready_at for part in parts]),
+        quota=least.quota,
+        states=in_order,
+        degraded=any(part.degraded for part in parts),
+        take=take,
+        now_us=max([part.now_us + part.delay * SECOND_US for part in parts]),
+        parts=tuple(parts),
+    )
+
+
+def _later(state: QuotaState, seconds: float) -> QuotaState:
+    """A state as it will be in so many seconds, if nothing else comes."""
+    if seconds == 0.0:
+        return state
+    return replace(
+        state,
+        reset_after=max(state.reset_after - seconds, 0.0),
+        more_after=max(state.more_after - seconds, 0.0),
+    )

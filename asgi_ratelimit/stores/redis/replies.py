@@ -1,0 +1,129 @@
+"""The answers that verdicts and values of the script amount to, for actions of any kind but single charges."""
+
+from __future__ import annotations
+
+import logging
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from ...algorithms import State, decide, foresee, reset_us, settle, settlement_of, unpack
+from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
+from ...quotas import FixedWindow, Quota, TokenBucket
+from ..operations import as_allowed, decided_again, redeemed
+from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
+
+StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
+"""The quota that a bucket was last charged under, and the state that it is in."""
+
+logger = logging.getLogger("asgi_ratelimit")
+
+YES, AGAIN = ord("1"), ord("2")
+"""Verdicts: allowed or done; answered again, as it was carried out before."""
+
+_RECORD = struct.Struct("<dddd")
+_LENGTH = struct.Struct("<I")
+
+
+class Disagreements:
+    """How often the script and Python decided differently over the same states. The script's verdict stands."""
+
+    count = 0
+
+
+def answer_to(
+    action: Action, verdict: int, values: Sequence[bytes | None], now: float, birth: int, after: StatesByBucket
+) -> Answer:
+    """The answer to an action, from its values; the states that it leaves are added to ``after``.
+
+    The first of the values are those of the keys of its operation; ``birth`` is that of the first of all.
+    """
+    count = operation_keys(action)
+    record, birth = values[0] if count else None, birth + count
+    if isinstance(action, Settlement):
+        return verdict == YES
+    if isinstance(action, Reset):
+        return None
+    if verdict == AGAIN:
+        return _answered_again(action, record)
+    charges = charges_of(action)
+    states = [unpack(charge.quota, value) for charge, value in zip(charges, values[count:])]
+    match action:
+        case Take():
+            return _decision(action, verdict == YES, states, now, birth, after)
+        case Redemption():
+            return redeemed(foresee(action.take, states, now), verdict == YES)
+        case Repayment():
+            return _booked(action, states, now, birth)
+        case Peek():
+            return foresee(action.take, states, now)
+    raise TypeError(f"{action!r} is no action")
+
+
+def _decision(
+    take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: StatesByBucket
+) -> Decision:
+    decision, written = decide(take, states, now, birth)
+    if decision.allowed != allowed:
+        return as_decided(decision, allowed)
+    for charge, state, found in zip(take.charges, written, states):
+        left = found if state is None else state
+        if left is not None:
+            after[charge.bucket] = (charge.quota, left)
+    return decision
+
+
+def _answered_again(action: Action, record: bytes | None) -> Answer:
+    """The answer to a take or a repayment whose operation was carried out before, from the record of that.
+
+    It may have been that of the other kind: then its birth says so, which is below 0 for a repayment.
+    """
+    if record is None:
+        raise struct.error
+    take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
+    _, _, now, birth = _RECORD.unpack_from(record)
+    at, states = _RECORD.size, []
+    for charge in take.charges:
+        (length,) = _LENGTH.unpack_from(record, at)
+        at += _LENGTH.size + length
+        states.append(unpack(charge.quota, record[at - length : at] or None))
+    if isinstance(action, Repayment) and birth < 0:
+        return _booked(action, states, now, int(-birth))
+    decision = as_allowed(foresee(take, states, now)) if birth < 0 else decided_again(take, states, now, int(birth))
+    if isinstance(action, Repayment):
+        settlement = settlement_of(decision, [charge.cost for charge in take.charges])
+        return [] if settlement is None else list(settlement.settled_charges)
+    return decision
+
+
+def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> list[SettledCharge]:
+    """Where the units of a repayment are, each charge with as many as were debited."""
+    written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
+    pairs = zip(repayment.settled_charges, written)
+    return [_debited(settled, state, now) for settled, state in pairs if state is not None]
+
+
+def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
+    """The last units of a bucket in this state, which were debited now, at the last slot that they are booked for."""
+    quota, units = settled.charge.quota, settled.actual - settled.charge.cost
+    if isinstance(quota, TokenBucket):
+        slot_us = max(state[1], now) + max(math.ceil((state[0] - quota.burst_level) / quota.limit), 0)
+        place = max(state[0] - units * quota.period_us, 0.0)
+    else:
+        length = quota.period_us if isinstance(quota, FixedWindow) else quota.part_us * (quota.buckets + 1)
+        slot_us = now + reset_us(quota, state, now) - length
+        place = float(round(slot_us / (quota.period_us if isinstance(quota, FixedWindow) else quota.part_us)))
+    charge = replace(settled.charge, cost=units)
+    return SettledCharge(charge, state[1], state[2], place, float(slot_us), units)
+
+
+def as_decided(decision: Decision, allowed: bool) -> Decision:
+    """A decision with the verdict of the script, which is what was written."""
+    Disagreements.count += 1
+    logger.error("the script allowed=%s where %r was expected; the script's verdict stands", allowed, decision)
+    take = decision.take
+    if allowed and take is not None:
+        return replace(decision, allowed=True, granted=take.charges[0].cost, retry_after=0.0, before=None)
+    return replace(decision, allowed=False, granted=0, delay=0.0, retry_after=1e-6, before=None)

@@ -1,0 +1,143 @@
+"""Chaos: several processes share quotas without refill, and the line of each of them to Redis flaps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import pytest
+from redis import Redis
+
+from asgi_ratelimit.algorithms import unpack, used
+from asgi_ratelimit.clock import SystemClock
+from tests.support.chaos import LIMIT, QUOTAS, TIMEOUT
+from tests.support.proxy import Proxy
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT
+
+pytestmark = pytest.mark.anyio
+
+PROCESSES = 4
+CALM_WITHIN = 60.0
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test."""
+    with RedisServer() as own:
+        yield own
+
+
+@dataclass
+class Chaos:
+    """What came of a run: by key, what was admitted and what Redis has been charged with."""
+
+    admitted: Counter[str]
+    charged: Counter[str]
+    degraded: int
+
+
+FAULTS: list[Callable[[Proxy], None]] = [
+    lambda proxy: None,
+    lambda proxy: setattr(proxy, "target", 1),
+    lambda proxy: setattr(proxy, "delay", 2 * TIMEOUT),
+    lambda proxy: setattr(proxy, "delay", TIMEOUT / 10),
+    lambda proxy: setattr(proxy, "mangle", lambda answer: b""),
+    lambda proxy: setattr(proxy, "mangle", lambda answer: b":5\r\n" if answer.startswith(b"*") else answer),
+    lambda proxy: setattr(proxy, "mangle", lambda answer: answer[: len(answer) // 2]),
+]
+"""Nothing but a cut; no server; answers that are late, slow, lost, garbled, or cut short."""
+
+
+async def flap(proxy: Proxy, target: int, chance: random.Random) -> None:
+    """One fault after the other, each for a part of a second, mostly with a cut, and with calm between them."""
+    while True:
+        chance.choice(FAULTS)(proxy)
+        if chance.random() < 0.7:
+            proxy.disconnect()
+        await asyncio.sleep(chance.random() * 0.4)
+        calm(proxy, target)
+        await asyncio.sleep(chance.random() * 0.4)
+
+
+def calm(proxy: Proxy, target: int) -> None:
+    proxy.target, proxy.delay, proxy.mangle = target, 0.0, bytes
+
+
+async def run(server: RedisServer, seconds: float, keys: int, kind: str, rate: float) -> Chaos:
+    """Chaos for so long, and then calm until all is repaid. ``rate`` is that of the takes of one process."""
+    async with AsyncExitStack() as stack:
+        proxies = [await stack.enter_async_context(Proxy(server.port)) for _ in range(PROCESSES)]
+        children = [child_of(proxy, number, keys, kind, rate) for number, proxy in enumerate(proxies)]
+        for child in children:
+            assert child.stdout is not None
+            assert await asyncio.to_thread(child.stdout.readline) == "ready\n"
+        lines = enumerate(proxies)
+        flapping = [asyncio.create_task(flap(proxy, server.port, random.Random(number))) for number, proxy in lines]
+        await asyncio.sleep(seconds)
+        for each, proxy in zip(flapping, proxies):
+            each.cancel()
+            calm(proxy, server.port)
+        ends = [asyncio.to_thread(child.communicate, "stop\n", CALM_WITHIN) for child in children]
+        results = [json.loads(output) for output, _ in await asyncio.gather(*ends)]
+        assert [child.returncode for child in children] == [0] * PROCESSES
+    admitted: Counter[str] = Counter()
+    for result in results:
+        admitted.update(result["admitted"])
+    return Chaos(admitted, charged(server, kind), sum(result["degraded"] for result in results))
+
+
+def child_of(proxy: Proxy, number: int, keys: int, kind: str, rate: float) -> subprocess.Popen[str]:
+    arguments = [str(each) for each in (number, PROCESSES, keys, kind, rate)]
+    command = [sys.executable, "-W", "error", "-m", "tests.support.chaos", proxy.url, *arguments]
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=null, text=True)
+
+
+def charged(server: RedisServer, kind: str) -> Counter[str]:
+    """What Redis has been charged with, by key."""
+    units: Counter[str] = Counter()
+    with Redis.from_url(server.url) as client:
+        for name in client.keys("rl:default:*{key-*}"):
+            state = unpack(QUOTAS[kind], client.get(name))
+            assert state is not None
+            units[name.decode().partition("{")[2].removesuffix("}")] = round(used(QUOTAS[kind], state, now_us()))
+    return units
+
+
+def now_us() -> float:
+    return float(SystemClock().now_us())
+
+
+def require_equal(chaos: Chaos) -> None:
+    """Redis has been charged with all that was admitted, and no key has had more than the documented share above 50."""
+    assert {key: n for key, n in chaos.admitted.items() if n != chaos.charged[key]} == {}
+    assert max(chaos.admitted.values()) <= LIMIT + PROCESSES * (LIMIT // PROCESSES)
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize("kind", ["fixed", pytest.param("bucket", marks=LONG), pytest.param("rolling", marks=LONG)])
+async def test_some_seconds(server: RedisServer, kind: str) -> None:
+    """A scaled version of the test below, in which every key is used up."""
+    chaos = await run(server, 8, keys=20, kind=kind, rate=80)
+    require_equal(chaos)
+    assert chaos.degraded > 50
+    assert len([key for key, units in chaos.admitted.items() if units >= LIMIT - 5]) == 20
+
+
+@LONG
+async def test_five_minutes(server: RedisServer) -> None:
+    """Of 400 keys."""
+    chaos = await run(server, 300, keys=400, kind="fixed", rate=40)
+    require_equal(chaos)
+    assert chaos.degraded > 1_000
+    print(f"{sum(chaos.admitted.values())} admitted, at most {max(chaos.admitted.values())} of a key")

@@ -1,0 +1,162 @@
+"""What Redis, or what stands in front of it, says in place of an answer, and what it has stored."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+from redis import Redis
+
+from asgi_ratelimit.decision import Charge
+from asgi_ratelimit.errors import StoreError
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.stores.redis import replies, script
+from tests.stores.redis.outage.test_outages import until_served
+from tests.support.proxy import Proxy
+from tests.support.redis_cluster import RedisCluster, asked
+from tests.support.redis_server import RedisServer
+from tests.support.trial import PATIENT, QUOTA, until_left
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
+    """A proxy in front of the common Redis, which has no keys."""
+    redis_server.flush()
+    async with Proxy(redis_server.port) as own:
+        yield own
+
+
+# Credentials
+
+
+def refusing_calls(answer: bytes) -> bytes:
+    """A Redis that lets everybody connect, and then wants a password."""
+    return b"-NOAUTH Authentication required.\r\n" if answer.startswith((b"*", b"-NOSCRIPT")) else answer
+
+
+@pytest.mark.parametrize("was_connected", [False, True])
+async def test_a_password_that_is_missing(proxy: Proxy, caplog: pytest.LogCaptureFixture, was_connected: bool) -> None:
+    """It is told as that, with the remedy, also where connecting went well."""
+    async with Limiter(QUOTA, store=RedisStore(proxy.url, timeout=PATIENT)) as limiter:
+        if was_connected:
+            await limiter.rate_limit("key")
+        proxy.mangle = refusing_calls
+        with pytest.raises(StoreError, match=r"credentials: Authentication required.*redis://user:password@host"):
+            await limiter.peek("key")
+        assert (await limiter.rate_limit("key")).degraded
+    assert "rejected the credentials" in caplog.text
+    assert caplog.text.count("\n") == 1
+
+
+async def test_a_password_that_is_missing_on_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
+    """The node is out, and the log says why."""
+    with RedisCluster() as cluster:
+        async with Limiter(QUOTA, store=RedisStore(cluster.url, timeout=5)) as limiter:
+            assert not (await limiter.rate_limit("key")).degraded
+            for node in cluster.primaries:
+                asked(node, "ACL", "SETUSER", "default", "-evalsha", "-eval")
+            assert (await limiter.rate_limit("key")).degraded
+            assert "no permissions" in caplog.text
+
+
+# Proxies
+
+
+ENVOY = b"-wrong number of arguments for 'evalsha' command\r\n"
+
+
+@pytest.mark.parametrize("refusal", [ENVOY, b"-ERR invalid request\r\n", b"-unsupported command 'evalsha'\r\n"])
+async def test_a_proxy_that_shards(proxy: Proxy, caplog: pytest.LogCaptureFixture, refusal: bytes) -> None:
+    """It cannot route a call without keys, and is refused: each of its servers would have some of a bucket."""
+    proxy.mangle = lambda answer: refusal if answer.startswith(b"-NOSCRIPT No matching script") else answer
+    async with Limiter(QUOTA, store=RedisStore(proxy.url, timeout=PATIENT)) as limiter:
+        with pytest.raises(StoreError, match="a proxy that shards by the first key"):
+            await limiter.peek("key")
+        assert (await limiter.rate_limit("key")).degraded
+        assert "connect to a server, or to a Redis Cluster" in caplog.text
+        proxy.mangle = bytes
+        await until_served(limiter)
+        await until_left(limiter, QUOTA.burst - 2)  # and what it took until Redis was back
+
+
+# Values
+
+
+async def test_a_value_that_cannot_be_read_concerns_its_own_take(
+    redis_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ``on_error`` decides; the others of the batch get their decisions, and it is logged once a minute."""
+    genuine, broken = script.unpack, []
+
+    def unpack(quota: object, value: bytes | None) -> object:
+        if broken and value == broken[0]:
+            raise OverflowError("a number that nothing can hold")
+        return genuine(quota, value)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(script, "unpack", unpack)
+    monkeypatch.setattr(replies, "unpack", unpack)
+    monkeypatch.setattr(script, "unreadable", script.FailureLog())
+    quota = FixedWindow(20, 86_400 * 365)
+    async with Limiter(quota, store=RedisStore(redis_url, timeout=PATIENT, on_error="deny")) as limiter:
+        await limiter.rate_limit("bad", 7)
+        with Redis.from_url(redis_url) as client:
+            (name,) = client.keys("*{bad}")
+            broken.append(client.get(name))
+            for _ in range(3):
+                client.set(name, broken[0])
+                decisions = await asyncio.gather(*[limiter.rate_limit(key) for key in ("a", "bad", "b")])
+                assert [(each.allowed, each.degraded) for each in decisions] == [
+                    (True, False),
+                    (False, True),
+                    (True, False),
+                ]
+            client.set(name, broken[0])
+            with pytest.raises(StoreError, match="cannot be read: OverflowError"):
+                await limiter.peek("bad")
+        assert not (await limiter.rate_limit("a")).degraded
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "reading what Redis has stored" in caplog.text
+
+
+@pytest.mark.parametrize("number", [1e300, -1e300, 2.0**60, -1.0, 5e-324], ids=repr)
+@pytest.mark.parametrize("quota", [TokenBucket(20, 60, burst=2), FixedWindow(3, 60), RollingWindow(3, 60)], ids=repr)
+async def test_a_value_with_an_absurd_number(redis_url: str, quota: object, number: float) -> None:
+    """Whichever number it is, every take is answered, and so are those beside it, and those of an outage."""
+    store = RedisStore(redis_url, timeout=PATIENT)
+    async with Limiter(quota, store=store) as limiter:  # type: ignore[arg-type]
+        for _ in range(3):
+            await limiter.pace("key")
+        with Redis.from_url(redis_url) as client:
+            (name,) = [name for name in client.keys("*") if name.endswith(b"{key}")]
+            value = client.get(name)
+            for at in range(11, len(value) - 7, 4):
+                client.set(name, value[:at] + struct.pack("<d", number) + value[at + 8 :])
+                decisions = await asyncio.gather(
+                    limiter.rate_limit("key"),
+                    limiter.pace("key"),
+                    limiter.rate_limit(f"other {at}"),
+                    limiter.peek("key"),
+                )
+                assert (decisions[2].allowed, decisions[2].degraded) == (True, False)
+
+
+@pytest.mark.parametrize("time", [b"inf", b"nan", b"-inf"])
+async def test_a_time_that_is_not_finite(proxy: Proxy, time: bytes) -> None:
+    """Such a reply makes no sense: this process decides."""
+
+    def mangled(answer: bytes) -> bytes:
+        parts = answer.split(b"\r\n")
+        if answer.startswith(b"*"):
+            parts[3:5] = [b"$%d" % len(time), time]
+        return b"\r\n".join(parts)
+
+    async with Limiter(QUOTA, store=RedisStore(proxy.url, timeout=PATIENT)) as limiter:
+        proxy.mangle = mangled
+        assert (await limiter.rate_limit("key")).degraded
+        assert await limiter.take([Charge(QUOTA, "other")])

@@ -1,0 +1,110 @@
+"""Dependencies of FastAPI that wait for their slots, with and without a middleware around the app."""
+
+from typing import Annotated, Any
+
+import pytest
+from fastapi import Depends, FastAPI, Request, WebSocket
+from starlette.types import Message
+
+from asgi_ratelimit import Decision, RateLimit
+from asgi_ratelimit.keys import header
+from tests.support.visitors import Site, Visitor
+
+BODY: list[Message] = [
+    {"type": "http.request", "body": b'{"a": ', "more_body": True},
+    {"type": "http.request", "body": b"1}", "more_body": False},
+]
+
+
+class Api(Site):
+    """A FastAPI app with a limit of 1/s for each client on all of its routes, with or without the middleware."""
+
+    def __init__(self, *, is_inside: bool = False, own_delay: float = 2.0, **options: Any) -> None:
+        super().__init__(**options)
+        self.bodies: list[object] = []
+        limit = RateLimit("1/s burst 1", max_delay=own_delay, name="api", key=header("x-client"), store=self.store)
+        Limited = Annotated[Decision, Depends(limit)]  # noqa: N806  # a type
+        app = FastAPI()
+
+        @app.get("/")
+        async def delay(request: Request, decision: Limited) -> float:
+            request.scope["visitor"].entered = self.now
+            return decision.delay
+
+        @app.post("/raw")
+        async def raw(request: Request, decision: Limited) -> None:
+            request.scope["visitor"].entered = self.now
+            self.bodies.append(await request.body())
+
+        @app.post("/json")
+        async def parsed(request: Request, body: dict[str, int], decision: Limited) -> None:
+            request.scope["visitor"].entered = self.now
+            self.bodies.append(body)
+
+        @app.websocket("/socket")
+        async def socket(websocket: WebSocket, decision: Limited) -> None:
+            websocket.scope["visitor"].entered = self.now
+            await websocket.accept()
+
+        self.middleware.app = app
+        self.app = self.middleware if is_inside else app
+
+
+def post(path: str, **more: Any) -> Visitor:
+    """A request with a body in two parts."""
+    headers = [(b"content-type", b"application/json")]
+    return Visitor(path, incoming=list(BODY), headers_sent=headers, scope={"method": "POST"}, **more)
+
+
+inside = pytest.mark.parametrize("is_inside", [True, False])
+
+
+@inside
+def test_a_dependency_waits_for_its_slot(is_inside: bool) -> None:
+    """And refuses what is too far away; its decision and the answer say how long the request has waited."""
+    first, second, third, fourth = [Visitor() for _ in range(4)]
+    assert Api(is_inside=is_inside).run(first, second, third, fourth) == [0.0, 1.0, 2.0, None]
+    assert [each.delay for each in (first, second, third, fourth)] == [None, "1.000", "2.000", None]
+    assert [first.body, second.body] == [b"0.0", b"1.0"]
+    assert [fourth.status, fourth.headers["retry-after"]] == [429, "1"]
+
+
+@inside
+def test_without_a_max_delay_it_refuses(is_inside: bool) -> None:
+    """0.0 refuses at once, also within a middleware whose own quota may be waited for."""
+    assert Api(is_inside=is_inside, own_delay=0.0, max_delay=5.0, quota="9/s").run(Visitor(), Visitor()) == [0.0, None]
+
+
+@inside
+@pytest.mark.parametrize("path", ["/raw", "/json"])
+def test_the_endpoint_gets_the_whole_body(path: str, is_inside: bool) -> None:
+    """Whether FastAPI has read it before the wait or the endpoint reads it afterwards."""
+    api = Api(is_inside=is_inside)
+    assert api.run(post(path), post(path)) == [0.0, 1.0]
+    assert api.bodies == ([b'{"a": 1}'] * 2 if path == "/raw" else [{"a": 1}] * 2)
+
+
+@inside
+@pytest.mark.parametrize("path", ["/raw", "/json"])
+def test_a_client_that_goes_gives_its_slot_back(path: str, is_inside: bool) -> None:
+    """The endpoint never runs, and those behind it move up."""
+    gone = post(path, leaves=0.5)
+    assert Api(is_inside=is_inside).run(post(path), gone, post(path)) == [0.0, None, 1.0]
+
+
+def test_a_request_that_waits_twice_says_how_long_altogether() -> None:
+    """Here for the middleware's quota until 0.25, and then for that of the dependency."""
+    second = Visitor()
+    assert Api(is_inside=True, quota="4/s burst 1", max_delay=1.0).run(Visitor(), second) == [0.0, 1.0]
+    assert second.delay == "1.000"
+    assert second.body == b"0.75"
+
+
+def test_the_socket_of_a_route_waits_for_its_slot() -> None:
+    """Before the handshake is accepted."""
+    sockets = [
+        Visitor("/socket", incoming=[{"type": "websocket.connect"}], scope={"type": "websocket", "subprotocols": []})
+        for _ in range(3)
+    ]
+    assert Api().run(*sockets) == [0.0, 1.0, 2.0]
+    assert [each.sent[0]["type"] for each in sockets] == ["websocket.accept"] * 3

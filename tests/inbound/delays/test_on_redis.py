@@ -1,0 +1,101 @@
+"""Requests that wait for slots in Redis, on a cluster, and while Redis is out."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import RedisStore, Rule
+from asgi_ratelimit.hooks import Event
+from tests.support.asgi import http
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_server import RedisServer
+from tests.support.server import free_port
+from tests.support.visitors import Site, Visitor
+
+pytestmark = pytest.mark.anyio
+
+
+async def visited(*visitors: Visitor, on_error: Any, **options: Any) -> list[Event]:
+    """What these visitors of a site were decided whose Redis does not exist."""
+    seen: list[Event] = []
+    store = RedisStore(f"redis://127.0.0.1:{free_port()}", on_error=on_error)
+    site = Site("20/s burst 1", store=store, max_delay=60.0, hooks=[seen.append], **options)
+    await asyncio.gather(*[visit(site, visitor) for visitor in visitors])
+    await store.aclose()
+    return seen
+
+
+async def visit(site: Site, visitor: Visitor) -> None:
+    """Send the request of a visitor, in real time."""
+    await site.app(http(headers=[(b"x-client", b"ann")], visitor=visitor), visitor.receive, visitor.send)
+
+
+async def test_the_local_limit_lets_them_wait() -> None:
+    """Their slots are those of this process's own line."""
+    visitors = [Visitor() for _ in range(4)]
+    seen = await visited(*visitors, on_error="local")
+    assert [visitor.status for visitor in visitors] == [200] * 4
+    assert all(event.decision.degraded for event in seen)
+    assert [event.decision.delay > 0 for event in seen] == [False, True, True, True]
+    slots = sorted(event.decision.ready_at for event in seen)
+    assert [round(later - earlier, 3) for earlier, later in pairwise(slots)] == [0.05] * 3
+
+
+async def test_where_nobody_may_pass_nobody_waits() -> None:
+    """503 at once: no slot will come."""
+    visitors = [Visitor() for _ in range(2)]
+    seen = await visited(*visitors, on_error="deny")
+    assert [visitor.status for visitor in visitors] == [503] * 2
+    assert [event.decision.delay for event in seen] == [0.0] * 2
+
+
+async def test_where_everybody_may_pass_nobody_waits() -> None:
+    """All are let in."""
+    visitors = [Visitor() for _ in range(4)]
+    seen = await visited(*visitors, on_error="allow")
+    assert [visitor.status for visitor in visitors] == [200] * 4
+    assert [event.decision.delay for event in seen] == [0.0] * 4
+
+
+async def test_an_outage_during_the_wait_ends_in_what_on_error_says() -> None:
+    """The quotas that are taken when the slot has come are not, so nobody may pass."""
+    with RedisServer() as server:
+        store = RedisStore(server.url, on_error="deny")
+        site = Site("4/s burst 1", store=store, rules=[Rule("/", "100/s")], max_delay=60.0)
+        first, second = Visitor(), Visitor()
+        await visit(site, first)
+        waiting = asyncio.ensure_future(visit(site, second))
+        await second.is_read.wait()  # as soon as it waits
+        server.stop()
+        await waiting
+        await store.aclose()
+    assert [first.status, second.status] == [200, 503]
+
+
+async def test_on_redis_no_slot_is_left_out_or_used_twice(redis_url: str) -> None:
+    """Also where the denial cache has refused a request before it is booked."""
+    seen: list[Event] = []
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    site = Site("50/s burst 1", store=store, max_delay=60.0, hooks=[seen.append])
+    await asyncio.gather(*[visit(site, Visitor()) for _ in range(20)])
+    await store.aclose()
+    slots = sorted(event.decision.ready_at for event in seen)
+    assert [round(later - earlier, 3) for earlier, later in pairwise(slots)] == [0.02] * 19
+
+
+async def test_on_a_cluster_requests_wait_as_well() -> None:
+    """For a quota of their own and one that they share, whose keys are in different slots of the cluster."""
+    seen: list[Event] = []
+    with RedisCluster() as cluster:
+        store = RedisStore(cluster.url, timeout=30, on_error="deny")
+        rules = [Rule("/", "100/s burst 5", key=lambda _: "all")]
+        site = Site("20/s burst 1", store=store, rules=rules, max_delay=60.0, hooks=[seen.append])
+        visitors = [Visitor() for _ in range(6)]
+        await asyncio.gather(*[visit(site, visitor) for visitor in visitors])
+        await store.aclose()
+    assert [visitor.status for visitor in visitors] == [200] * 6
+    assert sum(event.decision.delay > 0 for event in seen) == 5

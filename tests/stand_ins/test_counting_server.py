@@ -1,0 +1,80 @@
+"""Services that count for themselves, on a real server: paced calls are never refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import pace
+from tests.stand_ins.counted_calls import call_async, call_from_processes, call_sync, counts_of
+from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced, counting_server
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("counter", "times", "waits"),
+    [
+        (Bucket(10, 2), [0.0, 0.0, 0.0, 0.1, 0.3], [0.0, 0.0, 0.1, 0.0, 0.0]),
+        (Spaced(0.1, 0.0), [0.0, 0.05, 0.1, 0.18], [0.0, 0.05, 0.0, 0.02]),
+        (Spaced(0.1, 0.002), [0.0, 0.097, 0.099], [0.0, 0.001, 0.0]),
+        (Fixed(2, 1), [0.9, 0.9, 0.9, 1.0], [0.0, 0.0, 0.1, 0.0]),
+        (Rolling(2, 1), [0.1, 0.9, 1.0, 1.1, 1.2], [0.0, 0.0, 0.1, 0.0, 0.7]),
+    ],
+    ids=["bucket", "spaced", "tolerant", "fixed", "rolling"],
+)
+def test_how_each_service_counts(counter: Counter, times: list[float], waits: list[float]) -> None:
+    """The seconds until a call would be served."""
+    assert [counter.wait(at) for at in times] == pytest.approx(waits)
+
+
+@pytest.mark.parametrize(
+    ("unit", "header", "value"), [("seconds", "retry-after", 60), ("milliseconds", "retry-after-ms", 60_000)]
+)
+def test_a_refusal_says_when_to_come_back(unit: str, header: str, value: int) -> None:
+    """In whole seconds or milliseconds, rounded up; and the server counts what it served."""
+    with counting_server("spaced", 1, 60, unit=unit) as server:
+        first, second = httpx.get(server.url), httpx.get(server.url)
+        assert (first.status_code, second.status_code) == (200, 429)
+        assert value * 0.5 < int(second.headers[header]) <= value
+        counts = counts_of(server)
+    assert (counts.served, counts.refused) == (1, 1)
+
+
+SERVICES: list[Any] = [
+    pytest.param("bucket", 50, 1, "50/s burst 50", {"burst": 50}, id="bucket"),
+    pytest.param("spaced", 50, 1, "50/s", {"tolerance": 2}, id="spaced"),
+    pytest.param("fixed", 50, 10, "50 per 10 seconds fixed", {}, id="fixed"),
+    pytest.param("rolling", 50, 10, "50 per 10 seconds rolling", {}, id="rolling"),
+]
+
+
+@LONG
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize(("service", "limit", "period", "quota", "settings"), SERVICES)
+def test_no_call_is_refused(
+    service: str, limit: int, period: int, quota: str, settings: dict[str, int], kind: str
+) -> None:
+    """Two hundred calls at the limit of the service. On a machine that is busy with other work, some may be late."""
+    with counting_server(service, limit, period, **settings) as server:
+        if kind == "async":
+            asyncio.run(call_async(server.url, 200, pace(quota)))
+        else:
+            call_sync(server.url, 200, pace(quota))
+        counts = counts_of(server)
+    assert (counts.served, counts.refused) == (200, 0)
+
+
+@LONG
+@pytest.mark.parametrize(("service", "limit", "period", "quota", "settings"), SERVICES)
+def test_four_processes_are_not_refused(
+    redis_url: str, service: str, limit: int, period: int, quota: str, settings: dict[str, int]
+) -> None:
+    """With a margin of two percent, and one Redis."""
+    with counting_server(service, limit, period, **settings) as server:
+        call_from_processes(server, redis_url, quota, 0.02, 200, 4)
+        counts = counts_of(server)
+    assert (counts.served, counts.refused) == (200, 0)

@@ -1,0 +1,281 @@
+"""The outage ledger belongs to the store: to all of its event loops and threads, and to one process."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.stores.redis.actions import Repayment
+from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.proxy import Proxy
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT
+from tests.support.trial import PATIENT, transitions, until_left
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of connections that nobody has closed
+
+QUOTAS = [TokenBucket(10, 86_400), FixedWindow(10, 86_400 * 365), RollingWindow(10, 86_400)]
+QUOTA = QUOTAS[0]
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """What nobody has closed is collected before the next test, which is not to blame for it."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, which is not running yet."""
+    own = RedisServer()
+    yield own
+    own.stop()
+
+
+def limiter_on(url: str, quota: Quota = QUOTA) -> Limiter:
+    return Limiter(quota, store=RedisStore(url, timeout=PATIENT))
+
+
+def left(url: str, quota: Quota) -> int:
+    """What Redis has left of the key."""
+
+    async def remaining() -> int:
+        async with limiter_on(url, quota) as other:
+            return (await other.peek("key")).remaining
+
+    return asyncio.run(remaining())
+
+
+# Event loops
+
+
+@pytest.mark.parametrize("quota", QUOTAS, ids=["bucket", "fixed", "rolling"])
+@pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
+def test_a_later_event_loop_charges_what_was_taken_in_an_outage(
+    server: RedisServer, quota: Quota, is_closed: bool
+) -> None:
+    """With ``asyncio.run`` for each call, whether the store is closed in each of them or not."""
+    limiter = limiter_on(server.url, quota)
+
+    async def take() -> bool:
+        decision = await limiter.rate_limit("key")
+        if is_closed:
+            await limiter.aclose()
+        return decision.allowed
+
+    assert [asyncio.run(take()) for _ in range(7)] == [True] * 7
+    server.start()
+    assert [asyncio.run(take()) for _ in range(7)] == [True] * 3 + [False] * 4
+    assert left(server.url, quota) == 0
+
+
+@pytest.mark.parametrize("quota", QUOTAS, ids=["bucket", "fixed", "rolling"])
+def test_a_later_event_loop_settles_what_was_decided_in_an_outage(server: RedisServer, quota: Quota) -> None:
+    """Before Redis is back, or after it was charged."""
+    limiter = limiter_on(server.url, quota)
+    decisions = [asyncio.run(limiter.rate_limit("key", 2)) for _ in range(4)]
+    asyncio.run(limiter.refund(decisions[0]))
+    server.start()
+    asyncio.run(limiter.rate_limit("other"))
+    asyncio.run(limiter.refund(decisions[1]))
+    asyncio.run(limiter.settle(decisions[2], 3))
+    assert left(server.url, quota) == 10 - 3 - 2
+
+
+def test_an_event_loop_that_works_charges_what_another_one_took(server: RedisServer) -> None:
+    """It need not have been out itself."""
+    limiter = limiter_on(server.url)
+    asyncio.run(limiter.rate_limit("key", 4))  # in an outage, and then its event loop ends
+
+    async def works() -> int:
+        async with Limiter(QUOTA, store=limiter.store):
+            assert (await limiter.peek("other")).remaining == 10
+            await until_left(limiter, 6)
+        return 6
+
+    server.start()
+    assert asyncio.run(works()) == 6
+
+
+def test_event_loops_log_one_outage_once(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Its beginning and its end, however many event loops find the store out, and back."""
+    limiter = limiter_on(server.url)
+
+    async def take() -> bool:
+        async with Limiter(QUOTA, store=limiter.store):
+            return (await limiter.rate_limit("key", 0.1)).degraded
+
+    for _ in range(2):
+        assert [asyncio.run(take()) for _ in range(3)] == [True] * 3
+        server.start()
+        assert [asyncio.run(take()) for _ in range(3)] == [False] * 3
+        server.stop()
+    assert transitions(caplog.records) == ["ERROR", "WARNING"] * 2
+
+
+# Threads
+
+
+def test_threads_may_share_a_ledger() -> None:
+    """Some take while others collect and repay: every unit is repaid once."""
+    local, repaid = LocalDecisions("local", 1, SteppedClock()), {}
+
+    def take(thread: int) -> int:
+        takes = [Take((Charge(TokenBucket(1e6, 86_400), f"key {each % 7}"),)) for each in range(300)]
+        return sum(local.decide(each).allowed for each in takes)
+
+    def repay(thread: int) -> int:
+        for _ in range(100):
+            for entry in local.ledger.collect(lambda charge: True):
+                assert isinstance(entry, Repayment)
+                repaid[entry.operation] = entry.settled_charges[0].actual - entry.charges[0].cost
+                local.ledger.remove(entry)
+        return 0
+
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            work = [take, repay] * 3
+            taken = sum(threads.map(lambda number: work[number](number), range(6)))
+    finally:
+        sys.setswitchinterval(switching)
+    repay(0)
+    assert sum(repaid.values()) == pytest.approx(taken) == 900
+    assert not local.ledger
+
+
+def test_event_loops_that_repay_at_once(server: RedisServer) -> None:
+    """Each in a thread of its own: Redis is charged once, and refunds reach it."""
+    limiter = limiter_on(server.url)
+    decisions = [asyncio.run(limiter.rate_limit(f"key {number}", 4)) for number in range(200)]
+
+    async def work(number: int) -> None:
+        await limiter.rate_limit(f"other {number}")
+        await limiter.aclose()
+
+    server.start()
+    with ThreadPoolExecutor(5) as threads:
+        list(threads.map(lambda number: asyncio.run(work(number)), range(5)))
+
+    async def refunded() -> set[int]:
+        for number in range(100):
+            await limiter.refund(decisions[number])
+        assert {(await limiter.peek(f"key {number}")).remaining for number in range(100, 200)} == {6}
+        remaining = {(await limiter.peek(f"key {number}")).remaining for number in range(100)}
+        await limiter.aclose()
+        return remaining
+
+    assert asyncio.run(refunded()) == {10}
+
+
+# Closing
+
+
+@pytest.mark.anyio
+class TestClosing:
+    """A store that others use is closed."""
+
+    @pytest.fixture
+    async def proxy(self, redis_server: RedisServer) -> AsyncIterator[Proxy]:
+        redis_server.flush()
+        async with Proxy(redis_server.port) as own:
+            yield own
+
+    async def test_takes_that_wait_are_seen_through(self, proxy: Proxy) -> None:
+        """However many batches they are; those that come meanwhile and later open the store anew."""
+        limiter = limiter_on(proxy.url, TokenBucket(500, 86_400))
+        await limiter.rate_limit("key")
+        proxy.delay = 0.02
+        waiting = [asyncio.create_task(limiter.rate_limit("key")) for _ in range(400)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(limiter.aclose())
+        await asyncio.sleep(0)
+        meanwhile = [asyncio.create_task(limiter.rate_limit("key")) for _ in range(10)]
+        await closing
+        later = [asyncio.create_task(limiter.rate_limit("key")) for _ in range(10)]
+        decisions = await asyncio.gather(*waiting, *meanwhile, *later)
+        assert {(decision.allowed, decision.degraded) for decision in decisions} == {(True, False)}
+        assert (await limiter.peek("key")).remaining == 500 - 421
+        await limiter.aclose()
+
+    async def test_takes_that_wait_on_a_cluster_are_seen_through(self) -> None:
+        """Those of one key, and those of several nodes."""
+        quotas = (TokenBucket(500, 86_400), TokenBucket(500, 86_400, name="other"))
+        with RedisCluster() as cluster:
+            limiter = Limiter(quotas, store=RedisStore(cluster.url, timeout=PATIENT))
+            both = {"per-day": "a", "other": "b"}
+            await limiter.rate_limit(both)
+            waiting = [asyncio.create_task(limiter.rate_limit(both)) for _ in range(100)]
+            waiting += [asyncio.create_task(limiter.rate_limit("c")) for _ in range(100)]
+            await asyncio.sleep(0)
+            await limiter.aclose()
+            later = [asyncio.create_task(limiter.rate_limit("c")) for _ in range(10)]
+            decisions = await asyncio.gather(*waiting, *later)
+            await limiter.aclose()
+        assert {(decision.allowed, decision.degraded) for decision in decisions} == {(True, False)}
+
+    async def test_the_ledger_is_repaid_before_the_connection_closes(self, proxy: Proxy) -> None:
+        """As far as Redis answers: the process may end now."""
+        limiter = limiter_on(proxy.url)
+        await limiter.rate_limit("other")
+        proxy.mangle = lambda answer: b":5\r\n"
+        assert (await limiter.rate_limit("other")).degraded  # its answer is lost, so it may count twice
+        for number in range(200):
+            assert (await limiter.rate_limit(f"key {number}")).degraded
+        proxy.mangle = bytes
+        await asyncio.sleep(0.15)  # until the next probe is due
+        await limiter.aclose()
+        async with limiter_on(proxy.url) as other:
+            assert {(await other.peek(f"key {number}")).remaining for number in range(200)} == {9}
+
+
+# Processes
+
+FORKING = """
+import asyncio, os, sys
+from asgi_ratelimit import Limiter, RedisStore, TokenBucket
+
+limiter = Limiter(TokenBucket(100, 86_400), store=RedisStore(sys.argv[1], timeout=30))
+
+def takes(count):
+    assert all(asyncio.run(limiter.rate_limit("key")).degraded for _ in range(count))
+
+takes(5)
+child = os.fork()
+takes(2 if child else 3)
+os.write(1, b"ready\\n")
+os.read(0, 1)
+assert not asyncio.run(limiter.rate_limit("other", 0.001)).degraded
+asyncio.run(limiter.aclose())
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_keeps_one_ledger(server: RedisServer) -> None:
+    """That of the parent: the child charges only what it takes itself."""
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "cwd": ROOT}
+    with subprocess.Popen([sys.executable, "-W", "ignore", "-c", FORKING, server.url], **pipes) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert [parent.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+        server.start()
+        parent.stdin.write(b"12")
+        parent.stdin.flush()
+        assert parent.wait(60) == 0
+    assert left(server.url, TokenBucket(100, 86_400)) == 90
