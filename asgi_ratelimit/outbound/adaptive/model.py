@@ -17,7 +17,7 @@ from typing import TypeVar
 from ...headers import ServerLimit, ServerLimits
 from ...profiles import Profile
 from ...quotas import SECOND_US
-from .bucket import Bucket
+from .bucket import LEAST, Bucket
 from .calls import Call, Host, Route, Section
 
 MAX_HOSTS = 1_000
@@ -111,8 +111,8 @@ class Model:
             bucket.end(window, now_us)
         self._end(call, now_us)
 
-    def answered(self, call: Call, status: int, said: ServerLimits, now_us: float) -> None:
-        """A request has its answer, which says this of the server's limits."""
+    def answered(self, call: Call, status: int, said: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
+        """A request has its answer, which says this of the server's limits; returns the buckets that it pauses."""
         host, route = call.host, call.route
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
@@ -128,14 +128,16 @@ class Model:
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
         self._know(route, reported, status < SERVER_ERROR and not said.is_throttled)
+        paused: tuple[Bucket, ...] = ()
         if said.is_throttled:
-            self._refuse(call, said, reported, now_us)
+            paused = self._refuse(call, said, reported, now_us)
         else:
             for bucket in (host.everything, route.gate, *reported):
                 bucket.refusals = 0
         self._count_bad(host, status, said, now_us)
         self._end(call, now_us, *reported)
         self._wait_elsewhere(host, route, now_us)
+        return paused
 
     def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
         """Let a route wait for a bucket that it needs, where an answer has told that it is another one."""
@@ -166,18 +168,21 @@ class Model:
                 self._on_change(call.host.name, bucket, f"limit {bucket.limit:g}")
         return tuple(reported)
 
-    def _refuse(self, call: Call, said: ServerLimits, reported: tuple[Bucket, ...], now_us: float) -> None:
+    def _refuse(
+        self, call: Call, said: ServerLimits, reported: tuple[Bucket, ...], now_us: float
+    ) -> tuple[Bucket, ...]:
         """Pause what a refusal is about: everything, what is exhausted, all that it names, or the whole server."""
         host = call.host
-        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, 1e-6))
-        paused: tuple[Bucket, ...] = exhausted or reported
-        if said.covers_all or said.scope == "cloudflare" or not (paused or host.has_routes):
+        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
+        paused = exhausted or reported or (call.route.gate,)
+        if said.covers_all or said.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if said.retry_after is None else math.ceil(said.retry_after * SECOND_US)
-        for bucket in paused or (call.route.gate,):
+        for bucket in paused:
             bucket.refuse(now_us, wait_us)
             seconds = (bucket.paused_until_us - now_us) / SECOND_US
             self._on_change(host.name, bucket, f"refused, paused for {seconds:.3g} s")
+        return paused
 
     def _count_bad(self, host: Host, status: int, said: ServerLimits, now_us: float) -> None:
         ban = host.profile.ban

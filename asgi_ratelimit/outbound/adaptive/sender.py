@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from threading import RLock
 from typing import Any
 
@@ -16,17 +17,24 @@ from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.drivers import NewWakeUp, Sleep
 from ...waiting.forks import reset_in_child
 from ..sending.exchange import Discard, Send
+from ..sending.pauses import Pauses
 from .bodies import BodyRule, ReadBody
 from .bucket import Bucket
 from .calls import Call
 from .model import Model
 from .state import LearnedBucket, learned_buckets
 
+NAME = "adaptive"
+"""The name of the limiter whose buckets hold declared quotas and pauses."""
+
 LONGEST_S = 86_400.0
 """The longest time, in seconds, that is learned from an answer."""
 
 LEARNED = TokenBucket(1, 1, name="learned")
 """Stands for the limit of a server in the decision of a ``PaceTimeout``."""
+
+LONGEST_KEY = 250
+"""Characters of the key of a pause in the store."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -51,6 +59,7 @@ class AdaptiveSender:
         self._longest_s = longest_s
         self._bodies = BodyRule(profile)
         self.now_us = slots.now_us
+        self._pauses = Pauses(slots.store, NAME, slots.now_us)
         self.reset()
         reset_in_child(self)
 
@@ -104,13 +113,22 @@ class AdaptiveSender:
                 yield from self._wait_until_admitted(call)
                 if self._limiter is not None:
                     yield from self._slots.wait(self._take(self._limiter, call))
+                lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
                 with self._lock:
-                    if self.model.sends(call, self.now_us()):
+                    now_us = self.now_us()
+                    self._observe(call, lefts_us, now_us)
+                    if self.model.sends(call, now_us):
                         return
         except BaseException:
             with self._lock:
                 self.model.left(call, self.now_us())
             raise
+
+    def _observe(self, call: Call, lefts_us: Sequence[float], now_us: float) -> None:
+        """Pause the buckets of a call that another transport has paused in the store."""
+        for (bucket, _), left_us in zip(call.admitted, lefts_us):
+            if left_us > 0.0:
+                bucket.pause(now_us + left_us)
 
     def _wait_until_admitted(self, call: Call) -> Flow[None]:
         if call.is_admitted:
@@ -149,7 +167,11 @@ class AdaptiveSender:
                 yield Discard(response, read=False)
             raise
         with self._lock:
-            self.model.answered(call, response.status_code, said, self.now_us())
+            now_us = self.now_us()
+            paused = self.model.answered(call, response.status_code, said, now_us)
+            pauses = [(_key(call, bucket), bucket.paused_until_us - now_us) for bucket in paused]
+        for key, left_us in pauses:
+            yield from self._pauses.begin(key, left_us / SECOND_US)
         return response, said.is_throttled
 
     def _died(self, call: Call) -> None:
@@ -176,6 +198,11 @@ class AdaptiveSender:
         return pace_timeout(
             take, Decision(False, 0, 0.0, retry_after, 0, wait_s, ready_at, LEARNED, (state,), take=take)
         )
+
+
+def _key(call: Call, bucket: Bucket) -> str:
+    """The key of a bucket's pause in the store."""
+    return f"{call.host.name} {bucket.name}"[:LONGEST_KEY]
 
 
 def _log(host: str, bucket: Bucket, change: str) -> None:

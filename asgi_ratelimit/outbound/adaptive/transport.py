@@ -14,10 +14,8 @@ from ...stores import MemoryStore, Store, open_store
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
-from .sender import AdaptiveSender
+from .sender import NAME, AdaptiveSender
 from .state import LearnedBucket
-
-NAME = "adaptive"
 
 
 class AdaptiveTransport(WrappingTransport):
@@ -28,9 +26,10 @@ class AdaptiveTransport(WrappingTransport):
     default whatever they are. After a refusal, all requests of its bucket wait, and it is sent again, at most
     ``retries`` times, if its whole body is at hand.
 
-    ``quota`` is the most that each host gets, whatever its answers say; processes that share the ``store`` share it.
-    What answers tell is known to this transport alone. ``max_delay`` is the longest that a request waits in all, in
-    seconds, 900 by default; ``PaceTimeout`` is raised at once where that is certainly not enough.
+    ``quota`` is the most that each host gets, whatever its answers say. Processes that share the ``store`` share the
+    quota, and the pauses that refusals ask for; what else the answers tell is known to this transport alone.
+    ``max_delay`` is the longest that a request waits in all, in seconds, 900 by default; ``PaceTimeout`` is raised at
+    once where that is certainly not enough.
 
     An answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
     Raises ``QuotaError`` and ``ConfigurationError``.
