@@ -153,7 +153,7 @@ def limits(limit: int, remaining: int, after: float, bucket: str, now: float) ->
 
 def refusal(wait: float, headers: Mapping[str, str]) -> Answer:
     """A 429. The header has whole seconds; the body has fractions."""
-    body = {"message": "You are being rate limited.", "retry_after": round(wait + 0.0005, 3)}
+    body = {"message": "You are being rate limited.", "retry_after": math.ceil(wait * 1000 - 1e-6) / 1000}
     return 429, {**headers, "retry-after": str(math.ceil(wait))}, {**body, "global": "x-ratelimit-global" in headers}
 
 

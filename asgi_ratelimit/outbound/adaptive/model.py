@@ -76,6 +76,10 @@ class Model:
         """A time before which no request of a call's route may go, whatever answers come."""
         return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
 
+    def ready_at(self, call: Call, now_us: float) -> float:
+        """When the first request of a call's route may go at the latest, as far as is known."""
+        return max(bucket.ready_at(now_us) for bucket in call.route.needed(call.host))
+
     def woke(self, call: Call, now_us: float) -> None:
         """A request that waits looks whether it, or any that wait for the same bucket, may go."""
         if call in call.route.queue and call.route.waits_for is not None:
@@ -308,6 +312,7 @@ class Model:
     def _recognise(self, host: Host, profile_name: str) -> None:
         """The answers are those of an API: from now on, routes are told apart as its profile says."""
         if profile_name != host.profile.name:
+            host.shared = ()
             host.profile = next((each for each in self._profile.candidates if each.name == profile_name), host.profile)
 
 

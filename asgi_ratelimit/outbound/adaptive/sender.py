@@ -144,9 +144,10 @@ class AdaptiveSender:
                 self.model.woke(call, now_us)
                 if call.is_admitted:
                     return
-                ready_us = self.model.not_before(call, now_us)
-            if ready_us > call.deadline_us or now_us >= call.deadline_us:
-                raise self._too_late(call, ready_us)
+                is_too_late = max(self.model.not_before(call, now_us), now_us + 1) > call.deadline_us
+                ready_us = self.model.ready_at(call, now_us)
+            if is_too_late:
+                raise self._too_late(call, max(ready_us, call.deadline_us + 1))
             yield Sleep(call.wake_up)
 
     def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
@@ -170,8 +171,14 @@ class AdaptiveSender:
             now_us = self.now_us()
             paused = self.model.answered(call, response.status_code, said, now_us)
             pauses = [(_key(call, bucket), bucket.paused_until_us - now_us) for bucket in paused]
-        for key, left_us in pauses:
-            yield from self._pauses.begin(key, left_us / SECOND_US)
+        try:
+            for key, left_us in pauses:
+                yield from self._pauses.begin(key, left_us / SECOND_US)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield Discard(response, read=False)
+            raise
         return response, said.is_throttled
 
     def _died(self, call: Call) -> None:
