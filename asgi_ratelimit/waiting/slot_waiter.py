@@ -274,7 +274,7 @@ class SlotWaiter:
         """Give a slot back. While the store is out, it stays booked: later callers wait longer."""
         decision = slot.decision
         with contextlib.suppress(StoreError):
-            await settle(self.store, decision, [0.0] * len(decision.states))
+            await settle(self.store, decision, [0.0] * len(decision.states), is_unused=True)
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""

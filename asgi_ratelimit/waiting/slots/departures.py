@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us
 from ...decision import Charge
@@ -44,9 +44,19 @@ class Departures:
     def __len__(self) -> int:
         return len(self._states)
 
-    def forget(self, bucket: str) -> bool:
-        """Forget what has left on a bucket; whether anything had."""
-        return self._states.pop(bucket, None) is not None
+    def give_back(self, bucket: str, units: float) -> bool:
+        """Count so many units less of what has left on a bucket, those of long ago first; whether any had left."""
+        quota, state = self._states.get(bucket, _UNUSED)
+        if quota is None or units <= 0.0:
+            return False
+        if units == math.inf:
+            del self._states[bucket]
+        elif isinstance(quota, TokenBucket):
+            self._states[bucket] = quota, (max(state[0] - units * quota.period_us, 0.0), *state[1:])
+        elif isinstance(quota, RollingWindow):
+            full_until, parts = state[0]
+            self._states[bucket] = quota, ((full_until, tuple(_less(parts, units))), *state[1:])
+        return True
 
     def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
@@ -137,3 +147,11 @@ class Departures:
             at_us = now_us if type(quota) is TokenBucket else now_us + ahead_us
             if reset_us(quota, state, at_us) > 0.0:
                 self._states[bucket] = quota, state
+
+
+def _less(parts: Iterable[tuple[float, float]], units: float) -> Iterator[tuple[float, float]]:
+    """The parts of a rolling window without so many units, of the oldest ones first."""
+    for part, count in parts:
+        if count > units:
+            yield part, count - units
+        units = max(units - count, 0.0)

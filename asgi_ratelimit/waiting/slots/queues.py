@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
 
 from ...decision import Charge, Take
+from ...stores import CameBack
 from ..forks import reset_in_child
 from ..wakeups import WakeUp
 from .departures import Departures
@@ -104,17 +105,14 @@ class SlotQueues:
         with self._lock:
             return self.departures.leave(charges, now_us, ahead_us) == 0.0
 
-    def units_came_back(self, charges: Iterable[Charge]) -> None:
-        """What has left on these buckets cost less than it was counted with: the store alone says when calls go."""
+    def units_came_back(self, came_back: CameBack) -> None:
+        """What has left on these buckets cost less than it was counted with."""
         with self._lock:
-            buckets = {charge.bucket for charge in charges if self.departures.forget(charge.bucket)}
+            buckets = {charge.bucket for charge, units in came_back if self.departures.give_back(charge.bucket, units)}
             for queue in self._queues.values() if buckets else ():
-                if (
-                    queue.not_before_us
-                    and queue.waiters
-                    and any(each.bucket in buckets for each in queue.waiters[0].take.charges)
-                ):
-                    queue.not_before_us = 0.0
+                first = queue.waiters[0] if queue.waiters else None
+                if first is not None and any(each.bucket in buckets for each in first.take.charges):
+                    queue.not_before_us = 0.0  # the first one asks again
                     queue.wake_first_in_time()
 
     def has(self, take: Take) -> bool:
