@@ -34,7 +34,7 @@ def calls_to(settings: dict[str, str], **options: Any) -> tuple[Caller, Discord]
 
 
 def test_a_first_call_while_the_global_window_is_spent() -> None:
-    """N1: it waits for the next window, is a pioneer then, and all that wait behind it get their answers."""
+    """It waits for the next window, is a pioneer then, and all that wait behind it get their answers."""
     caller, server = calls_to({"LIMIT": "3"}, quota="50/s fixed")
     paths = [f"/channels/{channel}/messages" for channel in range(60)]
     assert Counter(caller.get(*paths, *[CHANNEL] * 4)) == {200: 64}
@@ -42,7 +42,7 @@ def test_a_first_call_while_the_global_window_is_spent() -> None:
 
 
 def test_a_window_that_ends_while_the_global_window_is_spent() -> None:
-    """N2: the bucket goes on when there is global room again."""
+    """The bucket goes on when there is global room again."""
     caller, server = calls_to({"LIMIT": "2", "PERIOD": "0.3"}, quota="10/2s fixed")
     paths = [CHANNEL] * 30 + [f"/channels/{channel}/messages" for channel in range(54)]
     assert Counter(caller.get(*paths)) == {200: 84}
@@ -50,7 +50,7 @@ def test_a_window_that_ends_while_the_global_window_is_spent() -> None:
 
 
 def test_calls_after_the_52_that_spend_a_window() -> None:
-    """N3: 52 calls with 60 remaining, and then 20 more of the same bucket."""
+    """52 calls with 60 remaining, and then 20 more of the same bucket."""
     caller, server = calls_to({"LIMIT": "60", "PERIOD": "2", "GLOBAL": "60"}, quota="50/s rolling")
 
     async def main(client: httpx.AsyncClient) -> list[int]:
@@ -63,7 +63,7 @@ def test_calls_after_the_52_that_spend_a_window() -> None:
 
 
 def test_a_global_refusal_without_remaining_and_reset() -> None:
-    """N4: its Retry-After is what counts, for all buckets."""
+    """Its Retry-After is what counts, for all buckets."""
 
     def script(path: str, number: int) -> Any:
         headers = {"retry-after": "7", "x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
@@ -82,7 +82,7 @@ def test_a_global_refusal_without_remaining_and_reset() -> None:
 
 
 def test_a_refusal_of_the_user_scope_is_about_its_bucket() -> None:
-    """N5: other buckets go on."""
+    """Other buckets go on."""
 
     def script(path: str, number: int) -> Any:
         refusal = 429, bucket_headers(0, 9, x_ratelimit_scope="user", retry_after="9")
@@ -95,7 +95,7 @@ def test_a_refusal_of_the_user_scope_is_about_its_bucket() -> None:
 
 
 def test_a_shared_refusal_waits_for_its_retry_after() -> None:
-    """N6: although requests remain and the reset is near; and no burst of refusals follows."""
+    """Although requests remain and the reset is near; and no burst of refusals follows."""
     caller, server = calls_to({}, max_delay=3600)
     path = "/channels/1/shared"
     assert caller.get(*[path] * 4) == [200] * 4
@@ -106,7 +106,7 @@ def test_a_shared_refusal_waits_for_its_retry_after() -> None:
 
 
 def test_routes_of_one_bucket_share_it() -> None:
-    """N7: the name in the answers counts; methods have buckets of their own until they turn out to be the same."""
+    """The name in the answers counts; methods have buckets of their own until they turn out to be the same."""
     left = iter(range(9, -1, -1))
     caller = Caller(lambda path, number: (200, bucket_headers(max(next(left), 0), 60, bucket="same", limit=10)))
 
@@ -123,7 +123,7 @@ def test_routes_of_one_bucket_share_it() -> None:
 
 
 def test_methods_have_buckets_of_their_own() -> None:
-    """N7: what is left for one says nothing of the other."""
+    """What is left for one says nothing of the other."""
 
     def script(path: str, number: int) -> Any:
         return 200, bucket_headers(0, 60, bucket=f"bucket {number}")
@@ -139,7 +139,7 @@ def test_methods_have_buckets_of_their_own() -> None:
 
 
 def test_requests_that_come_back_one_by_one_are_used_as_they_come() -> None:
-    """N8: no bucket is idle until it is full."""
+    """No bucket is idle until it is full."""
     caller, server = calls_to({"LIMIT": "5", "PERIOD": "5", "SLIDING": "1"}, latency=0.02)
     assert Counter(caller.get(*[CHANNEL] * 25)) == {200: 25}
     assert server.counts["refused"] == 0
@@ -149,7 +149,7 @@ def test_requests_that_come_back_one_by_one_are_used_as_they_come() -> None:
 @pytest.mark.parametrize("after", ["1", "1.5", "", "x", "-1", "nan", "1e400", "99999999999999"])
 @pytest.mark.parametrize("remaining", ["0", "1", "x", "-1", ""])
 def test_headers_that_are_wrong_stop_nothing(after: str, remaining: str) -> None:
-    """N9: whole numbers, half of the headers, and nonsense."""
+    """Whole numbers, half of the headers, and nonsense."""
 
     def script(path: str, number: int) -> Any:
         return 200, {"x-ratelimit-bucket": "a", "x-ratelimit-remaining": remaining, "x-ratelimit-reset-after": after}
@@ -159,7 +159,7 @@ def test_headers_that_are_wrong_stop_nothing(after: str, remaining: str) -> None
 
 
 def test_too_many_bad_answers_stop_before_a_ban() -> None:
-    """N12: at nine tenths of what leads to a ban, the host is left alone until the oldest are forgotten."""
+    """At nine tenths of what leads to a ban, the host is left alone until the oldest are forgotten."""
     caller = Caller(lambda path, number: 401, latency=0.0, max_delay=5)
 
     async def main(client: httpx.AsyncClient) -> list[Any]:
@@ -176,9 +176,6 @@ def test_too_many_bad_answers_stop_before_a_ban() -> None:
 
 def test_a_dead_pioneer_blocks_the_others_no_longer_than_its_lease() -> None:
     """One that never has an answer."""
-
-    class Silent(Exception):
-        """Never raised."""
 
     caller = Caller(lambda path, number: (200, bucket_headers(4, 1)))
     answer = caller.service.handle_async_request
