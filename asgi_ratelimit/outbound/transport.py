@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
@@ -15,17 +14,7 @@ from ..waiting import background_loop
 from .decorator import EVEN_BURST, register_name
 from .margin import with_margin
 from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
-from .wrapped import checked_transport, of_other_clients, sends, sends_with_async
-
-if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
-    import httpx
-    import httpx2
-
-    class _Transport(httpx.BaseTransport, httpx.AsyncBaseTransport, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-        def handle_request(self, request: Any) -> Any: ...
-        async def handle_async_request(self, request: Any) -> Any: ...
-else:
-    _Transport = object
+from .wrapping_transport import WrappingTransport
 
 NAME = "outbound"
 
@@ -36,7 +25,7 @@ def host(request: Any) -> str:
     return name
 
 
-class PacedTransport(_Transport):
+class PacedTransport(WrappingTransport):
     """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
 
     It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by the
@@ -73,8 +62,7 @@ class PacedTransport(_Transport):
         hooks: Iterable[Hook] = (),
     ) -> None:
         quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
-        self._transport = checked_transport(transport)
-        self._sends, self._sends_with_async = sends(transport), sends_with_async(transport)
+        self._wrap(transport, 'PacedTransport({}, "20/s")')
         self._limiter = limiter = UnownedLimiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
             register_name(limiter, self)
@@ -92,7 +80,7 @@ class PacedTransport(_Transport):
     def handle_request(self, request: Any) -> Any:
         """Send a request at its slot."""
         if not self._sends:
-            raise of_other_clients(self._transport, is_async=False)
+            raise self._in_wrong_client(is_async=False)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
@@ -101,7 +89,7 @@ class PacedTransport(_Transport):
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
         if not self._sends_with_async:
-            raise of_other_clients(self._transport, is_async=True)
+            raise self._in_wrong_client(is_async=True)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return await self._transport.handle_async_request(request)
@@ -118,34 +106,6 @@ class PacedTransport(_Transport):
         await self._transport.aclose()
         if self._owns_store:
             await self._limiter.aclose()
-
-    def __enter__(self) -> Self:
-        if not self._sends:
-            raise of_other_clients(self._transport, is_async=False)
-        self._transport.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        if not self._sends_with_async:
-            raise of_other_clients(self._transport, is_async=True)
-        await self._transport.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        await self.aclose()
 
 
 def _require_count(what: str, count: object, least: int) -> None:

@@ -1,4 +1,4 @@
-"""What a ``PacedTransport`` wraps: the wrong things are refused, each with its mend."""
+"""What a transport of this package wraps: the wrong things are refused, each with its mend."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from typing import Any
 
 from ..errors import ConfigurationError
 
-_EXAMPLE = 'PacedTransport(httpx.HTTPTransport(), "20/s")'
 
+def checked_transport(transport: Any, example: str) -> Any:
+    """``transport``, if it sends requests with or without ``async``; ``ConfigurationError`` for anything else.
 
-def checked_transport(transport: Any) -> Any:
-    """``transport``, if it sends requests with or without ``async``; ``ConfigurationError`` for anything else."""
+    ``example`` is how to wrap one, ``"AdaptiveTransport({})"``.
+    """
+    name, right = example.partition("(")[0], example.format("httpx.HTTPTransport()")
     if isinstance(transport, type):
-        raise ConfigurationError(f"{transport.__name__} lacks its call: PacedTransport({transport.__name__}(), ...)")
+        raise ConfigurationError(f"{transport.__name__} lacks its call: {name}({transport.__name__}(), ...)")
     if sends(transport) or sends_with_async(transport):
         return transport
     if callable(getattr(transport, "send", None)):
         client = type(transport).__name__
         raise ConfigurationError(
-            f"a PacedTransport goes into a client, not around one such as {client}: httpx.Client(transport={_EXAMPLE})"
+            f"{name} goes into a client, not around one such as {client}: httpx.Client(transport={right})"
         )
-    raise ConfigurationError(f"a PacedTransport wraps a transport of httpx or httpx2, not {transport!r}: {_EXAMPLE}")
+    raise ConfigurationError(f"{name} wraps a transport of httpx or httpx2, not {transport!r}: {right}")
 
 
 def sends(transport: Any) -> bool:
@@ -33,11 +35,10 @@ def sends_with_async(transport: Any) -> bool:
     return callable(getattr(transport, "handle_async_request", None))
 
 
-def of_other_clients(transport: Any, is_async: bool) -> ConfigurationError:
+def of_other_clients(transport: Any, example: str, is_async: bool) -> ConfigurationError:
     """The error for a transport in a client of the other kind, with ``async`` or without."""
     kind, client = ("with", "AsyncClient") if is_async else ("without", "Client")
-    right = "AsyncHTTPTransport" if is_async else "HTTPTransport"
+    right = example.format("httpx.AsyncHTTPTransport()" if is_async else "httpx.HTTPTransport()")
     return ConfigurationError(
-        f"{transport!r} cannot send the requests of a client {kind} async: "
-        f'httpx.{client}(transport=PacedTransport(httpx.{right}(), "20/s"))'
+        f"{transport!r} cannot send the requests of a client {kind} async: httpx.{client}(transport={right})"
     )

@@ -10,7 +10,7 @@ import httpx
 import httpx2
 import pytest
 
-from asgi_ratelimit import ConfigurationError, PacedTransport
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError, PacedTransport
 
 
 def answered(request: Any) -> httpx.Response:
@@ -24,8 +24,11 @@ def answered(request: Any) -> httpx.Response:
         (None, 'not None: PacedTransport(httpx.HTTPTransport(), "20/s")'),
         (httpx.HTTPTransport, "HTTPTransport lacks its call: PacedTransport(HTTPTransport(), ...)"),
         (httpx2.AsyncHTTPTransport, "AsyncHTTPTransport lacks its call"),
-        (httpx.Client(), "goes into a client, not around one such as Client: httpx.Client(transport=PacedTransport("),
-        (httpx2.AsyncClient(), "goes into a client, not around one such as AsyncClient"),
+        (
+            httpx.Client(),
+            "PacedTransport goes into a client, not around one such as Client: httpx.Client(transport=PacedTransport(",
+        ),
+        (httpx2.AsyncClient(), "PacedTransport goes into a client, not around one such as AsyncClient"),
     ],
     ids=["url", "none", "class", "class with async", "client", "client with async"],
 )
@@ -51,6 +54,15 @@ def test_a_transport_in_a_client_of_the_other_kind_is_refused(module: Any, enter
     client = module.Client(transport=waiting)
     with pytest.raises(ConfigurationError, match=r"of a client without async: .*PacedTransport\(httpx.HTTPTransport"):
         client.__enter__() if enters else client.get("http://a.example")
+
+
+def test_an_adaptive_transport_is_checked_in_the_same_way() -> None:
+    """With its own name in the error."""
+    with pytest.raises(ConfigurationError, match=r"AdaptiveTransport\(httpx\.HTTPTransport\(\)\)"):
+        AdaptiveTransport("https://api.example.com")
+    client = httpx.Client(transport=AdaptiveTransport(httpx.AsyncHTTPTransport()))
+    with pytest.raises(ConfigurationError, match=r"without async: .*AdaptiveTransport\(httpx\.HTTPTransport\(\)\)"):
+        client.get("http://a.example")
 
 
 def test_a_transport_of_both_kinds_goes_into_any_client() -> None:
