@@ -12,6 +12,7 @@ import trio
 from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import (
+    AdaptiveTransport,
     ConfigurationError,
     Limiter,
     MemoryStore,
@@ -50,6 +51,11 @@ async def send() -> None:
         await transport.handle_async_request(httpx.Request("GET", "http://a.example"))
 
 
+async def send_adaptively() -> None:
+    transport = AdaptiveTransport(httpx.MockTransport(lambda request: httpx.Response(200)))
+    await transport.handle_async_request(httpx.Request("GET", "http://a.example"))
+
+
 async def start() -> None:
     peer = Peer([{"type": "lifespan.startup"}])
     await middleware(max_delay=1.0)({"type": "lifespan"}, peer.receive, peer.send)
@@ -71,6 +77,7 @@ CALLS: dict[str, Callable[[], Awaitable[object]]] = {
     "peek on Redis": lambda: Limiter("1/s", store=on_redis()).peek("key"),
     "close on Redis": lambda: on_redis().aclose(),
     "transport": send,
+    "adaptive transport": send_adaptively,
     "middleware on Redis": lambda: ask(middleware(store=on_redis())),
     "middleware with hooks on Redis": lambda: ask(middleware(store=on_redis(), hooks=[print])),
     "middleware with max_delay": lambda: ask(middleware(max_delay=1.0)),

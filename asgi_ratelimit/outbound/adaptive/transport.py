@@ -11,6 +11,7 @@ from ...limiter import Limiter
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...stores import MemoryStore, Store, open_store
+from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
@@ -76,6 +77,7 @@ class AdaptiveTransport(WrappingTransport):
         """Send a request when its server's limits allow it."""
         if not self._sends_with_async:
             raise self._in_wrong_client(is_async=True)
+        running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
         return await run_async(self._sender.send(request))
 
     def close(self) -> None:
