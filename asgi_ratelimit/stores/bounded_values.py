@@ -34,8 +34,8 @@ LITTLE = 1 / 8
 RESERVE = 1 / 8
 """The part of the values that do not refuse and stay, however many refuse."""
 
-MOST_SHARDS = 16
-"""The most dictionaries that are looked through for one that does not refuse."""
+MOST_ROUNDS = 512
+"""How often that is done, at the most, to find one that does not refuse: three milliseconds, once for each of them."""
 
 _PLAIN_VALUE = struct.Struct("<d" + PLAIN)
 pack_plain, unpack_plain, PLAIN_VALUE_SIZE = _PLAIN_VALUE.pack, _PLAIN_VALUE.unpack, _PLAIN_VALUE.size
@@ -84,10 +84,12 @@ def _use_of(value: bytes, now: float) -> float:
 
 
 def _burst(scaled_log: int) -> float:
-    """The burst that a stamp tells by its logarithm, which is a rounded one."""
+    """The burst that a stamp tells by its logarithm, which is a rounded one: exactly, or a little less."""
     burst: float = 2.0 ** (scaled_log / BURST_SCALE)
     whole = round(burst)
-    return whole if abs(burst - whole) < burst / BURST_SCALE else burst
+    if whole < BURST_SCALE / 2 and abs(burst - whole) < burst / BURST_SCALE:
+        return whole
+    return float(2.0 ** ((scaled_log - 0.5) / BURST_SCALE))
 
 
 class BoundedValues:
@@ -149,7 +151,7 @@ class BoundedValues:
 
     def _remove_one(self, now: float) -> bool:
         """Remove the value that can go best among a few; ``False`` if all belong to the take under way."""
-        for _ in range(MOST_SHARDS):
+        for _ in range(MOST_ROUNDS):
             others = self.count - self.aside
             if not others:
                 break
@@ -200,15 +202,21 @@ class BoundedValues:
                 self.aside -= 1
 
     def _remove_refusing(self, number: int, now: float) -> bool:
-        """Remove the value that was set aside first, because no other is left."""
-        values = self._aside[number]
-        bucket = next(iter(values))
-        value = values.pop(bucket)
-        if bucket in self.under_way:
-            values[bucket] = value
+        """Remove the value that was set aside first, or one of the first and last few that refuses no more."""
+        values, oldest = self._aside[number], None
+        for bucket in [*islice(values, LOOKS), *islice(reversed(values), LOOKS)]:
+            if bucket in self.under_way:
+                continue
+            if _use_of(values[bucket], now) < _REFUSES:
+                del values[bucket]
+                self.aside -= 1
+                return True
+            oldest = oldest or bucket
+        if oldest is None:
             return False
+        del values[oldest]
         self.aside -= 1
-        self.has_warning = self.has_warning or _use_of(value, now) == _REFUSES
+        self.has_warning = True
         return True
 
     def warn(self) -> None:

@@ -45,7 +45,7 @@ class MemoryStore:
 
     At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
     information, or else the least used one among a few, relative to its quota. A bucket that refuses goes only when
-    all of them do.
+    seven eighths of them do.
     The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
     they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` or a ``clock``
     that is none.

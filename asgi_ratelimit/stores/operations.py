@@ -97,29 +97,39 @@ def redeemed(foreseen: Decision, is_first: bool) -> Decision:
     return replace(foreseen, allowed=False, granted=0, delay=0.0, retry_after=math.inf, before=None)
 
 
+EXAMINED = 2
+"""How many of the oldest operations are examined for each new one; those that are over are forgotten."""
+
+
 class Operations(Generic[T]):
-    """The latest operations, at most ``most`` of them, and what came of each. The oldest is forgotten first."""
+    """The latest operations, about ``most`` of them and no more, and what came of each. The oldest go first."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._entries: OrderedDict[str, tuple[float, T]] = OrderedDict()
+        count = 1 << max((most // 1024).bit_length() - 1, 0)
+        self._most = most // count
+        # Several dictionaries, so that none takes long to grow.
+        self._shards: tuple[OrderedDict[str, tuple[float, T]], ...] = tuple([OrderedDict() for _ in range(count)])
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(len, self._shards))
 
     def find(self, text: str, now: float) -> T | None:
         """What came of an operation; ``None`` where it is not remembered at the time ``now``."""
-        until_us, outcome = self._entries.get(text, (0.0, None))
+        until_us, outcome = self._entries(text).get(text, (0.0, None))
         return outcome if now < until_us else None
 
     def forget(self, text: str) -> None:
         """Forget an operation."""
-        self._entries.pop(text, None)
+        self._entries(text).pop(text, None)
 
     def add(self, text: str, outcome: T, now: float, until_us: float) -> None:
         """Remember an operation, until a time in microseconds."""
-        entries = self._entries
+        entries = self._entries(text)
         entries.pop(text, None)
-        while entries and (len(entries) >= self._most or next(iter(entries.values()))[0] <= now):
-            entries.popitem(last=False)
+        for _ in range(EXAMINED):
+            if entries and (len(entries) >= self._most or next(iter(entries.values()))[0] <= now):
+                entries.popitem(last=False)
         entries[text] = (until_us, outcome)
+
+    def _entries(self, text: str) -> OrderedDict[str, tuple[float, T]]:
+        return self._shards[hash(text) & (len(self._shards) - 1)]

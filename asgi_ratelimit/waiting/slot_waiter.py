@@ -32,7 +32,7 @@ class SlotWaiter:
         self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
         self.now_us = time_of(self.clock)
         waiters = waiters_of(store)
-        self._queues, self._crowds = waiters.slots, waiters.crowds
+        self._queues, self.crowds = waiters.slots, waiters.crowds
         self._submit = submitter(store)
         self._in_process = store.in_process
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
@@ -50,18 +50,21 @@ class SlotWaiter:
         decision: Decision = yield _Acquire(self, take, priority)
         return decision
 
-    async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
-        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
+    async def acquire(self, take: Take, priority: float = 0.0, has_turn: bool = False) -> Decision:
+        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio.
+
+        In a crowd, the caller first waits for its turn, unless it has done that.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise no_event_loop() from None
-        turn = self._crowds.turn()
+        turn = None if has_turn else self.crowds.turn()
         if turn is not None:
             try:
                 await turn
             finally:
-                self._crowds.pass_turn()
+                self.crowds.pass_turn()
         if len(take.charges) > 1:
             own = own_part(take)
             if own is not None:
@@ -79,7 +82,7 @@ class SlotWaiter:
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                await GiveBack(self.store, self._give_back(surplus)).in_task()
+                await self._give_back_in_turn(surplus)
             raise
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
@@ -279,11 +282,22 @@ class SlotWaiter:
         else:
             start(self._give_back(surplus))
 
+    async def _give_back_in_turn(self, slot: Slot) -> None:
+        """Give a slot back; if many callers are cancelled at once, a few at a time."""
+        turn = self.crowds.turn() if self._in_process else None
+        try:
+            if turn is not None:
+                await turn
+        finally:
+            if turn is not None:
+                self.crowds.pass_turn()
+            await GiveBack(self.store, self._give_back(slot)).in_task()
+
     async def _give_back(self, slot: Slot) -> None:
         """Give a slot back. While the store is out, it stays booked: later callers wait longer."""
         decision = slot.decision
         with contextlib.suppress(StoreError):
-            await settle(self.store, decision, [0.0] * len(decision.states))
+            await settle(self.store, decision, [0.0] * len(decision.states), is_unused=True)
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""

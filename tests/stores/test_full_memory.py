@@ -13,6 +13,7 @@ from asgi_ratelimit.algorithms.packed import PLAIN_SIZE, pack
 from asgi_ratelimit.decision import Charge, ChargeTemplate, Take
 from asgi_ratelimit.inbound import RateLimitMiddleware
 from asgi_ratelimit.inbound.penalties.blocks import Blocks
+from asgi_ratelimit.quota_text import parse_quotas
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -71,6 +72,17 @@ def test_a_used_up_bucket_never_goes_before_max_keys_requests(
     flooded.use_up(short, "victim")
     flooded.flood(long, each, max_keys - 1 - each)
     assert not flooded.take(Charge(short, "victim", 1, "victim"))
+
+
+@pytest.mark.parametrize("quota", ["3600/hour", "100000/day", "1000000/day", "5/minute burst 2.5"])
+def test_none_that_refuses_goes_among_others_with_room(quota: str) -> None:
+    """Not the first of many that were used up before them, whatever their burst."""
+    flooded, wide = Flooded(2_000), TokenBucket(100, 86_400)
+    used_up = parse_quotas(quota)[0]
+    victims = [Charge(used_up, f"victim {number}", used_up.most) for number in range(300)]
+    assert all(flooded.take(victim) for victim in victims)
+    flooded.flood(wide, 1, 4_000)
+    assert None not in [flooded.store.state_of(victim) for victim in victims]
 
 
 @pytest.mark.parametrize("each", [1, 2])

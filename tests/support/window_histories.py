@@ -19,9 +19,9 @@ class ChangeLimits:
 
     async def carry_out(self, history: History) -> None:
         history.quotas[:] = [replace(quota, limit=self.limit) for quota in history.quotas]
-        history.limiters[:] = [
-            Limiter(history.quotas, store=each.store, name=history.name) for each in history.limiters
-        ]
+        stores = [each.store for each in history.limiters]
+        history.limiters.clear()  # the old version is gone, and its names are free
+        history.limiters += [Limiter(history.quotas, store=store, name=history.name) for store in stores]
 
 
 LIMITS = st.sampled_from([1, 2, 3, 10, 2.5, 10 / 3, 100, 2.0**31])
