@@ -214,8 +214,7 @@ def test_an_error_of_receive_reaches_the_app_in_its_place() -> None:
         return {"type": "http.request", "body": part, "more_body": True}
 
     async def read(scope: Scope, receive: Receive, send: Send) -> None:
-        for _ in range(2):
-            received.append((await receive())["body"])
+        received.extend([(await receive())["body"] for _ in range(2)])
         with pytest.raises(TooLarge):
             await receive()
         received.append((await receive())["body"])
