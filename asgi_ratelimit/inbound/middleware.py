@@ -21,7 +21,7 @@ from ..stores import Store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
-from .delays import MAX_WAITING, Receiving, checked_max_waiting, require_asyncio
+from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting, require_asyncio
 from .dependency import register_limits, require_names
 from .functions.checked import CostFunction, QuotaFunction, address_key
 from .functions.failures import Failures
@@ -102,7 +102,7 @@ class RateLimitMiddleware:
             options.request_dialect(),
             refusal,
             observers,
-            checked_max_waiting(max_waiting),
+            WaitingCount(checked_max_waiting(max_waiting)),
         )
         self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None

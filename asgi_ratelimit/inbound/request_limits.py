@@ -18,7 +18,7 @@ from ..keys.base import KeyFunction
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
 from .answers.responses import OnLimited, Refusal
-from .delays import MAX_WAITING, Receiving, WaitingRequests
+from .delays import MAX_WAITING, Receiving, WaitingCount, WaitingRequests
 from .functions.failures import Failures
 from .penalties.blocks import apply_penalties, without_checks
 from .plan import PlannedTakes
@@ -45,8 +45,8 @@ class Enforcer:
     dialect: Dialect | None
     refusal: Refusal
     hooks: Hooks
-    max_waiting: int = MAX_WAITING
-    """How many requests may wait at a time."""
+    waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
+    """How many requests wait, and how many may at a time."""
     waiting_requests: WaitingRequests = field(init=False)
     failures: Failures = field(init=False)
     """Where it is reported that a function of a dependency has failed."""
@@ -61,21 +61,25 @@ class Enforcer:
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.hooks)
-        self.waiting_requests = WaitingRequests(self.store, self.max_waiting)
+        self.waiting_requests = WaitingRequests(self.store)
         self.is_observed = bool(self.hooks)
         self.submit = submitter(self.store)
         self.submit_charge = None if self.is_observed else charge_submitter(self.store)
 
-    async def take(self, planned: PlannedTakes, receiving: Receiving | None = None) -> list[Decision]:
+    async def take(
+        self, planned: PlannedTakes, receiving: Receiving | None = None, count: WaitingCount | None = None
+    ) -> list[Decision]:
         """The decision on each planned take, with penalties applied; hooks are called with all of them.
 
-        A request that may wait instead of being refused does so here; it needs ``receiving``.
+        A request that may wait instead of being refused does so here; it needs ``receiving``. It is one of ``count``,
+        which is that of the middleware around the app, by default this one's.
         """
         decisions = await self._decisions(planned.takes)
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
         if receiving is not None and planned.max_delays and not enforced[0].allowed:
-            enforced = [await self.waiting_requests.wait(enforced[0], planned.max_delays, receiving)]
+            count = count or self.waiting_count
+            enforced = [await self.waiting_requests.wait(enforced[0], planned.max_delays, receiving, count)]
         if planned.checks_blocks:
             has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
             enforced = [

@@ -59,7 +59,7 @@ class Defaults:
         checked_key(self.key)
         checked_cost_or_function(self.cost)
         as_on_error(self.on_error)
-        checked_max_delay(self.max_delay)
+        object.__setattr__(self, "max_delay", checked_max_delay(self.max_delay))
 
     def compiled(self, quota: QuotaLike | QuotaFunction | None, penalty: Penalty | None = None) -> CompiledRule:
         """A rule that charges this quota for every request, with these values."""
@@ -105,6 +105,11 @@ class RuleTable:
             self.rules.append(_compiled(rule, replace(defaults, name=name), root))
         self.charging = tuple([rule for rule in (*self._own, *self.rules) if not rule.is_exemption])
         """The rules that charge anything, the own quota first."""
+        if defaults.max_delay and not self.charging:
+            raise ConfigurationError(
+                f"max_delay={defaults.max_delay!r} without a quota or rules has nothing to wait for, and is not that "
+                f'of dependencies, which have their own: RateLimit("5/minute", max_delay={defaults.max_delay!r})'
+            )
         self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
         """The own answers of rules to what they refuse, by the names of the rules."""
         require_agreement(self.charging)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from random import getrandbits
 from threading import Lock
 
@@ -46,7 +47,8 @@ class MemoryStore:
     information, or else the least used one among a few, relative to its quota. A bucket that refuses goes only when
     seven eighths of them do.
     The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
-    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` that is none.
+    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` or a ``clock``
+    that is none.
     """
 
     in_process = True
@@ -55,11 +57,16 @@ class MemoryStore:
     def __init__(
         self, *, max_keys: int = 100_000, operation_ttl: float = OPERATION_TTL, clock: Clock | None = None
     ) -> None:
-        if not isinstance(max_keys, int) or max_keys < 1:
+        if not isinstance(max_keys, (int, Integral)) or isinstance(max_keys, bool) or max_keys < 1:
             raise ConfigurationError(
                 f"max_keys must be a whole number of at least 1, not {max_keys!r}: MemoryStore(max_keys=100_000)"
             )
-        self._max_keys = max_keys
+        if clock is not None and not callable(getattr(clock, "now_us", None)):
+            raise ConfigurationError(
+                f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: "
+                "MemoryStore(clock=SteppedClock())"
+            )
+        self._max_keys = max_keys = int(max_keys)
         self._operation_ttl_us = checked_operation_ttl(operation_ttl)
         self._takes: Operations[TakenBefore] = Operations(max_keys)
         self._settlements: Operations[float] = Operations(max_keys)

@@ -240,7 +240,8 @@ class SlotWaiter:
         raise waiter.error
 
     def _book_anew(self, waiter: Waiter, missed: Slot) -> None:
-        """Give a missed slot back, and book another one in place of it."""
+        """Give a missed slot back, and book another one in place of it, within what is left of its ``max_wait``."""
+        waiter.take = self._with_what_is_left(waiter)
         if not self.store.in_process:
             rebooking = self._rebooked(waiter, missed)
             start(rebooking) if isinstance(waiter.wake_up, LoopWakeUp) else background_loop.start(rebooking)
@@ -259,6 +260,14 @@ class SlotWaiter:
             self._queues.failed(waiter, error)
         else:
             self._booked(waiter, decision, missed.missed + 1)
+
+    def _with_what_is_left(self, waiter: Waiter) -> Take:
+        """The take of a waiter that has waited since it asked for a slot."""
+        take = waiter.take
+        if take.max_wait_us == math.inf:
+            return take
+        left_us = take.max_wait_us - (self.now_us() - waiter.asked_us)
+        return replace(take, max_wait=max(left_us, 0.0) / SECOND_US)
 
     def _give_up_at_once(self, waiter: Waiter) -> None:
         """Leave the queue where nothing can be awaited; a store elsewhere keeps the surplus slot booked."""

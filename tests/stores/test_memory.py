@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import sys
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -46,11 +48,18 @@ class Small:
         return self.limiter.peek(key).remaining
 
 
-@pytest.mark.parametrize("max_keys", [0, -1])
-def test_max_keys_is_at_least_one(max_keys: int) -> None:
+@pytest.mark.parametrize("max_keys", [0, -1, True, 1.5])
+def test_max_keys_is_at_least_one(max_keys: Any) -> None:
     """The error quotes the number and shows a valid one."""
     with pytest.raises(ConfigurationError, match=rf"not {max_keys}: MemoryStore\(max_keys="):
         MemoryStore(max_keys=max_keys)
+
+
+@pytest.mark.parametrize("clock", [3, "now", object])
+def test_a_clock_tells_the_time(clock: Any) -> None:
+    """Anything else is refused when the store is built."""
+    with pytest.raises(ConfigurationError, match=rf"clock must .*{re.escape(repr(clock))}: MemoryStore\(clock="):
+        MemoryStore(clock=clock)
 
 
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 9, 100])

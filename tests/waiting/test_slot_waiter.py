@@ -172,6 +172,26 @@ def test_no_caller_overtakes_after_a_stall(stall: float) -> None:
     ledger.require_ceiling()
 
 
+@pytest.mark.parametrize("is_distant", [False, True])
+def test_a_missed_slot_is_booked_anew_within_what_is_left(is_distant: bool) -> None:
+    """Of the longest wait of its caller, also if it is missed again; a caller with nothing left is refused."""
+    clock = SteppedClock(0)
+    store = MemoryStore(clock=clock)
+    store.in_process = not is_distant
+
+    async def main() -> list[Any]:
+        calls = [asyncio.ensure_future(wait_for_slot(store, TokenBucket(1, burst=1), 2.0)) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        for _ in range(3):
+            clock.advance(1.15)
+            await asyncio.sleep(0.01)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    outcomes = clock.run(main())
+    assert any(isinstance(outcome, PaceTimeout) for outcome in outcomes)
+    assert clock.now < 4.0  # nobody waits after the last stall
+
+
 def test_a_missed_slot_is_booked_anew_without_its_operation() -> None:
     """Under its operation, the store would answer with the slot that was missed."""
     clock, operations = SteppedClock(0), list[str | None]()

@@ -2,11 +2,12 @@
 
 from .arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
 from .receiving import Receiving, receiving_of
-from .waiting_requests import WaitingRequests
+from .waiting_requests import WaitingCount, WaitingRequests
 
 __all__ = [
     "MAX_WAITING",
     "Receiving",
+    "WaitingCount",
     "WaitingRequests",
     "checked_max_delay",
     "checked_max_waiting",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+from numbers import Integral, Real
 from typing import Final
 
 from ...errors import ConfigurationError
+from ...quotas import MAX_PERIOD
 from ...stores.event_loops import running_loop
 
 MAX_WAITING: Final = 1000
@@ -13,11 +14,11 @@ MAX_WAITING: Final = 1000
 
 
 def checked_max_delay(seconds: float) -> float:
-    """Seconds from 0 up, but not for ever; ``ConfigurationError`` otherwise."""
-    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if is_number and 0 <= seconds < math.inf:  # false for NaN, too
-        return seconds
-    raise ConfigurationError(f"max_delay must be seconds from 0 up, and finite, not {seconds!r}: max_delay=2.0")
+    """Seconds from 0 to those of 400 days; ``ConfigurationError`` otherwise."""
+    is_number = isinstance(seconds, (int, float, Real)) and not isinstance(seconds, bool)
+    if is_number and 0 <= seconds <= MAX_PERIOD:  # false for NaN, too
+        return float(seconds)
+    raise ConfigurationError(f"max_delay must be seconds from 0 to 400 days, not {seconds!r}: max_delay=2.0")
 
 
 def require_asyncio() -> None:
@@ -27,8 +28,8 @@ def require_asyncio() -> None:
 
 def checked_max_waiting(count: int) -> int:
     """A number of requests, at least 1; ``ConfigurationError`` otherwise."""
-    if isinstance(count, int) and not isinstance(count, bool) and count >= 1:
-        return count
+    if isinstance(count, (int, Integral)) and not isinstance(count, bool) and count >= 1:
+        return int(count)
     raise ConfigurationError(
         f"max_waiting must be a whole number of requests, at least 1, not {count!r}: max_waiting=1000, "
         "or max_delay=0.0 where none waits"

@@ -13,14 +13,14 @@ from ...decision import Decision, QuotaState, Take
 from ...quotas import SECOND_US
 
 
-def beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
-    """A refusal as it is for a request that may wait so long for each charge.
+def beyond(refusal: Decision, left: Sequence[float], max_delays: Sequence[float]) -> Decision:
+    """A refusal as it is for a request that may still wait for ``left`` seconds for each charge.
 
-    What refuses are the waits that are longer than that, and ``retry_after`` is by how much. Where no wait is, all
-    states are allowed, and ``retry_after`` is 0.0.
+    What refuses are the waits that are longer than that. ``retry_after`` is by how much they are longer than the
+    ``max_delays`` of a request that comes anew: as soon as that is 0.0, it may wait for its slot.
     """
-    states = tuple([_beyond(state, max_delay) for state, max_delay in zip(refusal.states, max_delays)])
-    binding = max(states, key=attrgetter("retry_after"))
+    states = tuple([_beyond(*each) for each in zip(refusal.states, left, max_delays)])
+    binding = max(states, key=lambda state: (not state.allowed, state.retry_after))
     return replace(
         refusal,
         retry_after=binding.retry_after,
@@ -32,9 +32,8 @@ def beyond(refusal: Decision, max_delays: Sequence[float]) -> Decision:
     )
 
 
-def _beyond(state: QuotaState, max_delay: float) -> QuotaState:
-    excess = max(state.retry_after - max_delay, 0.0)
-    return replace(state, allowed=excess == 0.0, retry_after=excess)
+def _beyond(state: QuotaState, left: float, max_delay: float) -> QuotaState:
+    return replace(state, allowed=state.retry_after <= left, retry_after=max(state.retry_after - max_delay, 0.0))
 
 
 def joined(take: Take, parts: Sequence[Decision], waited: float) -> Decision:

@@ -1,7 +1,12 @@
-"""What is received of a request while it waits: kept, and handed on to the app in order, as it came."""
+"""What is received of a request while it waits: kept, and handed on to the app in order, as it came.
+
+A ``receive`` that is under way is never cancelled while the request runs: it may be that of a middleware further out,
+which has a message in hand by then and would lose it. So a task reads on, and the app waits for what that one gets.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import Final
 
@@ -24,6 +29,8 @@ class Receiving:
         self._receive = receive
         self._read: deque[Message] = deque()
         self._bytes_left = MOST_BYTES
+        self._is_watching = False
+        self._reading: asyncio.Task[None] | None = None
         self.is_gone = False
         """Whether the client has gone while the request waited."""
         if any(name == b"expect" for name, _ in scope.get("headers") or ()):
@@ -31,15 +38,61 @@ class Receiving:
 
     async def __call__(self) -> Message:
         """The next message of the request."""
+        if self._reading is not None and not self._read:
+            await self._end_of(self._reading)
         return self._read.popleft() if self._read else await self._receive()
 
-    async def until_gone(self) -> None:
-        """Read until the client has gone, or no more is to be kept."""
-        while self._bytes_left > 0 and len(self._read) < MOST_MESSAGES and not self.is_gone:
+    def watch(self) -> asyncio.Task[None]:
+        """A task that reads until the client has gone, or no more is to be kept. It is not to be cancelled.
+
+        What it reads when nobody receives any more is dropped when the task of the request ends, and so is an error.
+        """
+        self._is_watching = True
+        if self._reading is None or (self._reading.done() and not _error(self._reading)):
+            self._reading = asyncio.ensure_future(self._read_on())
+            _end_with(asyncio.current_task(), self._reading)
+        return self._reading
+
+    def stop_watching(self) -> None:
+        """Read no further than the message that is awaited now."""
+        self._is_watching = False
+
+    async def _read_on(self) -> None:
+        while self._is_watching and self._bytes_left > 0 and len(self._read) < MOST_MESSAGES and not self.is_gone:
             message = await self._receive()
             self._read.append(message)
             self._bytes_left -= len(message.get("body") or b"")
             self.is_gone = message["type"] in _GONE
+
+    async def _end_of(self, reading: asyncio.Task[None]) -> None:
+        """Wait until no other task receives; raises the error with which that has ended, once."""
+        if not reading.done():
+            await asyncio.wait((reading,))
+        error = _error(reading)
+        if error is not None and not self._read and self._reading is reading:
+            self._reading = None
+            raise error
+
+
+def _error(task: asyncio.Task[None]) -> BaseException | None:
+    """The error with which a task has ended, which is of no interest to the event loop any more."""
+    return None if task.cancelled() else task.exception()
+
+
+def _end_with(request: asyncio.Task[object] | None, reading: asyncio.Task[None]) -> None:
+    """Cancel what is read for a request when the task of the request ends, and log no error of it."""
+
+    def cancel(_: object) -> None:
+        reading.cancel()
+
+    def forget(_: object) -> None:
+        _error(reading)
+        if request is not None:
+            request.remove_done_callback(cancel)
+
+    if request is not None:
+        request.add_done_callback(cancel)
+    reading.add_done_callback(forget)
 
 
 def receiving_of(connection: HTTPConnection) -> Receiving:

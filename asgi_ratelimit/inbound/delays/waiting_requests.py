@@ -10,9 +10,9 @@ looks again. So what enters the app stays within each of its quotas at that mome
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anyio import CancelScope
@@ -31,37 +31,45 @@ MAX_ROUNDS = 4
 """How often a request waits for a slot, at the most, because another quota refuses when its slot has come."""
 
 
-class WaitingRequests:
-    """The requests of one middleware, or of dependencies, that wait: at most ``max_waiting`` at a time."""
+@dataclass(slots=True)
+class WaitingCount:
+    """How many requests wait, over the stores of a middleware and of the dependencies behind it; ``most`` may."""
 
-    def __init__(self, store: Store, max_waiting: int) -> None:
+    most: int
+    now: int = 0
+
+
+class WaitingRequests:
+    """The requests that wait for slots of one store."""
+
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._max_waiting = max_waiting
-        self._count = 0
-        self._ending: set[asyncio.Future[Decision]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._now_us = time_of(getattr(store, "clock", None))  # only stores that run on another clock have one
         self._waiter: SlotWaiter | None = None
 
-    async def wait(self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving) -> Decision:
+    async def wait(
+        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, count: WaitingCount
+    ) -> Decision:
         """Wait for what was refused, for so many seconds at most for each charge; the decision after that.
 
         Its ``delay`` is how long the request has waited. It is a refusal where a wait is too long, where too many
         requests wait already, or where the client has gone.
         """
-        if self._count >= self._max_waiting:
+        if count.now >= count.most:
             return refusal
         require_asyncio()  # of dependencies, which have no start
         if self._waiter is None:
             self._waiter = SlotWaiter(self._store)
-        self._count += 1
+        count.now += 1
         try:
             return await self._wait(self._waiter, refusal, max_delays, receiving)
         finally:
-            self._count -= 1
+            count.now -= 1
 
     async def aclose(self) -> None:
         """See those through that have been cancelled, and give their slots back."""
-        if self._ending:
+        while self._ending:
             await asyncio.wait(self._ending)
 
     async def _wait(
@@ -70,22 +78,23 @@ class WaitingRequests:
         take, since_us, waited, decision = refusal.take, self._now_us(), 0.0, refusal
         if take is None:
             return refusal
-        for _ in range(MAX_ROUNDS):
-            left = [max(max_delay - waited, 0.0) for max_delay in max_delays]
+        for rounds_left in reversed(range(MAX_ROUNDS + 1)):
             if _is_outage(decision):
-                return replace(decision, delay=waited)
-            too_long = beyond(decision, left)
-            if too_long.retry_after > 0.0:
-                return replace(too_long, delay=waited)
+                break
+            passed = (self._now_us() - since_us) / SECOND_US if rounds_left < MAX_ROUNDS else 0.0
+            left = [max(max_delay - passed, 0.0) if rounds_left else 0.0 for max_delay in max_delays]
             waits = [state.retry_after for state in decision.states]
+            if any(wait > most for wait, most in zip(waits, left)):
+                decision = beyond(decision, left, max_delays)
+                break
             place = waits.index(max(waits))
             try:
                 parts = await self._book(waiter, take, place, left[place], receiving)
                 waited = (self._now_us() - since_us) / SECOND_US
             except PaceTimeout:  # its slot came out too far away, so it has not waited for one
-                parts = await self._take(take)
+                parts = [await self._take(take)]
             if receiving.is_gone:
-                return replace(decision, delay=waited)
+                break
             if all(part.allowed for part in parts):
                 return joined(take, parts, waited)
             decision = parts[0]
@@ -105,51 +114,61 @@ class WaitingRequests:
             return []
         if not others:
             return [slot]
-        try:
-            (decision,) = await self._take(replace(take, charges=others))
-        except BaseException:
-            await self._give_back(slot)
-            raise
+        decision = await self._take_others(replace(take, charges=others), slot)
         if decision.allowed:
             return [slot, decision]
-        await self._give_back(slot)
-        return await self._take(take)
+        await self._to_the_end(self._give_back(slot))
+        return [await self._take(take)]
 
     async def _slot(self, waiter: SlotWaiter, take: Take, receiving: Receiving) -> Decision | None:
         """The slot of a take, when it has come; ``None`` where the client goes first. Raises ``PaceTimeout``."""
         slot = asyncio.ensure_future(run_async(waiter.wait(take)))
-        watching = asyncio.ensure_future(receiving.until_gone())
         is_used = False
         try:
-            await asyncio.wait((slot, watching), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((slot, receiving.watch()), return_when=asyncio.FIRST_COMPLETED)
             if receiving.is_gone:
                 return None
             decision = await slot
             is_used = not receiving.is_gone
             return decision if is_used else None
         finally:
-            with CancelScope(shield=True):
-                self._ending.add(slot)
-                slot.add_done_callback(self._ending.discard)
-                await _end(watching)
-                await _end(slot)
-                if not is_used and not slot.cancelled() and slot.exception() is None:
-                    await self._give_back(slot.result())
+            receiving.stop_watching()
+            if not is_used:
+                slot.cancel()
+                await self._to_the_end(self._undo(slot))
 
-    async def _take(self, take: Take) -> list[Decision]:
-        return await self._store.take((take,))
+    async def _take_others(self, take: Take, slot: Decision) -> Decision:
+        """Take what was not booked ahead, now that the slot has come. A request that is cancelled gives all back."""
+        taking = asyncio.ensure_future(self._take(take))
+        try:
+            return await asyncio.shield(taking)
+        except BaseException:
+            await self._to_the_end(self._undo(taking, slot))
+            raise
+
+    async def _take(self, take: Take) -> Decision:
+        (decision,) = await self._store.take((take,))
+        return decision
+
+    async def _undo(self, taking: asyncio.Task[Decision], *taken: Decision) -> None:
+        """Give back what was taken, and what this task takes, which nobody awaits any more."""
+        for decision in taken:
+            await self._give_back(decision)
+        await asyncio.wait((taking,))
+        if not taking.cancelled() and taking.exception() is None and taking.result().allowed:
+            await self._give_back(taking.result())
 
     async def _give_back(self, decision: Decision) -> None:
-        with CancelScope(shield=True), suppress(StoreError):  # which the store has logged
+        with suppress(StoreError):  # which the store has logged
             await settle(self._store, decision, [0.0] * len(decision.states))
 
-
-async def _end(task: asyncio.Future[Any]) -> None:
-    """End a task, unless it is done. Whatever it raises is of no interest any more."""
-    task.cancel()
-    await asyncio.wait((task,))
-    if not task.cancelled():
-        task.exception()
+    async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Run this to its end, however often the request is cancelled meanwhile."""
+        task = asyncio.ensure_future(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        with CancelScope(shield=True):
+            await asyncio.shield(task)
 
 
 def _is_outage(decision: Decision) -> bool:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
+from numbers import Integral, Real
+from typing import Final
 
 from ...errors import ConfigurationError, QuotaError
 from ...quota_text import parse_period
 from ...quotas import MAX_PERIOD, Quota, RollingWindow, fitting_parts, whole_us
+
+LONGEST: Final = "1 day"
+"""The longest block, unless somebody says otherwise, or the first one is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Penalty:
     after: int = 1
     within: str | float | None = None
     growth: float = 1.0
-    longest: str | float = "1 day"
+    longest: str | float = LONGEST
 
     shortest_s: float = field(init=False, repr=False, compare=False)
     """The first block in seconds."""
@@ -39,8 +44,14 @@ class Penalty:
         strikes = None
         if self.after > 1:
             strikes = RollingWindow(self.after - 1, within, fitting_parts(whole_us(within)), name="penalty-strikes")
+        longest = seconds_of("longest", self.longest)
+        if longest < shortest and self.longest != LONGEST:
+            raise ConfigurationError(
+                f"longest must be at least block_for, {self.block_for!r}, not {self.longest!r}: "
+                'Penalty("10 minutes", growth=2, longest="1 day")'
+            )
         object.__setattr__(self, "shortest_s", shortest)
-        object.__setattr__(self, "longest_s", max(shortest, seconds_of("longest", self.longest)))
+        object.__setattr__(self, "longest_s", max(shortest, longest))
         object.__setattr__(self, "strikes", strikes)
 
     def seconds(self, earlier: int) -> float:
@@ -63,13 +74,13 @@ def seconds_of(what: str, duration: str | float) -> float:
         seconds = parse_period(duration) if isinstance(duration, str) else duration
     except QuotaError as error:
         raise ConfigurationError(f'{what}: {duration!r} is not a duration: {what}="10 minutes", or seconds') from error
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0.1 <= seconds <= MAX_PERIOD:
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, Real)) or not 0.1 <= seconds <= MAX_PERIOD:
         raise ConfigurationError(f'{what} must be from 0.1 s to 400 days, not {duration!r}: {what}="10 minutes"')
-    return seconds
+    return float(seconds)
 
 
 def _require_numbers(after: int, growth: float) -> None:
-    if not isinstance(after, int) or isinstance(after, bool) or after < 1:
+    if not isinstance(after, (int, Integral)) or isinstance(after, bool) or after < 1:
         raise ConfigurationError(f'after must be a number of refusals, not {after!r}: Penalty("10 minutes", after=5)')
-    if not isinstance(growth, (int, float)) or isinstance(growth, bool) or not 1 <= growth <= 1000:
+    if not isinstance(growth, (int, float, Real)) or isinstance(growth, bool) or not 1 <= growth <= 1000:
         raise ConfigurationError(f'growth must be from 1 to 1000, not {growth!r}: Penalty("10 minutes", growth=2)')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -20,16 +21,16 @@ PLACES: list[Callable[[Any], object]] = [
 
 
 @pytest.mark.parametrize("build", PLACES, ids=["middleware", "rule", "dependency"])
-@pytest.mark.parametrize("max_delay", [-1, -0.001, math.nan, math.inf, "2", True, [2.0]])
+@pytest.mark.parametrize("max_delay", [-1, -0.001, math.nan, math.inf, 10**400, "2", True, [2.0]])
 def test_what_is_no_delay_is_refused(build: Callable[[Any], object], max_delay: Any) -> None:
     """In each place where it may be given; nobody waits for ever."""
-    wrong = f"max_delay must be seconds from 0 up, and finite, not {max_delay!r}: max_delay=2.0"
+    wrong = f"max_delay must be seconds from 0 to 400 days, not {max_delay!r}: max_delay=2.0"
     with pytest.raises(ConfigurationError, match=re.escape(wrong)):
         build(max_delay)
 
 
 @pytest.mark.parametrize("build", PLACES, ids=["middleware", "rule", "dependency"])
-@pytest.mark.parametrize("max_delay", [0, 0.0, 2, 2.5])
+@pytest.mark.parametrize("max_delay", [0, 0.0, 2, 2.5, Fraction(5, 2), 400 * 86_400])
 def test_seconds_are_a_delay(build: Callable[[Any], object], max_delay: float) -> None:
     """Whole or not."""
     build(max_delay)
@@ -41,6 +42,14 @@ def test_what_is_no_number_of_requests_is_refused(max_waiting: Any) -> None:
     wrong = f"max_waiting must be a whole number of requests, at least 1, not {max_waiting!r}: max_waiting=1000"
     with pytest.raises(ConfigurationError, match=re.escape(wrong)):
         RateLimitMiddleware(ok, "5/s", max_waiting=max_waiting)
+
+
+def test_a_middleware_that_limits_nothing_has_nothing_to_wait_for() -> None:
+    """Its max_delay is not that of dependencies, and the error shows theirs."""
+    for rules in (), [Rule("/health", None)]:
+        with pytest.raises(ConfigurationError, match=r'RateLimit\("5/minute", max_delay=2\.0\)'):
+            RateLimitMiddleware(ok, rules=rules, max_delay=2.0)
+    RateLimitMiddleware(ok, max_waiting=5)
 
 
 def test_a_rule_without_a_quota_has_nothing_to_wait_for() -> None:

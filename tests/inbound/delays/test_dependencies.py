@@ -6,7 +6,7 @@ import pytest
 from fastapi import Depends, FastAPI, Request, WebSocket
 from starlette.types import Message
 
-from asgi_ratelimit import Decision, RateLimit
+from asgi_ratelimit import Decision, MemoryStore, RateLimit
 from asgi_ratelimit.keys import header
 from tests.support.visitors import Site, Visitor
 
@@ -90,6 +90,14 @@ def test_a_client_that_goes_gives_its_slot_back(path: str, is_inside: bool) -> N
     """The endpoint never runs, and those behind it move up."""
     gone = post(path, leaves=0.5)
     assert Api(is_inside=is_inside).run(post(path), gone, post(path)) == [0.0, None, 1.0]
+
+
+def test_one_with_its_own_store_counts_among_those_that_wait() -> None:
+    """The middleware around the app says how many may, whatever store they wait for."""
+    api = Api(is_inside=True, own_delay=9.0, max_waiting=2)
+    outer = Site(store=MemoryStore(clock=api.clock), max_waiting=2).middleware
+    outer.app, api.app = api.app, outer
+    assert api.run(*[Visitor() for _ in range(5)]) == [0.0, 1.0, 2.0, None, None]
 
 
 def test_a_request_that_waits_twice_says_how_long_altogether() -> None:

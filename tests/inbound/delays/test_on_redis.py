@@ -7,9 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
-from asgi_ratelimit import RedisStore, Rule
+from asgi_ratelimit import Limiter, RedisStore, Rule
 from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.keys import header
 from tests.support.asgi import http
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
@@ -27,6 +29,11 @@ async def visited(*visitors: Visitor, on_error: Any, **options: Any) -> list[Eve
     await asyncio.gather(*[visit(site, visitor) for visitor in visitors])
     await store.aclose()
     return seen
+
+
+async def stop(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app whose server stops."""
+    await send({"type": "lifespan.shutdown.complete"})
 
 
 async def visit(site: Site, visitor: Visitor) -> None:
@@ -85,6 +92,32 @@ async def test_on_redis_no_slot_is_left_out_or_used_twice(redis_url: str) -> Non
     await store.aclose()
     slots = sorted(event.decision.ready_at for event in seen)
     assert [round(later - earlier, 3) for earlier, later in pairwise(slots)] == [0.02] * 19
+
+
+async def test_on_redis_a_request_that_is_cancelled_twice_gives_its_slot_back(redis_url: str) -> None:
+    """At any time while it is booked or waits, one step of the loop after the other; no task is left of it."""
+    before = asyncio.all_tasks()
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    site = Site("1/hour burst 1", store=store, max_delay=90_000.0)
+    await visit(site, Visitor())
+    requests = []
+    for steps in range(12):
+        requests.append(asyncio.ensure_future(visit(site, Visitor())))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+    for _ in range(2):
+        for request in requests:
+            request.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait(requests)
+    site.middleware.app = stop
+    stopping = site.middleware({"type": "lifespan"}, Visitor().receive, Visitor().send)
+    await asyncio.wait_for(stopping, 20.0)  # and does not wait for their slots
+    assert {repr(task) for task in asyncio.all_tasks() - before} == set()
+    again = RedisStore(redis_url, timeout=30, on_error="deny")
+    key = header("x-client").of(http(headers=[(b"x-client", b"ann")]))
+    assert (await Limiter("1/hour burst 1", store=again).pace(key)).delay <= 3600.0
+    await again.aclose()
 
 
 async def test_on_a_cluster_requests_wait_as_well() -> None:

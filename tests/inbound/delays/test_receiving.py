@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Send
 
 from asgi_ratelimit.inbound.delays.receiving import MOST_BYTES, MOST_MESSAGES
 from tests.support.visitors import Site, Visitor
@@ -90,15 +90,18 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed() -> None:
 
 
 def test_a_receive_that_fails_ends_nothing() -> None:
-    """What the app makes of it is its own business, when its turn has come."""
+    """What the app makes of the error is its own business, when its turn has come."""
 
     class Broken(Visitor):
         async def receive(self) -> Message:
-            self.reads += 1
-            if self.reads == 1:
-                raise OSError
-            return await super().receive()
+            raise ConnectionResetError
+
+        async def enter(self, now: float, receive: Receive, send: Send) -> None:
+            with pytest.raises(ConnectionResetError):
+                await receive()
+            self.incoming = ()
+            await super().enter(now, receive, send)
 
     visitor = Broken()
-    assert Site("1/s burst 1", max_delay=1.0).run(Visitor(), visitor) == [0.0, 1.0]
+    assert Site("1/s burst 1", max_delay=1.0).run(Broken(), visitor) == [0.0, 1.0]
     assert visitor.status == 200

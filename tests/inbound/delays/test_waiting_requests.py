@@ -158,6 +158,16 @@ def test_a_request_whose_task_is_cancelled_gives_its_slot_back() -> None:
     assert site.clock.run(cancel()) == [None, 1.0]
 
 
+def test_retry_after_of_a_refusal_after_a_wait_counts_the_whole_wait_of_the_next_request() -> None:
+    """One that comes again then may wait for all of max_delay, not only for what was left of it."""
+    rules = [Rule("/", "2/s burst 1", max_delay=2.0, name="fast"), Rule("/", "3/5s fixed", max_delay=1.0, name="slow")]
+    site = Site(rules=rules)
+    refused = Visitor()
+    early, again = Visitor(at=3.999), Visitor(at=4.0)
+    assert site.run(*visitors(3), refused, early, again)[3:] == [None, None, 5.0]
+    assert [refused.answered, refused.headers["retry-after"]] == [1.5, "3"]
+
+
 def test_at_most_so_many_wait_at_a_time() -> None:
     """One more is refused at once, with the time until it would be let in without a wait."""
     site = Site("1/s burst 1", max_delay=10.0, max_waiting=2)

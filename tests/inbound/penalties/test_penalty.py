@@ -16,12 +16,20 @@ from asgi_ratelimit import ConfigurationError, Penalty
 def test_a_block_lasts_between_the_shortest_and_the_longest(
     shortest: float, growth: float, longest: float, earlier: int, more: int
 ) -> None:
-    """Blocks never get shorter, and at most as long as ``longest``, or as the first one if that is longer."""
+    """Blocks never get shorter, and at most as long as ``longest``."""
+    shortest, longest = sorted([shortest, longest])
     penalty = Penalty(shortest, growth=growth, longest=longest)
     seconds = penalty.seconds(earlier)
-    assert shortest <= seconds <= max(shortest, longest)
+    assert shortest <= seconds <= longest
     assert penalty.seconds(earlier + more) >= seconds
     assert math.isfinite(seconds)
+
+
+def test_a_first_block_may_be_longer_than_the_usual_longest() -> None:
+    """Then no block is longer than that; but nobody may say that a shorter one is the longest."""
+    assert Penalty("2 days", growth=2).seconds(5) == 2 * 86_400.0
+    with pytest.raises(ConfigurationError, match="longest must be at least block_for, '10 minutes', not '1 s'"):
+        Penalty("10 minutes", longest="1 s")
 
 
 @pytest.mark.parametrize(
