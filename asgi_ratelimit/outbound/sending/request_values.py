@@ -107,6 +107,10 @@ class RequestValues:
         if not isinstance(own, Mapping) or not set(own).issubset(OPTIONS):
             raise ValueError(f'"pace": {own!r} is not understood: extensions={{"pace": {{"cost": 3, "key": "other"}}}}')
         max_wait = own.get("max_delay", self._max_wait)
+        if max_wait is not None and not isinstance(max_wait, (int, float)):
+            raise ValueError(
+                f'max_delay must be seconds or None, not {max_wait!r}: extensions={{"pace": {{"max_delay": 2.5}}}}'
+            )
         key = _of_request(own["key"]) if "key" in own else self._key_of
         cost = _of_request(own["cost"]) if "cost" in own else self._cost_of
         return key, cost, math.inf if max_wait is None else max_wait
