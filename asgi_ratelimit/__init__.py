@@ -27,7 +27,7 @@ from .inbound import (
 )
 from .keys import client_ip
 from .limiter import Limiter, SyncLimiter, Ticket
-from .outbound import PacedTransport, pace
+from .outbound import AdaptiveTransport, PacedTransport, pace
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, Store, open_store
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .stores.redis import RedisStore
 
 __all__ = [
+    "AdaptiveTransport",
     "Blocks",
     "Charge",
     "ConfigurationError",

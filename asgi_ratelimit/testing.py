@@ -75,6 +75,10 @@ class _SteppedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return (self._clock.now_us() - self._started_us) / 1e6
 
+    async def shutdown_default_executor(self, *_: float | None) -> None:
+        """Wait for the threads, without the timer that the runner sets: the clock would move to it."""
+        await super().shutdown_default_executor()
+
 
 class _SteppedSelector(selectors.DefaultSelector):
     """Moves the clock to the next timer where the loop would sleep until then."""

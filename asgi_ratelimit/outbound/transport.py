@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
@@ -15,16 +14,7 @@ from ..waiting import background_loop
 from .decorator import EVEN_BURST, register_name
 from .margin import with_margin
 from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
-
-if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
-    import httpx
-    import httpx2
-
-    class _Transport(httpx.BaseTransport, httpx.AsyncBaseTransport, httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-        def handle_request(self, request: Any) -> Any: ...
-        async def handle_async_request(self, request: Any) -> Any: ...
-else:
-    _Transport = object
+from .wrapping_transport import WrappingTransport
 
 NAME = "outbound"
 
@@ -35,7 +25,7 @@ def host(request: Any) -> str:
     return name
 
 
-class PacedTransport(_Transport):
+class PacedTransport(WrappingTransport):
     """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
 
     It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by the
@@ -112,30 +102,6 @@ class PacedTransport(_Transport):
         await self._transport.aclose()
         if self._owns_store:
             await self._limiter.aclose()
-
-    def __enter__(self) -> Self:
-        self._transport.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        await self.aclose()
 
 
 def _require_count(what: str, count: object, least: int) -> None:

@@ -97,10 +97,16 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait = waiter.acquire, waiter.take_of, waiter.waiter.acquire
+    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.acquire, waiter.waiter.crowds
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
-        await wait(take_of(args, kwargs))
+        turn = crowds.turn()
+        if turn is not None:  # in a crowd, nothing more is made for a caller until then
+            try:
+                await turn
+            finally:
+                crowds.pass_turn()
+        await wait(take_of(args, kwargs), has_turn=True)
         return await function(*args, **kwargs)
 
     async def paced(*args: Any, **kwargs: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
@@ -153,10 +154,11 @@ def operating(store: Store) -> OperatingStore:
     )
 
 
-async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> None:
+async def settle(store: Store, decision: Decision, actual: Sequence[float], *, is_unused: bool = False) -> None:
     """Correct a decision to the ``actual`` cost of each of its charges; a second time does nothing.
 
-    Raises ``StoreError`` if the store does not answer; then it can be called again.
+    ``is_unused``: no call has gone at its slot. Raises ``StoreError`` if the store does not answer; then it can be
+    called again.
     """
     if decision.settled:
         return
@@ -164,7 +166,7 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float]) -> N
         await _settle_parts(store, decision, actual)
     settlement = settled_as(decision, actual)
     if settlement is not None:
-        await apply_settlement(store, settlement)
+        await apply_settlement(store, settlement, is_unused=is_unused)
     decision.settled = True
 
 
@@ -177,23 +179,29 @@ async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float
         await settle(store, part, [costs.get(charge.bucket, charge.cost) for charge in charged])
 
 
-async def apply_settlement(store: Store, settlement: Settlement) -> None:
+async def apply_settlement(store: Store, settlement: Settlement, *, is_unused: bool = False) -> None:
     """Send a settlement to the store, and tell those of this process who wait for its buckets."""
     await store.settle(settlement)
-    _units_came_back(store, settlement.charges)
+    settled = settlement.settled_charges
+    _units_came_back(
+        store, [(each.charge, 0.0 if is_unused else max(each.charge.cost - each.actual, 0.0)) for each in settled]
+    )
 
 
 async def reset(store: Store, charges: Sequence[Charge]) -> None:
     """Forget the buckets of these charges, and tell those of this process who wait for them."""
     await store.reset(charges)
-    _units_came_back(store, charges)
+    _units_came_back(store, [(charge, math.inf) for charge in charges])
 
 
-_listeners: ByStore[Callable[[Sequence[Charge]], None]] = ByStore()
+CameBack: TypeAlias = Sequence[tuple[Charge, float]]
+"""Charges, and how many units of what has been used came back to their buckets; infinity for all of them."""
+
+_listeners: ByStore[Callable[[CameBack], None]] = ByStore()
 
 
-def when_units_come_back(store: Store, listener: Callable[[Sequence[Charge]], None]) -> None:
-    """Call ``listener`` with the charges of every settlement and reset of this process; a store has one listener.
+def when_units_come_back(store: Store, listener: Callable[[CameBack], None]) -> None:
+    """Call ``listener`` with what came back by every settlement and reset of this process; a store has one listener.
 
     The listener must not refer to the store, which it would keep alive. A store of a class without weak references is
     kept alive in any case.
@@ -201,8 +209,8 @@ def when_units_come_back(store: Store, listener: Callable[[Sequence[Charge]], No
     _listeners[store] = listener
 
 
-def _units_came_back(store: Store, charges: Sequence[Charge]) -> None:
+def _units_came_back(store: Store, came_back: CameBack) -> None:
     if _listeners:
         listener = _listeners.get(store)
         if listener is not None:
-            listener(charges)
+            listener(came_back)

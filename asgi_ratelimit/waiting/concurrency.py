@@ -20,14 +20,19 @@ class _Callers:
     active: int = 0
     waiting: OrderedDict[WakeUp, float] = field(default_factory=OrderedDict)
     """Their wake-ups, in the order in which they came, with their priorities."""
+    dropped: set[WakeUp] = field(default_factory=set)
+    """Those that were dropped, because their event loop is closed."""
 
-    def pop_next(self) -> WakeUp:
-        """Remove and return the first of those of the highest priority."""
-        if not any(self.waiting.values()):
-            return self.waiting.popitem(last=False)[0]
-        following = max(self.waiting, key=self.waiting.__getitem__)
-        del self.waiting[following]
-        return following
+    def pop_next(self) -> WakeUp | None:
+        """Remove and return the first of those of the highest priority; those whose event loop is closed are gone."""
+        while self.waiting:
+            has_priorities = any(self.waiting.values())
+            following = max(self.waiting, key=self.waiting.__getitem__) if has_priorities else next(iter(self.waiting))
+            del self.waiting[following]
+            if not following.is_dead:
+                return following
+            self.dropped.add(following)
+        return None
 
 
 class ConcurrencyLimit:
@@ -94,12 +99,16 @@ class ConcurrencyLimit:
     def leave(self, key: Hashable, wake_up: WakeUp | None = None) -> None:
         """Stop being active, so that the next caller can go; or, if ``wake_up`` is still in the queue, stop waiting."""
         with self._lock:
-            callers = self._callers[key]
+            callers = self._callers.get(key)
+            if callers is None or wake_up in callers.dropped:
+                return
             if wake_up is not None and wake_up in callers.waiting:
                 del callers.waiting[wake_up]
-            elif callers.waiting:
-                callers.pop_next().set(0.0)
             else:
-                callers.active -= 1
+                following = callers.pop_next()
+                if following is None:
+                    callers.active -= 1
+                else:
+                    following.set(0.0)
             if not callers.active:
                 del self._callers[key]

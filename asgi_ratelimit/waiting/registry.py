@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 
 from ..clock import SystemClock
-from ..decision import Charge
-from ..stores import ByStore, Store, when_units_come_back
+from ..stores import ByStore, CameBack, Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
 from .slots.crowds import Crowds
@@ -63,10 +62,10 @@ class Waiters:
     departing: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     """The calls of each bucket that have their slots, and wait until they may leave; the first one is active."""
 
-    def units_came_back(self, charges: Sequence[Charge]) -> None:
+    def units_came_back(self, came_back: CameBack) -> None:
         """Units have come back to the buckets of these charges."""
-        self.slots.units_came_back(charges)
-        self.settled.wake(charges)
+        self.slots.units_came_back(came_back)
+        self.settled.wake([charge for charge, _ in came_back])
 
 
 class _Registry:

@@ -28,9 +28,8 @@ from .wakeups import LoopWakeUp, ThreadWakeUp
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
-    A call leaves when its wait is over. With ``departs_later``, it leaves only at ``departs_at_once`` or ``depart``,
-    which its caller has to call when it sends it: so a store elsewhere can be asked in between, and calls that pile up
-    in that time do not leave together. A store in this process answers at once, so its calls never depart later.
+    With ``departs_later``, a call over a store elsewhere leaves only at ``departs_at_once`` or ``depart``, which its
+    caller has to call: so the store can be asked in between.
     """
 
     def __init__(self, store: Store, *, departs_later: bool = False) -> None:
@@ -38,7 +37,7 @@ class SlotWaiter:
         self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
         self.now_us = time_of(self.clock)
         waiters = waiters_of(store)
-        self._queues, self._crowds = waiters.slots, waiters.crowds
+        self._queues, self.crowds = waiters.slots, waiters.crowds
         self._submit = submitter(store)
         self._in_process = store.in_process
         self._departs_later = departs_later and not store.in_process
@@ -59,18 +58,21 @@ class SlotWaiter:
         decision: Decision = yield _Acquire(self, take, priority)
         return decision
 
-    async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
-        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
+    async def acquire(self, take: Take, priority: float = 0.0, has_turn: bool = False) -> Decision:
+        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio.
+
+        In a crowd, the caller first waits for its turn, unless it has done that.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise no_event_loop() from None
-        turn = self._crowds.turn()
+        turn = None if has_turn else self.crowds.turn()
         if turn is not None:
             try:
                 await turn
             finally:
-                self._crowds.pass_turn()
+                self.crowds.pass_turn()
         if len(take.charges) > 1:
             own = own_part(take)
             if own is not None:
@@ -88,7 +90,7 @@ class SlotWaiter:
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                await GiveBack(self.store, self._give_back(surplus)).in_task()
+                await self._give_back_in_turn(surplus)
             raise
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
@@ -114,9 +116,7 @@ class SlotWaiter:
 
     def departs_at_once(self, charges: Sequence[Charge]) -> bool:
         """Whether a call that departs later leaves now, behind nobody; if so, that is recorded."""
-        if not self._departs_later:
-            return True
-        return not self._late and self._queues.depart(charges, self.now_us(), self._ahead_us) == 0.0
+        return not self._departs_later or self._late.leaves_at_once(charges, self.now_us(), self._ahead_us)
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call that departs later may leave, behind those of its first bucket that came before."""
@@ -293,11 +293,22 @@ class SlotWaiter:
         else:
             start(self._give_back(surplus))
 
+    async def _give_back_in_turn(self, slot: Slot) -> None:
+        """Give a slot back; if many callers are cancelled at once, a few at a time."""
+        turn = self.crowds.turn() if self._in_process else None
+        try:
+            if turn is not None:
+                await turn
+        finally:
+            if turn is not None:
+                self.crowds.pass_turn()
+            await GiveBack(self.store, self._give_back(slot)).in_task()
+
     async def _give_back(self, slot: Slot) -> None:
         """Give a slot back. While the store is out, it stays booked: later callers wait longer."""
         decision = slot.decision
         with contextlib.suppress(StoreError):
-            await settle(self.store, decision, [0.0] * len(decision.states))
+            await settle(self.store, decision, [0.0] * len(decision.states), is_unused=True)
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""

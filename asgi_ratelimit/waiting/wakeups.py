@@ -12,15 +12,21 @@ from collections.abc import Iterable, Sequence
 from threading import Event, RLock, get_ident
 from typing import Protocol
 
-from ..clock import Clock, time_of, wait_for
+from ..clock import Clock, elapsed_us, time_of, wait_for
 from ..decision import Charge
 from .forks import reset_in_child
+from .timers import LoopTimers, Timer, timers_of
 
 
 class WakeUp(Protocol):
     """A time at which a caller wakes, in microseconds of the clock that the wake-up was made with; at first, never."""
 
     at_us: float
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the caller can never wake, because its event loop is closed."""
+        ...
 
     def set(self, at_us: float) -> None:
         """Wake the caller at ``at_us``, and no longer at the time set before. Thread-safe."""
@@ -30,7 +36,7 @@ class WakeUp(Protocol):
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
-    __slots__ = ("_future", "_loop", "_now", "_thread", "_timer", "at_us")
+    __slots__ = ("_future", "_loop", "_now", "_rung", "_thread", "_timer", "_timers", "at_us")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
@@ -38,18 +44,25 @@ class LoopWakeUp:
         self._loop = asyncio.get_running_loop()
         self._thread = get_ident()
         self._future: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | Timer | None = None
+        self._timers: LoopTimers | None = None
+        self._rung = False
 
     def set(self, at_us: float) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
         if self._future is None:  # it looks at the time before it sleeps
             return
-        if get_ident() == self._thread:
-            self._set_timer()
-        else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+            if get_ident() == self._thread:
+                self._set_timer()
+            else:
                 self._loop.call_soon_threadsafe(self._set_timer)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the event loop is closed."""
+        return self._loop.is_closed()
 
     async def sleep(self) -> None:
         """Sleep until the time that is set."""
@@ -64,6 +77,10 @@ class LoopWakeUp:
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
+            if self._rung:
+                self._rung = False
+                if self._timers is not None:
+                    self._timers.was_late(self._now() - self.at_us)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -75,15 +92,23 @@ class LoopWakeUp:
         if left_us <= 0:
             self._future.set_result(None)
         elif left_us < math.inf:
-            self._timer = self._loop.call_later(left_us / 1e6, self._ring)
+            self._timers = timers_of(self._loop) if self._now is elapsed_us else None  # they are of no other clock
+            if self._timers is None:
+                self._timer = self._loop.call_later(left_us / 1e6, self._ring)
+            else:
+                self._timer = self._timers.call_at(self.at_us, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        self._set_timer()  # which wakes the task, unless the timer was early
+        if self._future is not None and not self._future.done():
+            self._rung = True
+            self._future.set_result(None)  # the task looks at the time, and sleeps again if the timer was early
 
 
 class ThreadWakeUp:
     """The wake-up of a thread."""
+
+    is_dead = False
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf

@@ -12,6 +12,7 @@ import asgi_ratelimit
 
 NAMES = {
     "asgi_ratelimit": [
+        "AdaptiveTransport",
         "Blocks",
         "Charge",
         "ConfigurationError",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 from hypothesis import example, given
@@ -142,6 +142,18 @@ def test_an_event_loop_without_timers_waits_for_threads() -> None:
         return await asyncio.to_thread(lambda: 5)
 
     assert (clock.run(main()), clock.now) == (5, 0.0)
+
+
+def test_the_end_of_an_event_loop_waits_for_its_threads() -> None:
+    """However long they take: the clock does not move, and nothing runs out of time."""
+    clock, is_over, ended = SteppedClock(0), Event(), list[bool]()
+
+    async def main() -> None:
+        asyncio.get_running_loop().run_in_executor(None, lambda: ended.append(is_over.wait(60)))
+        Timer(0.2, is_over.set).start()
+
+    clock.run(main())
+    assert (ended, clock.now) == ([True], 0.0)
 
 
 def test_a_thread_waits_by_moving_the_clock() -> None:

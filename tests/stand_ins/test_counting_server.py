@@ -69,11 +69,15 @@ def test_no_call_is_refused(
 
 
 @LONG
-@pytest.mark.parametrize(("service", "limit", "period", "quota", "settings"), SERVICES)
+@pytest.mark.parametrize(
+    ("service", "limit", "period", "quota", "settings"), [each for each in SERVICES if each.id != "spaced"]
+)
 def test_four_processes_are_not_refused(
     redis_url: str, service: str, limit: int, period: int, quota: str, settings: dict[str, int]
 ) -> None:
-    """With a margin of two percent, and one Redis."""
+    """With a margin of two percent, and one Redis. A service that wants even spacing refuses some: each process has
+    its own jitter, as docs/outbound.md says.
+    """
     with counting_server(service, limit, period, **settings) as server:
         call_from_processes(server, redis_url, quota, 0.02, 200, 4)
         counts = counts_of(server)

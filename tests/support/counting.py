@@ -1,17 +1,22 @@
-"""A store for tests that count takes."""
+"""A store for tests that count takes and settlements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from asgi_ratelimit import Decision, MemoryStore, Take
+from asgi_ratelimit.decision import Settlement
 
 
 class CountingStore(MemoryStore):
-    """A memory store that counts its takes."""
+    """A memory store that counts its takes and settlements."""
 
-    takes = 0
+    takes = settled = 0
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         self.takes += len(takes)
         return await super().take(takes)
+
+    async def settle(self, settlement: Settlement) -> None:
+        self.settled += 1
+        await super().settle(settlement)

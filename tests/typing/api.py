@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asgi_ratelimit import (
+    AdaptiveTransport,
     Blocks,
     Charge,
     Decision,
@@ -56,6 +57,7 @@ from asgi_ratelimit.hooks import Event, Failure, failures
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
 from asgi_ratelimit.profiles import (
     LearnedEstimate,
+    Profile,
     anthropic_estimate,
     anthropic_usage,
     model,
@@ -325,6 +327,18 @@ def transports() -> None:
         margin=0.05,
         hooks=[print],
     )
+
+
+def adaptive_transports() -> None:
+    """They learn limits, and show what they have learned."""
+    transport = AdaptiveTransport(httpx.HTTPTransport(), profile="github", quota="50/s", retries=2, max_delay=60)
+    httpx.Client(transport=transport)
+    httpx2.AsyncClient(transport=transport)
+    for bucket in transport.state():
+        assert_type(bucket.remaining, float | None)
+        assert_type(bucket.waiting, int)
+    AdaptiveTransport(httpx.HTTPTransport(), profile=Profile(name="mine"), store="memory://")
+    AdaptiveTransport(httpx.HTTPTransport(), retries="2")  # type: ignore[arg-type]
 
 
 async def other_clients(session: requests.Session) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Limiter
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
@@ -187,3 +189,73 @@ def test_a_slot_that_is_missed_again_and_again_is_booked_again_and_again() -> No
     left = Calls(FixedWindow(1, 0.007), lambda: next(work)).run([0.0] * 7)
     windows = [round(at * 1e6) // 7000 for at in left]
     assert sorted(set(windows)) == windows
+
+
+def test_slots_that_are_given_back_unused_free_nothing() -> None:
+    """Callers at the end of a queue give up while those at its front are late: these still leave one by one."""
+    clock, left = SteppedClock(0), list[float]()
+    limiter = Limiter("100/s burst 1", store=MemoryStore(clock=clock))
+
+    async def call() -> None:
+        await limiter.acquire("key")
+        left.append(clock.now)
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(call()) for _ in range(60)]
+        await asyncio.sleep(0.1)
+        clock.advance(0.09)  # the event loop is blocked for less than the time for which slots are good
+        for given_up in calls[-20:]:
+            given_up.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    clock.run(main())
+    assert len(left) == 40
+    assert min(later - earlier for earlier, later in pairwise(left)) >= 0.01 - 1e-9
+
+
+def test_a_settlement_frees_what_came_back_alone() -> None:
+    """Of what has left, no more than that counts less; a reset frees all."""
+    departures, charge = Departures(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
+    assert [departures.leave((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
+    assert departures.leave((charge,), 0.0, 0.0) == 2_000_000.0
+    assert departures.give_back(charge.bucket, 1.0)
+    assert departures.leave((charge,), 0.0, 0.0) == 1_000_000.0
+    assert departures.give_back(charge.bucket, INF)
+    assert departures.leave((charge,), 0.0, 0.0) == 0.0
+    assert not departures.give_back("another", 1.0)
+
+
+def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
+    """The others count for as long as they did."""
+    departures, quota = Departures(), RollingWindow(4, 10, 10)
+    calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
+    assert [departures.leave(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
+    assert departures.give_back(calls[0][0].bucket, 3.0)
+    assert departures.leave((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
+    assert departures.leave((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
+
+
+@given(
+    st.sampled_from([50.0, 499.0, 501.0, 1000.0, 3000.0, 20_000.0]),
+    st.sampled_from([1.0, 1.5, 3.0, 40.0]),
+    st.lists(st.integers(0, 5000) | st.integers(0, 20), max_size=100),
+)
+def test_fast_calls_have_a_millisecond_more(limit: float, burst: float, steps: list[int]) -> None:
+    """Where slots are less than 2 ms apart, no interval has more than is due in one more millisecond; else, no more."""
+    quota = TokenBucket(limit, burst=burst)
+    departures, charges, now_us = Departures(ON_THE_WAY_US), (Charge(quota, "key"),), 1e9
+    at_most = max(burst, 1 + limit / 1000) if limit > 500 else burst
+    ledger = Ledger(TokenBucket(limit, burst=at_most))
+    for step in steps:
+        now_us += step
+        if departures.leave(charges, now_us, 0.0) == 0.0:
+            ledger.admit(int(now_us), 1)
+    ledger.require_ceiling()
+
+
+def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
+    """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
+    departures, charges = Departures(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
+    late_us = [400.0 * (number % 2) for number in range(100)]
+    assert all(departures.leave(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))

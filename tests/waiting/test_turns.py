@@ -69,6 +69,41 @@ def test_a_caller_that_is_cancelled_in_a_crowd_books_nothing() -> None:
     assert not waiters_of(store).slots
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_callers_that_are_cancelled_at_once_give_their_slots_back_a_few_at_a_time(again: bool) -> None:
+    """Other tasks run in between, and then the bucket is as if it had never been used."""
+    clock = SteppedClock(0)
+    store = CountingStore(clock=clock)
+    waiter = SlotWaiter(store)
+    given_back: list[int] = []
+
+    async def watch() -> None:
+        while True:
+            given_back.append(store.settled)
+            await asyncio.sleep(0)
+
+    async def main() -> list[Any]:
+        calls = [asyncio.ensure_future(waiter.acquire(TAKE)) for _ in range(1000)]
+        while store.takes < 1000:  # noqa: ASYNC110  # the store has no event for that
+            await asyncio.sleep(0)
+        watching = asyncio.ensure_future(watch())
+        for round_ in range(2 if again else 1):
+            for call in calls[1 + 500 * round_ :]:
+                call.cancel()
+            await asyncio.sleep(0)
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        watching.cancel()
+        return ended
+
+    ended = clock.run(main())
+    assert sum(isinstance(each, asyncio.CancelledError) for each in ended) == 999
+    assert store.settled == 999
+    if not again:  # who is cancelled again does not wait any more
+        assert max(after - before for before, after in pairwise(given_back)) <= 300
+    assert clock.run(waiter.acquire(TAKE)).delay == pytest.approx(0.1)
+    assert not waiters_of(store).slots
+
+
 async def in_order(waiter: SlotWaiter, priorities: Sequence[float]) -> list[float]:
     """The priorities of callers that come at once, in the order in which they leave."""
     left: list[float] = []
@@ -212,6 +247,20 @@ def test_trio_is_told_what_to_do_instead() -> None:
         trio.run(call)
 
 
+def test_trio_is_told_in_a_crowd_as_well() -> None:
+    """However many callers come at once."""
+
+    @pace("10/s")
+    async def call() -> None: ...
+
+    async def main() -> None:
+        for _ in range(200):
+            with pytest.raises(ConfigurationError, match="needs asyncio"):
+                await call()
+
+    trio.run(main)
+
+
 def test_a_paced_function_without_async_works_under_trio() -> None:
     """In a thread, as the error says."""
     calls: list[int] = []
@@ -223,3 +272,24 @@ def test_a_paced_function_without_async_works_under_trio() -> None:
 
     trio.run(main)
     assert calls == [0, 1, 2]
+
+
+def test_callers_of_a_closed_event_loop_hold_nobody_up() -> None:
+    """A loop is closed while callers wait on it, and they are still referred to: those of another loop go on."""
+
+    @pace("20/s")
+    async def call(number: int) -> int:
+        return number
+
+    loop = asyncio.new_event_loop()
+    waiting = [loop.create_task(call(number)) for number in range(3)]
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+
+    async def main() -> list[int]:
+        async with asyncio.timeout(20):
+            return await asyncio.gather(*map(call, range(3)))
+
+    assert asyncio.run(main()) == [0, 1, 2]
+    for task in waiting:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is on purpose

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -60,6 +60,17 @@ class Pauses:
             take = Take((Charge(_with_burst(level), key, level, self._name),), best_effort=True)
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._store.take((take,)))
+
+    def each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
+        """Microseconds until the end of the pause of each key; without the store, of those that began here."""
+        if self._begins_all and not any(key in self._ends for key in keys):
+            return [0.0] * len(keys)
+        conditions = tuple([Condition(PAUSE, key, 0, self._name) for key in keys])
+        try:
+            peeked: Decision = yield CallStore(self._store, self._store.peek(Take(conditions)))
+        except StoreError:
+            return [self.left_here_us(key) for key in keys]
+        return [state.retry_after * SECOND_US for state in peeked.states]
 
     def left_us(self, key: str) -> Flow[float]:
         """Microseconds until the end of a key's pause; without the store, of one that began here."""

@@ -41,7 +41,10 @@ class Crowds:
             if now_ns - self._since_ns > MOMENT_NS:
                 self._since_ns, self._count = now_ns, 0
                 return None
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the caller finds out by itself
+            return None
         turns = self._turns.get(loop)
         if turns is None:
             turns = self._begin(loop)

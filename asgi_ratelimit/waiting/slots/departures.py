@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 from ...algorithms import ALGORITHMS, State, admit, current, refused, reset_us
 from ...decision import Charge
@@ -23,6 +25,13 @@ ON_THE_WAY_US = 5_000.0
 
 So much later it counts, or a fortieth of the burst's own time. That delays the calls that wait for it once, and costs
 nothing of the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
+"""
+
+TOGETHER_US, SPACED_US = 1_000.0, 2_000.0
+"""Calls that are less than the second number of microseconds apart may leave as if the first number was over already.
+
+Timers and tasks are not more exact than that: each call would be late, and the rate lost. So of those, an interval may
+have as many more as the quota admits in a millisecond. The slots of the store keep their distances, however short.
 """
 
 AT_ONCE_US = 1.0
@@ -44,9 +53,19 @@ class Departures:
     def __len__(self) -> int:
         return len(self._states)
 
-    def forget(self, bucket: str) -> bool:
-        """Forget what has left on a bucket; whether anything had."""
-        return self._states.pop(bucket, None) is not None
+    def give_back(self, bucket: str, units: float) -> bool:
+        """Count so many units less of what has left on a bucket, those of long ago first; whether any had left."""
+        quota, state = self._states.get(bucket, _UNUSED)
+        if quota is None or units <= 0.0:
+            return False
+        if units == math.inf:
+            del self._states[bucket]
+        elif isinstance(quota, TokenBucket):
+            self._states[bucket] = quota, (max(state[0] - units * quota.period_us, 0.0), *state[1:])
+        elif isinstance(quota, RollingWindow):
+            full_until, parts = state[0]
+            self._states[bucket] = quota, ((full_until, tuple(_less(parts, units))), *state[1:])
+        return True
 
     def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
@@ -54,7 +73,7 @@ class Departures:
             return 0.0
         left: list[tuple[str, Quota, State]] = []
         for charge in charges:
-            quota = charge.quota
+            quota = self._metered(charge.quota)
             if type(quota) is not FixedWindow and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us, ahead_us)
                 if state is None or wait_us > 0.0:
@@ -69,7 +88,7 @@ class Departures:
     def _leaves_again(self, charge: Charge, now_us: float) -> bool:
         """Record a call that leaves now, and is not the first one of a burst: ``leave``, but faster."""
         quota, state = self._states.get(charge.bucket, _UNUSED)
-        if quota is None or quota is not charge.quota or not quota.is_simple:
+        if quota is None or quota is not self._metered(charge.quota) or not quota.is_simple:
             return False
         elapsed_us, at_us = now_us - state[1], now_us
         if elapsed_us < 0.0:  # the first call of a burst has time to arrive, and nothing drains until then
@@ -84,16 +103,24 @@ class Departures:
         self._states[charge.bucket] = quota, (level, at_us, 0, (), (), b"")
         return True
 
+    def _metered(self, quota: Quota) -> Quota:
+        """The quota by which calls of a quota leave."""
+        if type(quota) is TokenBucket and self._on_the_way_us and quota.limit * SPACED_US > quota.period_us:
+            return _together(quota)
+        return quota
+
     def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
         if len(charges) == 1:
             charge = charges[0]
             bucket_quota, state = self._states.get(charge.bucket, _UNUSED)
-            if bucket_quota is charge.quota and bucket_quota.is_simple and state[1] >= now_us:
+            if bucket_quota is self._metered(charge.quota) and bucket_quota.is_simple and state[1] >= now_us:
                 target = bucket_quota.burst_level - charge.cost * bucket_quota.period_us  # type: ignore[union-attr]
                 over = state[0] - max(target, 0.0)
                 return state[1] - now_us + math.ceil(over / bucket_quota.limit) if over > 0.0 else 0.0
-        buckets = [(each.quota, each) for each in charges if type(each.quota) is not FixedWindow and each.cost]
+        buckets = [
+            (self._metered(each.quota), each) for each in charges if type(each.quota) is not FixedWindow and each.cost
+        ]
         return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
@@ -122,7 +149,11 @@ class Departures:
         elapsed_us = at_us - state[1]
         level = admit(quota, state[0], elapsed_us, cost)
         if level is not None:
-            if self._on_the_way_us and quota.burst > 1.0 and state[0] <= elapsed_us * quota.limit:  # the first one
+            if (
+                self._on_the_way_us
+                and quota.burst_floor >= SPACED_US * quota.limit
+                and state[0] <= elapsed_us * quota.limit
+            ):  # the first one
                 at_us += max(self._on_the_way_us, quota.burst_floor / quota.limit // 40.0)
             return (level, at_us, 0, (), (), b""), 0.0
         refusal = refused(quota, state[0], elapsed_us, cost)
@@ -137,3 +168,18 @@ class Departures:
             at_us = now_us if type(quota) is TokenBucket else now_us + ahead_us
             if reset_us(quota, state, at_us) > 0.0:
                 self._states[bucket] = quota, state
+
+
+def _less(parts: Iterable[tuple[float, float]], units: float) -> Iterator[tuple[float, float]]:
+    """The parts of a rolling window without so many units, of the oldest ones first."""
+    for part, count in parts:
+        if count > units:
+            yield part, count - units
+        units = max(units - count, 0.0)
+
+
+@lru_cache(maxsize=1000)
+def _together(quota: TokenBucket) -> TokenBucket:
+    """A quota whose burst is at least one call and what is due in the shortest time that is metered."""
+    burst = 1.0 + quota.limit * TOGETHER_US / quota.period_us
+    return quota if quota.burst >= burst else replace(quota, burst=burst)

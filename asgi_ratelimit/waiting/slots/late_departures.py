@@ -24,9 +24,9 @@ class LateDepartures:
         self._departing = departing
         self._settled = settled
 
-    def __bool__(self) -> bool:
-        """Whether any call waits."""
-        return bool(self._departing)
+    def leaves_at_once(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> bool:
+        """Whether a call leaves now, and no other waits; if so, that is recorded."""
+        return not self._departing and self._queues.depart(charges, now_us, ahead_us) == 0.0
 
     def wait(self, charges: Sequence[Charge], clock: Clock | None, ahead_us: float) -> Flow[None]:
         """Wait until a call may leave, behind those of its first bucket, and record that it leaves."""

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
 
 from ...decision import Charge, Take
+from ...stores import CameBack
 from ..forks import reset_in_child
 from ..wakeups import WakeUp
 from .departures import Departures
@@ -70,6 +71,9 @@ class Queue:
 
     def wake_first_in_time(self) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first."""
+        while self.waiters and self.waiters[0].wake_up.is_dead:
+            self.waiters.pop(0).has_left = True
+            self.remove_surplus()  # it stays booked
         if self.waiters and self.slots:
             at_us, wake_up = self.slots[0].at_us, self.waiters[0].wake_up
             if at_us < self.not_before_us:
@@ -111,16 +115,13 @@ class SlotQueues:
         with self._lock:
             return self.departures.leave(charges, now_us, ahead_us)
 
-    def units_came_back(self, charges: Iterable[Charge]) -> None:
-        """What has left on these buckets cost less than it was counted with: the store alone says when calls go."""
+    def units_came_back(self, came_back: CameBack) -> None:
+        """What has left on these buckets cost less than it was counted with."""
         with self._lock:
-            buckets = {charge.bucket for charge in charges if self.departures.forget(charge.bucket)}
+            buckets = {charge.bucket for charge, units in came_back if self.departures.give_back(charge.bucket, units)}
             for queue in self._queues.values() if buckets else ():
-                if (
-                    queue.not_before_us
-                    and queue.waiters
-                    and any(each.bucket in buckets for each in queue.waiters[0].take.charges)
-                ):
+                held = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
+                if any(charge.bucket in buckets for charge in held):
                     queue.not_before_us = 0.0
                     queue.wake_first_in_time()
 
@@ -136,6 +137,8 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
+            if waiters and waiters[0].wake_up.is_dead:
+                queue.wake_first_in_time()
             queue.booking += 1
             waiter.order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < waiter.order:

@@ -1,0 +1,118 @@
+"""Requests that wait for a server's buckets, and the routes and hosts that they belong to.
+
+Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...profiles import Ban, Profile
+from ...profiles.routes import NO_ROUTES
+from .bucket import Bucket
+
+PARTS = 60
+"""How many parts the time of a ``Ban`` is cut into: answers are counted for each."""
+
+
+class BadAnswers:
+    """How many answers of the kinds that lead to a ban have come of late, and how long to wait before more may."""
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[int, int]] = deque()
+        self.count = 0
+
+    def add(self, ban: Ban, now_us: float) -> float | None:
+        """Count an answer; returns for how many microseconds to send nothing, if there are nearly too many."""
+        length_us = ban.seconds * 1e6 / PARTS
+        part = int(now_us // length_us)
+        if self._parts and self._parts[-1][0] == part:
+            self._parts[-1] = part, self._parts[-1][1] + 1
+        else:
+            self._parts.append((part, 1))
+        while self._parts[0][0] <= part - PARTS:
+            self._parts.popleft()
+        self.count = sum(count for _, count in self._parts)
+        if self.count < ban.count * 0.9:
+            return None
+        return (self._parts[0][0] + PARTS) * length_us - now_us
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Route:
+    """Requests that are limited alike, as far as is known. ``gate`` lets a pioneer go before the others.
+
+    ``buckets`` are those that the last answer has reported. ``waits_for`` is the bucket that its queue waits for.
+    """
+
+    key: str
+    section: Section
+    gate: Bucket
+    buckets: tuple[Bucket, ...] = ()
+    is_known: bool = False
+    queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)
+    waits_for: Bucket | None = None
+    used_us: float = 0.0
+
+    def needed(self, host: Host) -> tuple[Bucket, ...]:
+        """All buckets that a request needs; those of its section where nothing is known of the route."""
+        section = self.section
+        return (host.everything, section.gate, self.gate, *(self.buckets if self.is_known else section.believed(host)))
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Section:
+    """Routes that begin alike. One that was not seen before is believed to have the buckets of the last answer."""
+
+    gate: Bucket
+    buckets: tuple[Bucket, ...] = ()
+
+    def believed(self, host: Host) -> tuple[Bucket, ...]:
+        """The buckets of a route of which nothing is known yet."""
+        return self.buckets or host.shared
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Host:
+    """What is known of a server. ``everything`` is the bucket of all its requests.
+
+    ``shared`` are the buckets of the last answer, where it does not tell them apart from others.
+    """
+
+    name: str
+    profile: Profile
+    everything: Bucket
+    shared: tuple[Bucket, ...] = ()
+    routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
+    sections: dict[str, Section] = field(default_factory=dict)
+    buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
+    bad: BadAnswers = field(default_factory=BadAnswers)
+
+    @property
+    def has_routes(self) -> bool:
+        """Whether the profile says which requests share a bucket."""
+        return self.profile.routes != NO_ROUTES
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Call:
+    """A request. ``at_us`` is when it looks again whether it may go; ``admitted`` is what it was
+    counted in: buckets, and the window of each."""
+
+    host: Host
+    route: Route
+    path: str
+    deadline_us: float = math.inf
+    at_us: float = math.inf
+    is_admitted: bool = False
+    admitted: list[tuple[Bucket, int]] = field(default_factory=list)
+    wake_up: Any = None
+
+    def wake(self, at_us: float) -> None:
+        """Look again at ``at_us``, or at the deadline if that comes first."""
+        self.at_us = min(at_us, self.deadline_us)
+        if self.wake_up is not None:
+            self.wake_up.set(self.at_us)

@@ -1,0 +1,64 @@
+"""What a transport has learned, for a person to read.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ...quotas import SECOND_US
+from .bucket import Bucket
+from .calls import Host
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedBucket:
+    """A bucket of a ``host``, as its answers tell; times are in seconds.
+
+    * ``limit`` and ``remaining`` are units, or ``None`` where they are not known; ``under_way`` is requests.
+    * ``waiting`` is how many requests wait for it, and ``next_release`` when the next of them may go at the latest.
+    * ``is_unknown``: one request goes first, to find out.
+    """
+
+    host: str
+    name: str
+    limit: float | None
+    remaining: float | None
+    under_way: int
+    waiting: int
+    next_release: float
+    paused_for: float
+    is_unknown: bool
+
+
+def learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
+    """All buckets of all hosts, but for those that neither limit nor hold up anyone."""
+    for host in hosts:
+        gates = [host.everything, *(section.gate for section in host.sections.values())]
+        gates += [route.gate for route in host.routes.values()]
+        for bucket in (*gates, *host.buckets.values()):
+            learned = _learned(host.name, bucket, now_us)
+            if learned.limit is not None or learned.waiting or learned.paused_for or learned.is_unknown:
+                yield learned
+
+
+def _learned(host: str, bucket: Bucket, now_us: float) -> LearnedBucket:
+    next_us = bucket.ready_at(now_us) - now_us
+    return LearnedBucket(
+        host=host,
+        name=bucket.name,
+        limit=_known(bucket.limit),
+        remaining=None if bucket.is_probed else _known(max(bucket.available, 0.0)),
+        under_way=bucket.unanswered,
+        waiting=sum(len(route.queue) for route in bucket.waiting),
+        next_release=next_us / SECOND_US,
+        paused_for=max(bucket.paused_until_us - now_us, 0.0) / SECOND_US,
+        is_unknown=bucket.is_probed,
+    )
+
+
+def _known(units: float) -> float | None:
+    return None if math.isinf(units) else units

@@ -1,0 +1,49 @@
+"""A server that says its limits, and a client that keeps to them: ``python -m examples.adaptive_client``.
+
+The client knows no number. It asks for many pages at once, and is never refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import httpx
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from asgi_ratelimit import AdaptiveTransport, MemoryStore, RateLimitMiddleware, Store
+
+
+async def page(request: Request) -> PlainTextResponse:
+    """A page."""
+    return PlainTextResponse(f"page {request.path_params['number']}\n")
+
+
+def limited_app(quota: str, store: Store | None = None) -> Starlette:
+    """The server: its middleware reports the limit on every answer."""
+    store = MemoryStore() if store is None else store
+    middleware = Middleware(RateLimitMiddleware, quota=quota, key=lambda request: "everybody", store=store)
+    return Starlette(routes=[Route("/pages/{number:int}", page)], middleware=[middleware])
+
+
+async def fetch(transport: AdaptiveTransport, count: int) -> Counter[int]:
+    """Ask for so many pages at the same time; returns how many answers had each status."""
+    async with httpx.AsyncClient(transport=transport, base_url="http://example", timeout=None) as client:
+        answers = await asyncio.gather(*[client.get(f"/pages/{number}") for number in range(count)])
+    return Counter(answer.status_code for answer in answers)
+
+
+async def main() -> None:
+    """Fetch 100 pages from a server that allows 40 a second, and show what the transport has learned."""
+    transport = AdaptiveTransport(httpx.ASGITransport(limited_app("40/s burst 40")), retries=0)
+    print(dict(await fetch(transport, 100)))
+    for bucket in transport.state():
+        print(bucket)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,1 @@
+"""Tests of requests that keep to the limits that their servers report."""

@@ -1,0 +1,159 @@
+"""How other APIs than Discord say their limits, and what the transport does then."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError, QuotaError
+from asgi_ratelimit.profiles import LimitHeaders, Profile
+from tests.support.adaptive_clients import Caller
+
+REPO, SEARCH = "/repos/one/issues", "/search/code"
+
+
+def github(remaining: int, reset: float, resource: str = "core", limit: int = 60) -> dict[str, str]:
+    """The headers of GitHub; ``reset`` is a Unix time."""
+    headers = {"x-ratelimit-limit": str(limit), "x-ratelimit-remaining": str(remaining)}
+    return headers | {"x-ratelimit-reset": f"{reset:.0f}", "x-ratelimit-resource": resource}
+
+
+def test_a_403_of_github_is_a_refusal() -> None:
+    """The primary limit is exhausted: its resource waits for the reset, in seconds since 1970, and others go on."""
+
+    def script(path: str, number: int) -> Any:
+        now = caller.clock.now
+        if path == SEARCH:
+            return 200, github(9, now + 60, "search", 10)
+        return (403, github(0, now + 300)) if number == 1 else (200, github(59, now + 3600))
+
+    caller = Caller(script, profile="github")
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        first = asyncio.create_task(client.get(REPO))
+        await asyncio.sleep(1)
+        others = [client.get(path) for path in (SEARCH, SEARCH, "/repos/two")]
+        return [answer.status_code for answer in await asyncio.gather(first, *others)]
+
+    assert caller.run(main) == [200] * 4
+    assert max(caller.service.times_of(SEARCH)) < 2
+    assert min(at for at, path in caller.service.sent[1:] if path != SEARCH) == pytest.approx(300, abs=1.1)
+
+
+def test_the_secondary_limit_of_github() -> None:
+    """Its Retry-After counts, although requests remain; a 403 for other reasons is none."""
+    refusal = {**github(50, 2_000_000_000), "retry-after": "30"}
+    caller = Caller(lambda path, number: (403, refusal) if number == 1 else 403, profile="github")
+    assert caller.get(REPO) == [403]
+    assert caller.service.times == [0.0, 30.1]
+
+
+def test_the_secondary_limit_of_github_without_a_time() -> None:
+    """Only its message says so: a minute, as the documentation wants it."""
+    body = {"message": "You have exceeded a secondary rate limit. Please wait."}
+    answers = [(403, {"x-github-request-id": "1"}, body)]
+    caller = Caller(lambda path, number: answers.pop() if answers else 200, profile="auto")
+    assert caller.get(REPO) == [200]
+    assert caller.service.times == [0.0, 60.1]
+
+
+def test_a_200_that_is_a_refusal() -> None:
+    """GraphQL of GitHub says it in the body, which the caller can still read."""
+    body = {"errors": [{"type": "RATE_LIMITED"}]}
+    headers = {**github(0, 1_800_000_010, "graphql"), "date": "Fri, 15 Jan 2027 08:00:00 GMT"}
+    caller = Caller(lambda path, number: (200, headers, body), profile="github", retries=0)
+
+    async def main(client: httpx.AsyncClient) -> Any:
+        return [(await client.get("/graphql")).json(), (await client.get("/graphql")).json()]
+
+    assert caller.run(main) == [body, body]
+    assert caller.service.times == [0.0, 10.1]
+
+
+def test_openai_says_when_a_budget_is_full() -> None:
+    """Requests come back one by one: 60 a minute, of which one is left."""
+
+    def script(path: str, number: int) -> Any:
+        headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "1"}
+        return 200, {**headers, "x-ratelimit-reset-requests": "59s"}
+
+    caller = Caller(script, profile="openai", latency=0.0)
+    assert caller.get(*["/v1/chat/completions"] * 4) == [200] * 4
+    assert caller.service.times == pytest.approx([0.0, 0.0, 1.0, 2.0], abs=0.1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_plain_retry_after_stops_the_host(status: int) -> None:
+    """It names nothing, so nothing of this server goes before; other servers go on."""
+    caller = Caller(lambda path, number: (status, {"retry-after": "5"}) if number == 3 else 200, profile="auto")
+
+    async def main(client: httpx.AsyncClient) -> None:
+        for path in ("/a", "/b", "/c", "http://other.example/"):
+            await client.get(path)
+
+    caller.run(main)
+    assert caller.service.times == [0.0, 0.1, 0.2, 5.3, 5.4]
+
+
+def test_an_api_that_says_nothing_is_not_held_up() -> None:
+    """After the first answer, all go at once."""
+    caller = Caller(lambda path, number: 200, profile="auto")
+    assert caller.get(*["/a"] * 50) == [200] * 50
+    assert caller.service.times == [0.0] + [0.1] * 49
+
+
+def test_an_api_that_says_nothing_keeps_to_the_declared_quota() -> None:
+    """Which is all that is known of it."""
+    caller = Caller(lambda path, number: 200, profile="auto", quota="10/s", latency=0.0)
+    caller.get(*["/a"] * 21)
+    assert caller.service.times[-1] == pytest.approx(2.0, abs=0.01)
+
+
+def test_refusals_without_a_time_double_the_pause() -> None:
+    """1, 2, 4 seconds and so on, until an answer is none."""
+    caller = Caller(lambda path, number: 429 if number < 5 else 200, profile="auto", retries=9, latency=0.0)
+    assert caller.get("/a") == [200]
+    assert caller.service.times == [0.0, 1.0, 3.0, 7.0, 15.0]
+
+
+def test_a_body_that_can_be_read_once_is_not_sent_again() -> None:
+    """The caller gets the refusal."""
+    caller = Caller(lambda path, number: (429, {"retry-after": "1"}), profile="auto")
+
+    async def parts() -> Any:
+        yield b"x"
+
+    async def main(client: httpx.AsyncClient) -> int:
+        return (await client.post("/a", content=parts())).status_code
+
+    assert caller.run(main) == 429
+    assert len(caller.service.sent) == 1
+
+
+def test_a_profile_of_ones_own() -> None:
+    """In the words of an API that nobody knows."""
+    mine = Profile(name="mine", limits=(LimitHeaders(limit="x-most", remaining="x-left", reset="x-until-more"),))
+    headers = {"x-most": "2", "x-left": "0", "x-until-more": "9"}
+    caller = Caller(lambda path, number: (200, headers), profile=mine)
+    assert caller.get("/a", "/a") == [200, 200]
+    assert caller.service.times == [0.0, 9.1]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"profile": "dicsord"}, ConfigurationError, "dicsord"),
+        ({"quota": "10 a second"}, QuotaError, "10 a second"),
+        ({"retries": -1}, ConfigurationError, "-1"),
+        ({"retries": "1"}, ConfigurationError, "'1'"),
+        ({"max_delay": -1}, ConfigurationError, "-1"),
+        ({"max_delay": float("nan")}, ConfigurationError, "nan"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    """When the transport is made, by their values."""
+    with pytest.raises(error, match=text):
+        AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), **options)

@@ -1,0 +1,274 @@
+"""What a rate limiter of a client for Discord does: each behaviour of the one that this is modelled on, by name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import PaceTimeout
+from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
+
+OTHER = "/channels/2/messages"
+
+
+def test_an_unknown_bucket_sends_one_pioneer() -> None:
+    """The others of its bucket wait for the answer of the first; other buckets have pioneers of their own."""
+    caller = Caller(lambda path, number: (200, bucket_headers(4, 1)), latency=0.1)
+    assert caller.get(CHANNEL, CHANNEL, CHANNEL, OTHER) == [200] * 4
+    assert caller.service.times_of(CHANNEL) == [0.0, 0.1, 0.1]
+    assert caller.service.times_of(OTHER) == [0.0]
+
+
+def test_later_answers_never_raise_what_remains() -> None:
+    """What the first answer of a window allows is all that goes in it."""
+    caller = Caller(lambda path, number: (200, bucket_headers(2 + number % 3, 10, limit=5)), latency=0.1)
+    assert caller.get(*[CHANNEL] * 6) == [200] * 6
+    assert len([at for at in caller.service.times if at < 2]) <= 4
+
+
+def test_a_window_that_ends_lets_the_next_go() -> None:
+    """At the end that the answers named; and where nobody waits, nothing is sent."""
+    caller = Caller(window_script(2, 5.0), latency=0.1, profile="ietf")
+    assert caller.get(*[CHANNEL] * 5) == [200] * 5
+    assert caller.service.times == [0.0, 0.1, 5.1, 5.1, 10.2]
+
+
+def window_script(limit: int, period: float) -> Any:
+    """A service that counts in windows, which begin with a request, in the headers of the first drafts."""
+    state = {"count": 0, "end": -1.0}
+
+    def script(path: str, number: int) -> Any:
+        now = asyncio.get_running_loop().time()
+        if now >= state["end"]:
+            state.update(count=0, end=now + period)
+        state["count"] += 1
+        left, after = limit - state["count"], state["end"] - now
+        if left < 0:
+            return 429, {"retry-after": f"{after:.3f}"}
+        headers = {"ratelimit-limit": str(limit), "ratelimit-remaining": str(left), "ratelimit-reset": f"{after:.3f}"}
+        return 200, headers
+
+    return script
+
+
+def test_as_many_as_remain_go_at_once() -> None:
+    """While the answers of the others are still to come."""
+    caller = Caller(lambda path, number: (200, bucket_headers(max(4 - number, 0), 60)), latency=0.5)
+    assert caller.get(*[CHANNEL] * 4) == [200] * 4
+    assert caller.service.times == [0.0, 0.5, 0.5, 0.5]
+
+
+def test_a_declared_quota_binds_all_buckets_together() -> None:
+    """No second sees more of them than it allows, whichever bucket they are of."""
+    paths = [f"/channels/{channel}/messages" for channel in range(52)]
+    caller = Caller(lambda path, number: (200, bucket_headers(60, 9, limit=61)), quota="50/s rolling")
+    assert caller.get(*paths) == [200] * 52
+    times = caller.service.times
+    assert all(later - first >= 1.0 for first, later in zip(times, times[50:]))
+    assert len(times) == 52
+
+
+def test_a_global_refusal_holds_everything() -> None:
+    """Until it is over, nothing goes; then all do."""
+
+    def script(path: str, number: int) -> Any:
+        return (429, {"retry-after": "3", "x-ratelimit-global": "true", "via": "x"}) if number == 1 else 200
+
+    caller = Caller(script, latency=0.1)
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        first = asyncio.create_task(client.get(CHANNEL))
+        await asyncio.sleep(0.2)
+        answers = await asyncio.gather(first, client.get(OTHER), client.get("/users/1"))
+        return [answer.status_code for answer in answers]
+
+    assert caller.run(main) == [200] * 3
+    assert min(caller.service.times[1:]) == pytest.approx(3.1, abs=0.01)
+    assert max(caller.service.times) < 3.5
+
+
+def test_a_refused_request_is_sent_again() -> None:
+    """Its caller gets the answer that comes after that, and nothing of the bucket goes before."""
+    answers = [(429, bucket_headers(0, 2, x_ratelimit_scope="user", retry_after="2"))]
+    caller = Caller(lambda path, number: answers.pop() if answers else (200, bucket_headers(4, 1)))
+    assert caller.get(CHANNEL, CHANNEL) == [200, 200]
+    assert caller.service.times == [0.0, 2.1, 2.2]
+
+
+def test_a_request_is_sent_again_at_most_retries_times() -> None:
+    """Then its caller gets the refusal."""
+    caller = Caller(lambda path, number: (429, {"retry-after": "1", "via": "x"}), retries=2)
+    assert caller.get(CHANNEL) == [429]
+    assert len(caller.service.sent) == 3
+
+
+def test_an_answer_without_limits_frees_the_queue() -> None:
+    """A 502 goes to its caller; the next request of an unknown bucket goes a second later."""
+    caller = Caller(lambda path, number: 502 if number == 1 else (200, bucket_headers(4, 1)))
+    assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [502, 200, 200]
+    assert caller.service.times == [0.0, 1.1, 1.2]
+
+
+def test_an_answer_without_limits_stops_no_pipelining() -> None:
+    """Where the bucket is known, the others go on."""
+    caller = Caller(lambda path, number: 502 if number == 2 else (200, bucket_headers(4, 60)))
+    assert caller.get(*[CHANNEL] * 4) == [200, 502, 200, 200]
+    assert caller.service.times == [0.0, 0.1, 0.1, 0.1]
+
+
+def test_a_connection_that_dies_fails_its_own_request() -> None:
+    """With the exception of the client; the next one goes at once, as the new pioneer."""
+    death = httpx.ReadError("gone")
+    caller = Caller(lambda path, number: death if number == 1 else (200, bucket_headers(4, 1)))
+    assert caller.get(CHANNEL, CHANNEL, CHANNEL) == [death, 200, 200]
+    assert caller.service.times == [0.0, 0.1, 0.2]
+
+
+def test_a_request_that_fails_harms_no_other_under_way() -> None:
+    """Those that were sent with it get their answers."""
+    death = httpx.RemoteProtocolError("stream reset")
+    caller = Caller(lambda path, number: death if number == 3 else (200, bucket_headers(4, 60)))
+    assert caller.get(*[CHANNEL] * 5) == [200, 200, death, 200, 200]
+
+
+def test_nothing_is_sent_that_nobody_asked_for() -> None:
+    """The end of a window, or of a pause, sends nothing by itself."""
+    caller = Caller(lambda path, number: (200, bucket_headers(0, 1)))
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await client.get(CHANNEL)
+        await asyncio.sleep(30)
+
+    caller.run(main)
+    assert len(caller.service.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_shared"),
+    [
+        ("/channels/1/messages", "/channels/2/messages", False),
+        ("/channels/1/messages/11111111111111111", "/channels/1/messages/22222222222222222", True),
+        ("/webhooks/1/token", "/webhooks/1/other", False),
+        ("/users/11111111111111111", "/users/22222222222222222", True),
+        (
+            "/channels/1/messages/11111111111111111/reactions/a",
+            "/channels/1/messages/11111111111111111/reactions/b",
+            True,
+        ),
+    ],
+)
+def test_a_route_has_its_major_parameters(first: str, second: str, is_shared: bool) -> None:
+    """Requests of one route share a pioneer; other ids than those of channels, guilds and webhooks do not count."""
+    caller = Caller(lambda path, number: 200, latency=0.1)
+    caller.get(first, second)
+    assert caller.service.times == ([0.0, 0.1] if is_shared else [0.0, 0.0])
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 404, 500])
+def test_an_answer_is_handed_over_as_it_is(status: int) -> None:
+    """With its status, and its body can be read."""
+    caller = Caller(lambda path, number: (status, {}, {"a": 1}))
+
+    async def main(client: httpx.AsyncClient) -> Any:
+        answer = await client.get(CHANNEL)
+        return answer.status_code, answer.json()
+
+    assert caller.run(main) == (status, {"a": 1})
+
+
+def test_a_body_that_was_read_for_its_limits_is_still_there() -> None:
+    """For the caller that gets the refusal."""
+    caller = Caller(lambda path, number: (429, {"via": "x"}, {"retry_after": 0.5, "global": False}), retries=0)
+
+    async def main(client: httpx.AsyncClient) -> Any:
+        answer = await client.get(CHANNEL)
+        return answer.json()
+
+    assert caller.run(main) == {"retry_after": 0.5, "global": False}
+
+
+def test_the_order_of_a_bucket_is_kept() -> None:
+    """First come, first served, also where the first one was refused."""
+    paths = [f"/users/{10**17 + number}" for number in range(6)]
+    refusal = (429, bucket_headers(0, 1, retry_after="1", x_ratelimit_scope="user"))
+    caller = Caller(lambda path, number: refusal if number == 1 else (200, bucket_headers(1, 1)))
+    caller.get(*paths)
+    assert [path for _, path in caller.service.sent] == [paths[0], *paths]
+
+
+def test_a_caller_that_gives_up_is_never_sent() -> None:
+    """Its request leaves the queue, and the others go on."""
+    caller = Caller(lambda path, number: (200, bucket_headers(0 if number == 1 else 4, 5)))
+
+    async def main(client: httpx.AsyncClient) -> Any:
+        await client.get(CHANNEL)
+        tasks = [asyncio.create_task(client.get(CHANNEL, params={"n": n})) for n in range(3)]
+        await asyncio.sleep(0.5)
+        tasks[0].cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        return [type(answer) for answer in answers]
+
+    assert caller.run(main) == [asyncio.CancelledError, httpx.Response, httpx.Response]
+    assert len(caller.service.sent) == 3
+
+
+def test_a_wait_beyond_max_delay_is_refused_at_once() -> None:
+    """With how much longer it would have been."""
+    caller = Caller(lambda path, number: (429, {"retry-after": "60", "via": "x"}), retries=0, max_delay=5)
+    first, second = caller.get(CHANNEL), caller.get(CHANNEL)
+    assert first == [429]
+    assert isinstance(second[0], PaceTimeout)
+    assert second[0].decision.retry_after == pytest.approx(55, abs=0.2)
+    assert len(caller.service.sent) == 1
+
+
+def test_what_is_learned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """In lines that name the host and the bucket."""
+    caplog.set_level(logging.INFO, "asgi_ratelimit")
+    Caller(lambda path, number: (429, bucket_headers(0, 1, retry_after="1")), retries=0).get(CHANNEL)
+    assert [record.getMessage() for record in caplog.records] == [
+        "api.example: abc default channels/1: limit 5",
+        "api.example: abc default channels/1: refused, paused for 1 s",
+    ]
+
+
+def test_the_state_shows_the_buckets_and_who_waits() -> None:
+    """Limits, what remains, queues, and when the next one goes."""
+    caller = Caller(lambda path, number: (200, bucket_headers(0, 5)))
+
+    async def main(client: httpx.AsyncClient) -> Any:
+        await client.get(CHANNEL)
+        tasks = [asyncio.create_task(client.get(CHANNEL)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        state = caller.transport.state()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return state
+
+    (bucket,) = caller.run(main)
+    assert (bucket.host, bucket.limit, bucket.waiting, bucket.is_unknown) == ("api.example", 5, 3, False)
+    assert bucket.next_release == pytest.approx(1.0, abs=0.11)
+
+
+def test_a_client_without_async() -> None:
+    """It waits in its thread."""
+    caller = Caller(window_script_at(2, 5.0), profile="ietf", latency=0)
+    with httpx.Client(transport=caller.transport, base_url="http://api.example", timeout=None) as client:
+        assert [client.get(CHANNEL).status_code for _ in range(5)] == [200] * 5
+    assert caller.service.times == [0.0, 0.0, 5.0, 5.0, 10.0]
+
+
+def window_script_at(limit: int, period: float) -> Any:
+    """A service that says that each second request is the last one for a period."""
+
+    def script(path: str, number: int) -> Any:
+        left = (limit - number) % limit
+        return 200, {"ratelimit-limit": str(limit), "ratelimit-remaining": str(left), "ratelimit-reset": str(period)}
+
+    return script

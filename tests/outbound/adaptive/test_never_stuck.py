@@ -1,0 +1,238 @@
+"""What made the model of this transport hang, refuse or crash: none of it does here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.stand_ins.discord_server import Discord
+from tests.support.adaptive_clients import CHANNEL, HOST, Caller, bucket_headers
+
+OTHER = "/channels/2/messages"
+
+
+def served_by(server: Discord) -> Any:
+    """The answers of a stand-in, as a script."""
+
+    def script(path: str, number: int) -> Any:
+        status, headers, body = server.answer("GET", path)
+        return status, {**headers, "via": "1.1 google"}, body
+
+    return script
+
+
+def calls_to(settings: dict[str, str], **options: Any) -> tuple[Caller, Discord]:
+    """A caller of a stand-in for Discord, on one clock."""
+    server = Discord(settings)
+    caller = Caller(served_by(server), **options)
+    server.now = lambda: caller.clock.now
+    return caller, server
+
+
+def test_a_first_call_while_the_global_window_is_spent() -> None:
+    """It waits for the next window, is a pioneer then, and all that wait behind it get their answers."""
+    caller, server = calls_to({"LIMIT": "3"}, quota="50/s fixed")
+    paths = [f"/channels/{channel}/messages" for channel in range(60)]
+    assert Counter(caller.get(*paths, *[CHANNEL] * 4)) == {200: 64}
+    assert server.counts["refused"] == 0
+
+
+def test_a_window_that_ends_while_the_global_window_is_spent() -> None:
+    """The bucket goes on when there is global room again."""
+    caller, server = calls_to({"LIMIT": "2", "PERIOD": "0.3"}, quota="10/2s fixed")
+    paths = [CHANNEL] * 30 + [f"/channels/{channel}/messages" for channel in range(54)]
+    assert Counter(caller.get(*paths)) == {200: 84}
+    assert server.counts["refused"] == 0
+
+
+def test_calls_after_the_52_that_spend_a_window() -> None:
+    """52 calls with 60 remaining, and then 20 more of the same bucket."""
+    caller, server = calls_to({"LIMIT": "60", "PERIOD": "2", "GLOBAL": "60"}, quota="50/s rolling")
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        first = await asyncio.gather(*[client.get(CHANNEL) for _ in range(52)])
+        later = await asyncio.gather(*[client.get(CHANNEL) for _ in range(20)])
+        return [answer.status_code for answer in (*first, *later)]
+
+    assert Counter(caller.run(main)) == {200: 72}
+    assert server.counts["refused"] == 0
+
+
+def test_a_global_refusal_without_remaining_and_reset() -> None:
+    """Its Retry-After is what counts, for all buckets."""
+
+    def script(path: str, number: int) -> Any:
+        headers = {"retry-after": "7", "x-ratelimit-global": "true", "x-ratelimit-scope": "global", "via": "x"}
+        return (429, headers) if number == 3 else (200, bucket_headers(5, 1, bucket=path[-3:], limit=6))
+
+    caller = Caller(script)
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await asyncio.gather(client.get(CHANNEL), client.get(OTHER))
+        await client.get("/users/1")
+        await asyncio.gather(*[client.get(path) for path in (CHANNEL, OTHER) * 3])
+
+    caller.run(main)
+    assert [at for at in caller.service.times if 0.25 < at < 7.2] == []
+    assert len(caller.service.sent) == 10
+
+
+def test_a_refusal_of_the_user_scope_is_about_its_bucket() -> None:
+    """Other buckets go on."""
+
+    def script(path: str, number: int) -> Any:
+        refusal = 429, bucket_headers(0, 9, x_ratelimit_scope="user", retry_after="9")
+        return refusal if path == CHANNEL and number < 3 else (200, bucket_headers(4, 1))
+
+    caller = Caller(script)
+    assert caller.get(CHANNEL, OTHER, OTHER, OTHER) == [200] * 4
+    assert caller.service.times_of(OTHER) == [0.0, 0.1, 0.1]
+    assert caller.service.times_of(CHANNEL) == [0.0, 9.1]
+
+
+def test_a_shared_refusal_waits_for_its_retry_after() -> None:
+    """Although requests remain and the reset is near; and no burst of refusals follows."""
+    caller, server = calls_to({}, max_delay=3600)
+    path = "/channels/1/shared"
+    assert caller.get(*[path] * 4) == [200] * 4
+    assert server.counts["refused shared"] == server.counts["refused"] == 1
+    times = caller.service.times_of(path)
+    assert [at for at in times if 1 < at < 1337] == []
+    assert times[-1] == pytest.approx(1337.5, abs=1)
+
+
+def test_routes_of_one_bucket_share_it() -> None:
+    """The name in the answers counts; methods have buckets of their own until they turn out to be the same."""
+    left = iter(range(9, -1, -1))
+    caller = Caller(lambda path, number: (200, bucket_headers(max(next(left), 0), 60, bucket="same", limit=10)))
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await asyncio.gather(client.get(CHANNEL), client.post(CHANNEL))
+        calls = [client.get(CHANNEL) for _ in range(6)] + [client.post(CHANNEL) for _ in range(6)]
+        done, waiting = await asyncio.wait([asyncio.create_task(call) for call in calls], timeout=2)
+        assert (len(done), len(waiting)) == (8, 4)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    caller.run(main)
+
+
+def test_methods_have_buckets_of_their_own() -> None:
+    """What is left for one says nothing of the other."""
+
+    def script(path: str, number: int) -> Any:
+        return 200, bucket_headers(0, 60, bucket=f"bucket {number}")
+
+    caller = Caller(script)
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        answers = await asyncio.gather(client.get(CHANNEL), client.post(CHANNEL))
+        return [answer.status_code for answer in answers]
+
+    assert caller.run(main) == [200, 200]
+    assert caller.service.times == [0.0, 0.0]
+
+
+def test_requests_that_come_back_one_by_one_are_used_as_they_come() -> None:
+    """No bucket is idle until it is full."""
+    caller, server = calls_to({"LIMIT": "5", "PERIOD": "5", "SLIDING": "1"}, latency=0.02)
+    assert Counter(caller.get(*[CHANNEL] * 25)) == {200: 25}
+    assert server.counts["refused"] == 0
+    assert caller.service.times[-1] == pytest.approx(20, abs=1)
+
+
+@pytest.mark.parametrize("after", ["1", "1.5", "", "x", "-1", "nan", "1e400", "99999999999999"])
+@pytest.mark.parametrize("remaining", ["0", "1", "x", "-1", ""])
+def test_headers_that_are_wrong_stop_nothing(after: str, remaining: str) -> None:
+    """Whole numbers, half of the headers, and nonsense."""
+
+    def script(path: str, number: int) -> Any:
+        return 200, {"x-ratelimit-bucket": "a", "x-ratelimit-remaining": remaining, "x-ratelimit-reset-after": after}
+
+    caller = Caller(script, max_delay=200_000)
+    assert caller.get(*[CHANNEL] * 3) == [200] * 3
+
+
+def test_too_many_bad_answers_stop_before_a_ban() -> None:
+    """At nine tenths of what leads to a ban, the host is left alone until the oldest are forgotten."""
+    caller = Caller(lambda path, number: 401, latency=0.0, max_delay=5)
+
+    async def main(client: httpx.AsyncClient) -> list[Any]:
+        answers = []
+        for _ in range(20):
+            calls = [client.get(f"/users/{number}") for number in range(500)]
+            answers += await asyncio.gather(*calls, return_exceptions=True)
+        return answers
+
+    answers = caller.run(main)
+    assert len(caller.service.sent) <= 9_500
+    assert sum(isinstance(answer, TimeoutError) for answer in answers) >= 500
+
+
+def test_a_dead_pioneer_blocks_the_others_no_longer_than_its_lease() -> None:
+    """One that never has an answer."""
+
+    caller = Caller(lambda path, number: (200, bucket_headers(4, 1)))
+    answer = caller.service.handle_async_request
+
+    async def silent(request: Any) -> Any:
+        if not caller.service.sent:
+            caller.service.sent.append((0.0, request.url.path))
+            await asyncio.sleep(1000)
+        return await answer(request)
+
+    caller.service.handle_async_request = silent  # type: ignore[method-assign]
+
+    async def main(client: httpx.AsyncClient) -> None:
+        first = asyncio.create_task(client.get(CHANNEL))
+        await asyncio.gather(*[client.get(CHANNEL) for _ in range(3)])
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+
+    caller.run(main)
+    assert caller.service.times == [0.0, 10.0, 10.1, 10.1]
+
+
+def test_buckets_are_forgotten() -> None:
+    """Those that were not used for a while; memory does not grow with every path that was ever asked for."""
+    caller = Caller(lambda path, number: (200, bucket_headers(4, 1, bucket=path)), latency=0.0)
+
+    async def main(client: httpx.AsyncClient) -> int:
+        for number in range(50):
+            await client.get(f"/a/{number}")
+        await asyncio.sleep(1000)
+        for number in range(50):
+            await client.get(f"/b/{number}")
+        return len(caller.transport.state())
+
+    assert caller.run(main) <= 51
+
+
+@pytest.mark.parametrize("sliding", ["", "1"], ids=["windows", "sliding"])
+@pytest.mark.parametrize("latency", [0.0, 0.03])
+def test_a_fleet_uses_what_is_permitted(sliding: str, latency: float) -> None:
+    """20 buckets and a global limit: nobody is refused, all are served, and at least 95 % of the global limit is used.
+
+    Also with a bad gateway now and then.
+    """
+    caller, server = calls_to({"SLIDING": sliding}, latency=latency, quota="48/s")
+    statuses: Counter[int] = Counter()
+
+    async def call(client: httpx.AsyncClient, channel: int, kind: str) -> None:
+        end = caller.clock.now + 10
+        while caller.clock.now < end:
+            statuses[(await client.get(f"{HOST}/channels/{channel}/{kind}")).status_code] += 1
+
+    async def main(client: httpx.AsyncClient) -> None:
+        calls = [call(client, channel, "messages") for channel in range(19) for _ in range(4)]
+        await asyncio.gather(*calls, call(client, 20, "gateway"))
+
+    caller.run(main)
+    assert statuses[429] == server.counts["refused"] == 0
+    assert sum(statuses.values()) == len(caller.service.sent)
+    assert server.counts["served"] >= 0.95 * 50 * 10

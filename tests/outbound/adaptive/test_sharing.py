@@ -1,0 +1,90 @@
+"""What transports that share a store share: declared quotas, and pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport, MemoryStore, RedisStore
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.adaptive_clients import CHANNEL, HOST, Service, bucket_headers
+from tests.support.redis_server import RedisServer
+
+OTHER = "/channels/2/messages"
+
+
+def refuses_first(path: str, number: int) -> Any:
+    """A service that refuses its first request, for a bucket of one channel."""
+    refusal = 429, bucket_headers(0, 0.5, retry_after_ms="500", x_ratelimit_scope="user")
+    return refusal if number == 1 else (200, bucket_headers(4, 1))
+
+
+def test_a_pause_is_shared_in_memory() -> None:
+    """A transport that knows nothing yet waits for the pause that another one has begun, and for nothing else."""
+    clock = SteppedClock()
+    service, store = Service(clock, refuses_first), MemoryStore(clock=clock)
+    first, second = [AdaptiveTransport(service, profile="discord", store=store, retries=0) for _ in range(2)]
+
+    async def main() -> list[int]:
+        async with httpx.AsyncClient(transport=first) as one, httpx.AsyncClient(transport=second) as two:
+            await two.get(HOST + CHANNEL)
+            answers = [await one.get(HOST + CHANNEL), await two.get(HOST + OTHER), await two.get(HOST + CHANNEL)]
+            return [answer.status_code for answer in answers]
+
+    service.script = lambda path, number: refuses_first(path, number - 1)
+    assert clock.run(main()) == [429, 200, 200]
+    assert service.times == [0.0, 0.0, 0.0, 0.5]
+
+
+@pytest.mark.anyio
+async def test_a_pause_is_shared_over_redis(redis_url: str) -> None:
+    """By transports with connections of their own, as in two processes."""
+    times: list[float] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        times.append(time.monotonic())
+        status, headers = refuses_first(request.url.path, len(times) - 1)
+        return httpx.Response(status, headers=headers)
+
+    transports = [
+        AdaptiveTransport(httpx.MockTransport(answer), profile="discord", store=redis_url, retries=0) for _ in range(2)
+    ]
+    async with httpx.AsyncClient(transport=transports[0]) as one, httpx.AsyncClient(transport=transports[1]) as two:
+        await two.get(HOST + CHANNEL)
+        assert (await one.get(HOST + CHANNEL)).status_code == 429
+        assert (await two.get(HOST + CHANNEL)).status_code == 200
+    assert times[2] - times[1] >= 0.49
+
+
+@pytest.mark.anyio
+async def test_a_quota_is_shared_over_redis(redis_url: str) -> None:
+    """Both transports together send no more than it allows."""
+    times: list[float] = []
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        times.append(time.monotonic())
+        return httpx.Response(200)
+
+    transports = [AdaptiveTransport(httpx.MockTransport(answer), quota="20/s", store=redis_url) for _ in range(2)]
+    async with httpx.AsyncClient(transport=transports[0]) as one, httpx.AsyncClient(transport=transports[1]) as two:
+        await asyncio.gather(*[client.get(HOST) for client in (one, two) for _ in range(6)])
+    assert len(times) == 12
+    assert times[-1] - times[0] >= 0.5
+
+
+@pytest.mark.anyio
+async def test_nothing_is_stuck_without_redis() -> None:
+    """While it is gone, transports go on with what they know."""
+    with RedisServer() as server:
+        store = RedisStore(server.url)
+        transport = AdaptiveTransport(httpx.MockTransport(lambda _: httpx.Response(200)), quota="1000/s", store=store)
+        async with httpx.AsyncClient(transport=transport) as client:
+            assert (await client.get(HOST)).status_code == 200
+            server.kill()
+            answers = await asyncio.gather(*[client.get(HOST + CHANNEL) for _ in range(10)])
+            assert {answer.status_code for answer in answers} == {200}
+        await store.aclose()

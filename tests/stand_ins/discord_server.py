@@ -1,0 +1,171 @@
+"""A server that limits its clients as Discord documents it, and counts how they behave.
+
+* Each route has a bucket of ``LIMIT`` requests in ``PERIOD`` seconds, for each channel; its name is in the answers.
+  With ``SLIDING``, requests come back one by one, as on Discord since 2022, else all at the end of a window.
+* All requests together are limited to ``GLOBAL`` a second; such a refusal has no limit, no remaining and no reset.
+* ``/channels/{id}/shared`` refuses its second request as a shared resource does: with requests remaining, and a
+  ``Retry-After`` that is much longer than the reset.
+* ``/channels/{id}/gateway`` answers every other request 502, without any of these headers.
+* ``/counts`` says how many requests were served and refused, and why.
+
+See https://discord.com/developers/docs/topics/rate-limits. Nothing of the package is used here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from tests.support.server import Uvicorn
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Answer = tuple[int, dict[str, str], dict[str, Any]]
+
+SETTINGS = {"LIMIT": "5", "PERIOD": "1.0", "SLIDING": "", "GLOBAL": "50", "SHARED_WAIT": "1337"}
+
+
+class Window:
+    """So many requests in a window, which begins with its first request."""
+
+    def __init__(self, limit: int, period: float) -> None:
+        self.limit, self.period = limit, period
+        self.end, self.count = -math.inf, 0
+
+    def wait(self, now: float) -> float:
+        """Seconds until a request is served; 0 if it is, and then it counts."""
+        if now >= self.end:
+            self.end, self.count = now + self.period, 0
+        if self.count >= self.limit:
+            return self.end - now
+        self.count += 1
+        return 0.0
+
+    def left(self, now: float) -> tuple[int, float]:
+        """The requests that remain, and the seconds until all are back."""
+        return self.limit - self.count, self.end - now
+
+
+class Sliding:
+    """So many requests at once; they come back one by one."""
+
+    def __init__(self, limit: int, period: float) -> None:
+        self.limit, self.period = limit, period
+        self.tokens, self.last = float(limit), 0.0
+
+    def wait(self, now: float) -> float:
+        """Seconds until a request is served; 0 if it is, and then it counts."""
+        self.tokens = min(self.limit, self.tokens + (now - self.last) * self.limit / self.period)
+        self.last = now
+        if self.tokens < 1.0 - 1e-6:
+            return (1.0 - self.tokens) * self.period / self.limit
+        self.tokens -= 1.0
+        return 0.0
+
+    def left(self, _now: float) -> tuple[int, float]:
+        """The requests that remain, and the seconds until all are back."""
+        return int(self.tokens + 1e-6), (self.limit - self.tokens) * self.period / self.limit
+
+
+class Discord:
+    """The server: what it answers at a time, by ``now()``."""
+
+    def __init__(self, settings: Mapping[str, str] = SETTINGS, now: Callable[[], float] = time.time) -> None:
+        settings = {**SETTINGS, **settings}
+        self.now = now
+        self.limit, self.period = int(settings["LIMIT"]), float(settings["PERIOD"])
+        self.kind: type[Window] | type[Sliding] = Sliding if settings["SLIDING"] else Window
+        self.shared_wait = float(settings["SHARED_WAIT"])
+        self.global_limit = int(settings["GLOBAL"])
+        self.recent: deque[float] = deque()
+        self.buckets: dict[tuple[str, str], Window | Sliding] = {}
+        self.counts: Counter[str] = Counter()
+        self.by_path: Counter[str] = Counter()
+        self.served: list[float] = []
+        self.times: list[tuple[float, str, int]] = []
+
+    def answer(self, method: str, path: str) -> Answer:
+        """The status, the headers and the body of an answer."""
+        now = self.now()
+        self.by_path[path] += 1
+        answer = self._answer(method, path, now)
+        self.times.append((now, path, answer[0]))
+        if answer[0] == 200:
+            self.served.append(now)
+        self.counts["refused" if answer[0] == 429 else "served"] += 1
+        return answer
+
+    def _answer(self, method: str, path: str, now: float) -> Answer:
+        while self.recent and self.recent[0] <= now - 1.0:
+            self.recent.popleft()
+        if len(self.recent) >= self.global_limit:
+            self.counts["refused global"] += 1
+            return refusal(self.recent[0] + 1.0 - now, {"x-ratelimit-global": "true", "x-ratelimit-scope": "global"})
+        self.recent.append(now)
+        _, _, channel, kind = f"{path}///".split("/")[:4]
+        if kind == "gateway" and self.by_path[path] % 2:
+            return 502, {}, {"message": "bad gateway"}
+        name = hashlib.md5(f"{method} {kind}".encode(), usedforsecurity=False).hexdigest()
+        bucket = self.buckets.setdefault((name, channel), self.kind(self.limit, self.period))
+        if kind == "shared" and self.by_path[path] == 2:
+            self.counts["refused shared"] += 1
+            headers = {**limits(10, 9, 64.57, name, now), "x-ratelimit-scope": "shared"}
+            return refusal(self.shared_wait, headers)
+        wait = bucket.wait(now)
+        remaining, after = bucket.left(now)
+        headers = limits(self.limit, remaining, after, name, now)
+        if wait > 0.0:
+            self.counts["refused user"] += 1
+            return refusal(wait, {**headers, "x-ratelimit-scope": "user"})
+        return 200, headers, {"id": "1"}
+
+    async def __call__(self, scope: dict[str, Any], _receive: Any, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError
+        status, headers, body = 200, {}, {**self.counts, "seconds": self._seconds()}
+        if scope["path"] != "/counts":
+            status, headers, body = self.answer(scope["method"], scope["path"])
+        content = json.dumps(body).encode()
+        headers |= {"content-type": "application/json", "content-length": str(len(content)), "via": "1.1 google"}
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": status, "headers": pairs})
+        await send({"type": "http.response.body", "body": content})
+
+    def _seconds(self) -> float:
+        return self.served[-1] - self.served[0] if self.served else 0.0
+
+
+def limits(limit: int, remaining: int, after: float, bucket: str, now: float) -> dict[str, str]:
+    """The headers of every answer that is limited."""
+    return {
+        "x-ratelimit-limit": str(limit),
+        "x-ratelimit-remaining": str(remaining),
+        "x-ratelimit-reset": f"{now + after:.3f}",
+        "x-ratelimit-reset-after": f"{after:.3f}",
+        "x-ratelimit-bucket": bucket,
+    }
+
+
+def refusal(wait: float, headers: Mapping[str, str]) -> Answer:
+    """A 429. The header has whole seconds; the body has fractions."""
+    body = {"message": "You are being rate limited.", "retry_after": math.ceil(wait * 1000 - 1e-6) / 1000}
+    return 429, {**headers, "retry-after": str(math.ceil(wait))}, {**body, "global": "x-ratelimit-global" in headers}
+
+
+def discord_server(**settings: object) -> Uvicorn:
+    """The server as a process: ``limit=``, ``period=``, ``sliding=``, ``global_=``, ``shared_wait=``."""
+    env = {name.strip("_").upper(): str(value) for name, value in settings.items()}
+    return Uvicorn("tests.stand_ins.discord_server:app", "--lifespan", "off", env=env)
+
+
+def __getattr__(name: str) -> Discord:
+    """The app, made when uvicorn asks for it: only then is there an environment for it."""
+    if name == "app":
+        app = globals()["app"] = Discord(os.environ)
+        return app
+    raise AttributeError(name)

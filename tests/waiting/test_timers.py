@@ -1,0 +1,183 @@
+"""Exact timers of event loops: a timerfd where there is one, and the loop's own timers elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit import pace
+from asgi_ratelimit.clock import elapsed_us
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting.timers import FEW, LoopTimers, timers_of
+from asgi_ratelimit.waiting.wakeups import LoopWakeUp
+
+OF_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="timerfd is of Linux")
+
+
+def open_files() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+class WithoutReaders(asyncio.SelectorEventLoop):
+    """A loop that, like that of Windows, watches no files."""
+
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
+        raise NotImplementedError
+
+
+async def sleep_until(at_us: float) -> float:
+    """Sleep on a wake-up until a time; returns the time after that."""
+    wake_up = LoopWakeUp(None)
+    wake_up.set(at_us)
+    await wake_up.sleep()
+    return elapsed_us()
+
+
+async def three_calls() -> list[float]:
+    """When three calls at 500/s leave."""
+    left: list[float] = []
+
+    @pace("500/s")
+    async def call() -> None:
+        left.append(elapsed_us())
+
+    await asyncio.gather(call(), call(), call())
+    return left
+
+
+@OF_LINUX
+def test_files_are_closed_with_their_loops() -> None:
+    """Each loop opens one file, however many wait on it, and closes it when it is closed."""
+    asyncio.run(three_calls())
+    before = open_files()
+    gc.disable()  # a closed loop leaves nothing for the garbage collector
+    try:
+        for _ in range(50):
+            asyncio.run(three_calls())
+        assert open_files() == before
+    finally:
+        gc.enable()
+
+
+@OF_LINUX
+def test_a_loop_has_one_file() -> None:
+    """It is opened by the first caller that waits, and used by all the others."""
+
+    async def main() -> int:
+        await sleep_until(elapsed_us() + 100)
+        before = open_files()
+        await asyncio.gather(*[sleep_until(elapsed_us() + 100 * number) for number in range(20)])
+        return open_files() - before
+
+    assert asyncio.run(main()) == 0
+
+
+def test_a_loop_that_watches_no_files_uses_its_own_timers() -> None:
+    """Then calls wait as well, and nothing stays open."""
+    before = open_files() if Path("/proc/self/fd").exists() else 0
+    with asyncio.Runner(loop_factory=WithoutReaders) as runner:
+        first, second, third = runner.run(three_calls())
+        assert runner.run(timers_of_running_loop()) is None
+    assert second - first > 1000
+    assert third - second > 1000
+    assert before in (0, open_files())
+
+
+async def timers_of_running_loop() -> LoopTimers | None:
+    return timers_of(asyncio.get_running_loop())
+
+
+@OF_LINUX
+def test_a_stepped_clock_opens_no_file() -> None:
+    """Its time is not that of the system."""
+    clock = SteppedClock()
+
+    async def main() -> int:
+        before = open_files()
+        wake_up = LoopWakeUp(clock)
+        wake_up.set(clock.now_us() + 1e6)
+        await wake_up.sleep()
+        return open_files() - before
+
+    assert clock.run(main()) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3000), st.booleans()), max_size=200))
+def test_every_task_wakes_at_its_time(sleeps: list[tuple[int, bool]]) -> None:
+    """None before its time, and none is forgotten, while others are cancelled."""
+
+    async def main() -> None:
+        start = elapsed_us()
+        tasks = [(asyncio.ensure_future(sleep_until(start + us)), us, stays) for us, stays in sleeps]
+        await asyncio.sleep(0)
+        for task, _, stays in tasks:
+            if not stays:
+                task.cancel()
+        for task, us, stays in tasks:
+            if stays:
+                assert await asyncio.wait_for(task, 10) >= start + us
+
+    asyncio.run(main())
+
+
+@OF_LINUX
+def test_cancelled_timers_do_not_pile_up() -> None:
+    """However far away their times are, most of them are dropped."""
+
+    async def main() -> int:
+        timers = await timers_of_running_loop()
+        assert timers is not None
+        stays = timers.call_at(elapsed_us() + 1e12, lambda: None)
+        for _ in range(10_000):
+            timers.call_at(elapsed_us() + 1e12, lambda: None).cancel()
+        waiting = len(timers)
+        stays.cancel()
+        return waiting
+
+    assert asyncio.run(main()) <= FEW + 2
+
+
+def test_a_wake_up_that_is_set_again() -> None:
+    """To a later time, then to an earlier one, while its task sleeps."""
+
+    async def main() -> float:
+        start = elapsed_us()
+        wake_up = LoopWakeUp(None)
+        wake_up.set(start + 1e9)
+        task = asyncio.ensure_future(wake_up.sleep())
+        await asyncio.sleep(0)
+        wake_up.set(start + 2e9)
+        wake_up.set(start + 2e3)
+        await asyncio.wait_for(task, 10)
+        return elapsed_us() - start
+
+    assert asyncio.run(main()) >= 2e3
+
+
+@OF_LINUX
+@pytest.mark.long
+@pytest.mark.parametrize("rate", [50, 70, 200, 300, 500, 1000, 2000])
+def test_evenly_spaced_calls_reach_their_rate(rate: int) -> None:
+    """At least 0.97 of it. On a machine that is busy with other work, some calls are later, and lose more."""
+    left: list[float] = []
+
+    @pace(f"{rate}/s")
+    async def call() -> None:
+        left.append(elapsed_us())
+
+    async def main() -> None:
+        await asyncio.gather(*[call() for _ in range(rate * 3)])
+
+    asyncio.run(main())
+    assert (len(left) - 1) / rate / (left[-1] - left[0]) * 1e6 >= 0.97
