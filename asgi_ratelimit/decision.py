@@ -184,6 +184,20 @@ def _weight(charge: Charge) -> int:
     return 2 if isinstance(quota, FixedWindow) else 1
 
 
+def max_wait_of(max_delay: float | None) -> float:
+    """The longest wait in seconds of a ``max_delay`` argument: for ever without one.
+
+    Raises ``ConfigurationError`` for what is no number of seconds from 0 up.
+    """
+    if max_delay is None:
+        return math.inf
+    try:
+        _max_wait_us(max_delay)
+    except ValueError:
+        raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=2.5") from None
+    return max_delay
+
+
 def _max_wait_us(max_wait: float) -> float:
     try:
         scaled = max_wait * SECOND_US

@@ -11,12 +11,15 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from .errors import ConfigurationError, QuotaError
-from .quotas import UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, whole_us
+from .quotas import MAX_PARTS, UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, whole_us
 
 EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
 
 RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty-strikes"})
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""
+
+_EXAMPLE_OF_OBJECT = re.compile(r": \w+\(.*\)$")
+"""The end of an error of a quota, which shows how to build one."""
 
 _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
@@ -68,7 +71,8 @@ class _Parser:
         try:
             return build()
         except QuotaError as error:
-            raise QuotaError(f"{self.text!r}: {error}") from error
+            problem = _EXAMPLE_OF_OBJECT.sub("", str(error))
+            raise QuotaError(f"{self.text!r}: {problem}. Valid examples: {EXAMPLES}.") from error
 
     def kind(self, limit: float, period: float, default_burst: float | None) -> Callable[[], Quota]:
         if self.accept("fixed"):
@@ -85,9 +89,14 @@ class _Parser:
         return True
 
     def parts(self, period: float) -> int:
-        if _is_digit(self.peek()[:1]):
-            return cast("int", self.number("a number of parts"))
-        return fitting_parts(whole_us(period))
+        if not _is_digit(self.peek()[:1]):
+            return fitting_parts(whole_us(period))
+        parts = cast("int", self.number("a number of parts"))
+        if isinstance(parts, int) and 1 <= parts <= MAX_PARTS and whole_us(period) % parts:
+            self.at -= 1
+            fitting = fitting_parts(whole_us(period), parts)
+            raise self.error(f'does not divide the period into parts of whole microseconds: "rolling {fitting}" does')
+        return parts
 
     def peek(self) -> str:
         return self.words[self.at][0].lower() if self.at < len(self.words) else ""

@@ -12,7 +12,7 @@ from typing import Any, Self, Unpack
 
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
 
 try:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
+from ..errors import ConfigurationError
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
-from .forwarding import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
+from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
 
 try:
     from requests import PreparedRequest, Response
@@ -42,7 +43,7 @@ class PacedAdapter(BaseAdapter):
         **options: Unpack[PacingOptions],
     ) -> None:
         super().__init__()
-        self._adapter = adapter
+        self._adapter = _checked(adapter)
         key, cost = for_original(key), for_original(cost)
         self._transport = PacedTransport(_Inner(adapter), quota, key=key, cost=cost, **options)
 
@@ -68,6 +69,15 @@ class PacedAdapter(BaseAdapter):
     def close(self) -> None:
         """Close the wrapped adapter, and the store if it was opened here."""
         self._transport.close()
+
+
+def _checked(adapter: Any) -> BaseAdapter:
+    """``adapter``, if it is one; ``ConfigurationError`` for anything else."""
+    if isinstance(adapter, BaseAdapter):
+        return adapter
+    raise ConfigurationError(
+        f'a PacedAdapter wraps an adapter of requests, not {adapter!r}: PacedAdapter(HTTPAdapter(), "20/s")'
+    )
 
 
 class _Answer(ForwardedAnswer):

@@ -147,7 +147,7 @@ def retry_after_seconds(seconds: float) -> list[Header]:
 
 
 def delay(seconds: float) -> Header:
-    """``X-RateLimit-Delay``: the seconds that a request has waited, with three decimals, as Azure DevOps has it."""
+    """``X-RateLimit-Delay``: the seconds that a request has waited, with three decimals, as in Azure DevOps."""
     return b"x-ratelimit-delay", b"%.3f" % seconds
 
 

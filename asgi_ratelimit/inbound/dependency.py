@@ -33,8 +33,8 @@ from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults
 from .rules import CompiledRule, constant_quotas, require_agreement
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
-from .startup.checks import warn_of_costs
 from .startup.routes import place_text, walk
+from .startup.startup_warnings import warn_of_costs
 
 _UNNAMED = "(unnamed)"
 """The name of a limit that is still to be named after its route."""
@@ -86,9 +86,8 @@ class RateLimit:
     name, and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
-    a ``max_delay`` in seconds it waits for its slot, if that is no further away.
-    What its other limits had taken by then is given back. The dependency's value is the ``Decision``, or ``None`` if it
-    did not apply.
+    a ``max_delay`` in seconds it waits for its slot, if that is no further away. What its other limits had taken by
+    then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
@@ -159,6 +158,11 @@ class RateLimit:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
         each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
+
+    @property
+    def dependency(self) -> "Any":
+        """FastAPI looks for this attribute where ``Depends`` is missing. Raises ``ConfigurationError``."""
+        raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
 
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused.

@@ -21,7 +21,7 @@ from ..stores import Store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
-from .delays import MAX_WAITING, Receiving, checked_max_waiting
+from .delays import MAX_WAITING, Receiving, checked_max_waiting, require_asyncio
 from .dependency import register_limits, require_names
 from .functions.checked import CostFunction, QuotaFunction, address_key
 from .functions.failures import Failures
@@ -33,8 +33,9 @@ from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, constant_quotas
-from .startup.checks import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
+from .startup.construction import checked_app, logs_errors
 from .startup.routes import place_of
+from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
 
 _CLIENT_IP = client_ip()
@@ -60,6 +61,7 @@ class RateLimitMiddleware:
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
+    @logs_errors
     def __init__(
         self,
         app: ASGIApp,
@@ -80,7 +82,7 @@ class RateLimitMiddleware:
         max_delay: float = 0.0,
         max_waiting: int = MAX_WAITING,
     ) -> None:
-        self.app = app
+        self.app = checked_app(app)
         rules, observers = checked_rules(rules), Hooks(hooks)
         failures, address = Failures(observers), address_key([key, *[rule.key for rule in rules]])
         name_or_default = DEFAULT_NAME if name is None else name
@@ -221,6 +223,8 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
+        if any(rule.max_delay for rule in self.rule_table.charging):
+            require_asyncio()
         if not self._has_name and "router" in scope:
             place = place_of(self, scope["router"])
             defaults = replace(self._defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")

@@ -177,10 +177,6 @@ def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
 
 def _compiled(rule: Rule, defaults: Defaults, root: str) -> CompiledRule:
     try:
-        if rule.max_delay and rule.quota is None:
-            raise ConfigurationError(
-                f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
-            )
         pattern, _ = compile_rule_path(rule.path, root)
         return replace(
             _specified(rule, defaults, root).compiled(rule.quota, rule.penalty),

@@ -14,15 +14,25 @@ from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, key_text
-from ..keys.path_patterns import PathPattern
+from ..keys.path_patterns import PathPattern, compile_rule_path
+from ..limiter import checked_name
 from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
-from .answers.responses import LimitUnavailable, OnLimited
+from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
+from .delays import checked_max_delay
 from .functions.calls import Results, called_once
-from .functions.checked import CostFunction, QuotaFunction, SettleFunction
+from .functions.checked import (
+    CostFunction,
+    QuotaFunction,
+    SettleFunction,
+    checked_cost_or_function,
+    checked_key,
+    checked_quota,
+    takes_bytes,
+)
 from .functions.failures import Failures
 from .functions.key_watch import KeyWatch
-from .penalties.penalty import Penalty
+from .penalties.penalty import Penalty, checked_penalty
 
 _ANY_PATH = re.compile("")
 
@@ -61,6 +71,8 @@ class Rule:
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
+
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
     path: str
@@ -79,10 +91,44 @@ class Rule:
     on_limited: OnLimited | None = None
     max_delay: float | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.quota, Iterator):
+            object.__setattr__(self, "quota", tuple(self.quota))
+        try:
+            _require_valid(self)
+        except ValueError as error:
+            error.add_note(f"in {self!r}")
+            raise
+
     def __repr__(self) -> str:
         given = [each for each in fields(self)[2:] if getattr(self, each.name) != each.default]
         options = [f"{each.name}={getattr(self, each.name)!r}" for each in given]
         return f"Rule({', '.join([repr(self.path), repr(self.quota), *options])})"
+
+
+def _require_valid(rule: Rule) -> None:
+    """Raise ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what no middleware could apply."""
+    compile_rule_path(rule.path, "")
+    if rule.quota is not None and not callable(checked_quota(rule.quota)):
+        as_quotas(rule.quota)  # type: ignore[arg-type]  # it is no function
+    if rule.messages is not None:
+        as_quotas(rule.messages)
+    if rule.name is not None:
+        checked_name(rule.name)
+    if rule.key is not None:
+        checked_key(rule.key)
+    if rule.cost is not None:
+        checked_cost_or_function(rule.cost)
+    if rule.settle is not None:
+        takes_bytes(rule.settle)
+    if rule.max_delay is not None and checked_max_delay(rule.max_delay) and rule.quota is None:
+        raise ConfigurationError(
+            f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
+        )
+    as_methods(rule.methods)
+    as_on_error(rule.on_error)
+    checked_penalty(rule.penalty, rule.quota)
+    checked_on_limited(rule.on_limited)
 
 
 @dataclass(slots=True)

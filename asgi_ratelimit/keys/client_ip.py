@@ -230,7 +230,7 @@ _NO_ADDRESS = (
 )
 _EVERYBODY = (
     "client_ip() trusts %r among its proxies, so nearly everybody: each client then writes its own address, and gets a "
-    "new bucket whenever it likes; name the networks of your proxies only, or the word of your CDN, "
+    "new bucket whenever it likes; name the networks of your proxies only, or the name of your CDN, "
     'client_ip(trusted_proxies=["cloudflare"]) (docs/warnings.md#everybody-is-a-trusted-proxy)'
 )
 _NOT_AN_ADDRESS = (

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
-from ..decision import Charge, Decision, Take
+from ..decision import Charge, Decision, Take, max_wait_of
 from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
@@ -243,8 +243,8 @@ class Limiter:
         return self._slot_waiter
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:
-        charges, max_wait = self.charges(key, cost), math.inf if max_delay is None else max_delay
-        return Take(charges, max_wait, may_settle=True, operation=self._operation(operation))
+        max_wait = math.inf if max_delay is None else max_wait_of(max_delay)
+        return Take(self.charges(key, cost), max_wait, may_settle=True, operation=self._operation(operation))
 
     def _operation(self, operation: str | None) -> str | None:
         """``operation``, if it is one, and the store remembers it."""

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from ..decision import Decision, Take
 from ..stores import Store, settle
+from ..stores.event_loops import running_loop
 from ..waiting import Flow, GiveBack, PaceTimeout, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
@@ -43,6 +44,7 @@ class Spending:
         self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
+        running_loop("spend with async", "enter a block of SyncLimiter.spend in a thread, by trio.to_thread.run_sync")
         return await run_async(self._wait())
 
     async def __aexit__(

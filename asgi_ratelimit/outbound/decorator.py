@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
-from ..decision import Take
-from ..errors import ConfigurationError
+from ..decision import Take, max_wait_of
+from ..errors import ConfigurationError, QuotaError
 from ..hooks import Hook, Hooks
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
@@ -68,6 +68,8 @@ def pace(
     A call that is cancelled while it waits gives its slot back, and the calls behind it move up. Raises ``QuotaError``,
     and ``ConfigurationError`` for what cannot be paced, such as a generator.
     """
+    if callable(quota):
+        raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
     quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
     limiter = UnownedLimiter(quotas, store=store, name="pace" if name is None else name)
     given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay)
@@ -92,9 +94,8 @@ class Pace:
         self._name = name
         self._given = given
         self._hooks = hooks
-        self._max_wait = math.inf if given.max_delay is None else given.max_delay
+        self._max_wait = max_wait_of(given.max_delay)
         self._waiter = SlotWaiter(limiter.store)
-        Take(limiter.charges("", 1), self._max_wait)  # raises at once for a delay that is not valid
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)

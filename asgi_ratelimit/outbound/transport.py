@@ -62,7 +62,7 @@ class PacedTransport(WrappingTransport):
         hooks: Iterable[Hook] = (),
     ) -> None:
         quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
-        self._transport = transport
+        self._wrap(transport, 'PacedTransport({}, "20/s")')
         self._limiter = limiter = UnownedLimiter(quotas, store=store, name=NAME if name is None else name)
         if name is not None:
             register_name(limiter, self)
@@ -79,6 +79,8 @@ class PacedTransport(WrappingTransport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request at its slot."""
+        if not self._sends:
+            raise self._in_wrong_client(is_async=False)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
@@ -86,6 +88,8 @@ class PacedTransport(WrappingTransport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
+        if not self._sends_with_async:
+            raise self._in_wrong_client(is_async=True)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return await self._transport.handle_async_request(request)

@@ -26,7 +26,7 @@ from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
-from .bounded_values import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
+from .eviction import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
 from .operations import (
     OPERATION_TTL,
     Operations,

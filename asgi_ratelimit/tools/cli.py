@@ -124,7 +124,7 @@ def _arrivals(options: argparse.Namespace) -> list[float]:
 
 def _print_runs(options: argparse.Namespace, runs: Mapping[str, Simulation]) -> None:
     print(explain(options.quota))
-    waits = f"{'50 %':>10}{'90 %':>10}{'99 %':>10}{'all':>10}"
+    waits = f"{'50 %':>10}{'90 %':>10}{'99 %':>10}{'max':>10}"
     print(f"\n{'':<15}{'admitted':>10}{'refused':>10}{'in 1 s':>10}  wait: {waits}")
     for name, run in runs.items():
         waits = "".join(f"{wait:>8.3f} s" for wait in run.quantiles())

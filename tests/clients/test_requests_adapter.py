@@ -36,6 +36,15 @@ def test_requests_wait_for_their_slots(service: str) -> None:
     assert times == [0.0, 0.5, 1.0]
 
 
+@pytest.mark.parametrize(
+    "wrong", ["https://api.example.com", None, HTTPAdapter, requests.Session()], ids=["url", "none", "class", "session"]
+)
+def test_what_is_no_adapter_is_refused_at_once(wrong: Any) -> None:
+    """Not at the first request; the error shows one."""
+    with pytest.raises(ConfigurationError, match=r'wraps an adapter .* PacedAdapter\(HTTPAdapter\(\), "20/s"\)'):
+        PacedAdapter(wrong, "20/s")
+
+
 def test_a_redirect_costs_as_much_as_a_request(service: str) -> None:
     """Each hop goes through the adapter."""
     with Session("2/s") as session:

@@ -57,6 +57,14 @@ def within(app: FastAPI, quota: Any = None, **options: Any) -> FastAPI:
     return app
 
 
+def test_a_limit_without_depends_is_refused() -> None:
+    """When the route is built; the error shows what to write."""
+    mend = re.escape('lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
+    for build in (a_route, lambda wrong: FastAPI(dependencies=[wrong]).get("/")(hello)):
+        with pytest.raises(ConfigurationError, match=mend):
+            build(RateLimit("1/minute"))
+
+
 def a_route(*dependencies: Any, endpoint: Any = hello, **options: Any) -> FastAPI:
     app = FastAPI(**options)
     app.get("/", dependencies=dependencies)(endpoint)

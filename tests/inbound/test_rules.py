@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -384,32 +384,45 @@ async def test_a_rule_of_the_outer_app_names_the_whole_path() -> None:
     assert await charged(app, http("/v1/users")) == ["outer"]
 
 
-WRONG: Iterable[tuple[Rule, type[Exception], str]] = [
-    (Rule("users", "1/s"), ConfigurationError, "not 'users'"),
-    (Rule("", "1/s"), ConfigurationError, "not ''"),
-    (Rule("*", "1/s"), ConfigurationError, "not '*'"),
-    (Rule(7, "1/s"), ConfigurationError, "not 7"),  # type: ignore[arg-type]
-    (Rule("/{id:number}", "1/s"), ConfigurationError, "'/{id:number}' is not a valid path"),
-    (Rule("/{id}/{id}", "1/s"), ConfigurationError, "'/{id}/{id}' is not a valid path"),
-    (Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is not a valid path"),
-    (Rule("/", "1/s", methods="POST"), ConfigurationError, "not 'POST'"),
-    (Rule("/", "1/s", methods=[]), ConfigurationError, "not []"),
-    (Rule("/", "1/s", name=""), ConfigurationError, "not ''"),
-    (Rule("/", "1/s", cost=0), ValueError, "not 0"),
-    (Rule("/", "1/s", cost=-1), ValueError, "not -1"),
-    (Rule("/", "1/s", cost=float("nan")), ValueError, "not nan"),
-    (Rule("/", "1/s", cost="2"), ValueError, "not '2'"),  # type: ignore[arg-type]
-    (Rule("/", "1/lightyear"), QuotaError, "'1/lightyear'"),
-    (Rule("/", ()), QuotaError, "not ()"),
-    (Rule("/", "1/s; 2/s"), ConfigurationError, "'per-second'"),
+WRONG: Sequence[tuple[Callable[[], Rule], type[Exception], str]] = [
+    (lambda: Rule("users", "1/s"), ConfigurationError, "not 'users'"),
+    (lambda: Rule("", "1/s"), ConfigurationError, "not ''"),
+    (lambda: Rule("*", "1/s"), ConfigurationError, "not '*'"),
+    (lambda: Rule(7, "1/s"), ConfigurationError, "not 7"),  # type: ignore[arg-type]
+    (lambda: Rule("/{id:number}", "1/s"), ConfigurationError, "'/{id:number}' is not a valid path"),
+    (lambda: Rule("/{id}/{id}", "1/s"), ConfigurationError, "'/{id}/{id}' is not a valid path"),
+    (lambda: Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is not a valid path"),
+    (lambda: Rule("/", "1/s", methods="POST"), ConfigurationError, "not 'POST'"),
+    (lambda: Rule("/", "1/s", methods=[]), ConfigurationError, "not []"),
+    (lambda: Rule("/", "1/s", name=""), ConfigurationError, "not ''"),
+    (lambda: Rule("/", "1/s", cost=0), ValueError, "not 0"),
+    (lambda: Rule("/", "1/s", cost=-1), ValueError, "not -1"),
+    (lambda: Rule("/", "1/s", cost=float("nan")), ValueError, "not nan"),
+    (lambda: Rule("/", "1/s", cost="2"), ValueError, "not '2'"),  # type: ignore[arg-type]
+    (lambda: Rule("/", "1/lightyear"), QuotaError, "'1/lightyear'"),
+    (lambda: Rule("/", ()), QuotaError, "not ()"),
+    (lambda: Rule("/", "1/s; 2/s"), ConfigurationError, "'per-second'"),
+    (lambda: Rule("/", "5/mintue"), QuotaError, "5/mintue"),
+    (lambda: Rule("/", "1/s", messages="5/mintue"), QuotaError, "5/mintue"),
+    (lambda: Rule("/", "1/s", max_delay=-1), ConfigurationError, "max_delay must be seconds from 0 up"),
+    (lambda: Rule("/", "1/s", key="x-user"), ConfigurationError, "not 'x-user'"),  # type: ignore[arg-type]
+    (lambda: Rule("/", "1/s", on_error="open"), ConfigurationError, "not 'open'"),  # type: ignore[arg-type]
+    (lambda: Rule("/", "1/s", settle=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
+    (lambda: Rule("/", "1/s", penalty=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
+    (lambda: Rule("/", "1/s", on_limited=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
 ]
 
 
-@pytest.mark.parametrize(("rule", "error", "quote"), WRONG)
-async def test_rules_that_cannot_be_are_refused(rule: Rule, error: type[Exception], quote: str) -> None:
-    """A wrong value in a rule is quoted when the middleware is built."""
+@pytest.mark.parametrize(("rule", "error", "quote"), WRONG, ids=map(str, range(len(WRONG))))
+def test_rules_that_cannot_be_are_refused(rule: Callable[[], Rule], error: type[Exception], quote: str) -> None:
+    """A wrong value in a rule is quoted on the very line that writes it, which no framework puts off."""
     with pytest.raises(error, match=re.escape(quote)):
-        limited(rule)
+        rule()
+
+
+async def test_the_quotas_of_a_rule_may_come_from_an_iterator() -> None:
+    """It is read once."""
+    assert Rule("/", iter(["5/s", "7/minute"])).quota == ("5/s", "7/minute")
 
 
 def test_a_rule_is_a_value() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter
+from asgi_ratelimit import ConfigurationError, Limiter, PaceTimeout, RedisStore, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -130,3 +131,12 @@ def test_what_is_settled_makes_room_for_the_next_call(clock: SteppedClock) -> No
         return clock.now
 
     assert clock.run(main()) < 1.0
+
+
+@pytest.mark.parametrize("max_delay", [-1, "2", float("nan")], ids=repr)
+def test_a_wrong_delay_is_named(max_delay: Any) -> None:
+    """As the argument is called."""
+    limiter = SyncLimiter("1/s")
+    for wait in (limiter.acquire, limiter.pace, limiter.spend):
+        with pytest.raises(ConfigurationError, match=f"max_delay must be seconds from 0 up, not {max_delay!r}"):
+            wait("key", 1, max_delay=max_delay)

@@ -139,7 +139,7 @@ async def test_a_wrong_cost_touches_nothing(store: Store, verb: Callable[..., An
 async def test_a_wrong_delay_touches_nothing(store: Store, max_delay: float) -> None:
     """It raises, and nothing is charged."""
     limiter = Limiter(HOURLY, store=store)
-    with pytest.raises(ValueError, match="max_wait must be"):
+    with pytest.raises(ValueError, match="max_delay must be"):
         await limiter.pace("key", max_delay=max_delay)
     assert (await limiter.peek("key")).remaining == 5
 

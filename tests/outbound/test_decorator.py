@@ -221,7 +221,7 @@ def test_a_key_may_be_fixed(store: CountingStore, clock: SteppedClock, key: str 
     ("wrong", "error"),
     [
         ({"quota": "10/fortnight"}, QuotaError),
-        ({"quota": "10/s", "max_delay": -1}, ValueError),
+        ({"quota": "10/s", "max_delay": -1}, ConfigurationError),
         ({"quota": "10/s", "name": ""}, ConfigurationError),
         ({"quota": "10/s", "store": "nowhere://"}, ConfigurationError),
         ({"quota": "10/s", "cost": 0}, ValueError),
@@ -235,6 +235,14 @@ def test_arguments_are_checked_when_a_function_is_decorated(wrong: dict[str, Any
     """Not at its first call."""
     with pytest.raises(error):
         pace(**wrong)(print)
+
+
+def test_pace_without_its_quota_is_refused() -> None:
+    """The error shows one."""
+    with pytest.raises(QuotaError, match=r'@pace lacks its quota: @pace\("5/s"\)'):
+
+        @pace  # type: ignore[arg-type]
+        def call() -> None: ...
 
 
 def test_a_call_that_blocks_an_event_loop_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -88,7 +88,7 @@ def test_unknown_options_of_a_request_raise(client: Client, wrong: Any) -> None:
 @pytest.mark.parametrize("wrong", ["x", [1]], ids=repr)
 def test_the_longest_wait_of_a_request_is_a_number(client: Client, wrong: Any) -> None:
     """The error quotes the value, and shows a valid one."""
-    with pytest.raises(ValueError, match=r"max_delay must be seconds or None, not .* 2\.5") as raised:
+    with pytest.raises(ValueError, match=r"max_delay must be seconds.*max_delay=") as raised:
         client.get({"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": wrong}}})
     assert repr(wrong) in str(raised.value)
     assert client.service.times == []
@@ -118,6 +118,10 @@ class Inner:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+
+    def handle_request(self, request: Any) -> None: ...
+
+    async def handle_async_request(self, request: Any) -> None: ...
 
     def __enter__(self) -> None:
         self.events.append("enter")
@@ -177,7 +181,7 @@ def test_the_repr() -> None:
     ("wrong", "error"),
     [
         ({"quota": "10/fortnight"}, QuotaError),
-        ({"max_delay": -1}, ValueError),
+        ({"max_delay": -1}, ConfigurationError),
         ({"concurrency": 0}, ConfigurationError),
         ({"concurrency": True}, ConfigurationError),
         ({"retries": -1}, ConfigurationError),

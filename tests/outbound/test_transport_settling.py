@@ -7,6 +7,7 @@ import gzip
 import logging
 from typing import Any
 
+import httpx
 import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, PaceTimeout, TokenBucket
@@ -200,7 +201,7 @@ def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
 def test_what_cannot_settle_is_refused_at_once(settle: Any) -> None:
     """Not at the first answer."""
     with pytest.raises(ConfigurationError, match="settle"):
-        PacedTransport(object(), "10/s", settle=settle)
+        PacedTransport(httpx.HTTPTransport(), "10/s", settle=settle)
 
 
 def test_a_pause_does_not_show_in_what_is_settled(redis_url: str, module: Any) -> None:

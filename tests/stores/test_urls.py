@@ -122,3 +122,39 @@ def test_a_store_never_shows_its_password(url: str) -> None:
 def test_how_a_url_is_shown(url: Any, expected: str) -> None:
     """All but what may be a part of the credentials."""
     assert shown(url) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3/cr3t@localhost",
+        "redis://:s3?cr3t@localhost",
+        "redis://user:12/cr3t@localhost",
+        "redis://user:12?cr3t@localhost",
+        "redis://user:12?ss=cr3t@localhost",
+        "redis+cluster://:s3/cr3t@localhost",
+        "redis+sentinel://:s3/cr3t@localhost/limits",
+        "unix://:s3/cr3t@/tmp/redis.sock",
+    ],
+)
+def test_a_password_that_has_to_be_quoted_is_explained(url: str) -> None:
+    """The error says how, and shows no part of it."""
+    with pytest.raises(ConfigurationError, match=r"urllib\.parse\.quote\(password, safe=\"\"\)") as raised:
+        open_store(url)
+    text = "".join(traceback.format_exception(raised.value))
+    assert not any(part in text for part in ("s3", "cr3t", "user", "ss="))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:s3cr3t@localhost?timout=3",
+        "redis+cluster://:s3cr3t@host1,host2?timout=3",
+        "redis+sentinel://:s3cr3t@host:26379/limits?timout=3",
+    ],
+)
+def test_an_unknown_option_is_named(url: str) -> None:
+    """Beside those that there are, and the way to set a time-out."""
+    with pytest.raises(ConfigurationError, match=r"option 'timout' is not known, but db, .* timeout=0\.25") as raised:
+        open_store(url)
+    assert SECRET not in str(raised.value)

@@ -148,7 +148,7 @@ def test_without_a_subcommand_it_shows_them(capsys: pytest.CaptureFixture[str]) 
 SIMULATED = """\
 At most 5 at once, earned back at 10 per second; in any second up to 15 may pass.
 
-                 admitted   refused    in 1 s  wait:       50 %      90 %      99 %       all
+                 admitted   refused    in 1 s  wait:       50 %      90 %      99 %       max
 rate limiting          24        16        14           0.000 s   0.000 s   0.000 s   0.000 s
 pacing                 40         0        14           0.550 s   1.350 s   1.550 s   1.550 s
 """

@@ -49,7 +49,7 @@ def test_any_period_has_parts(period_us: int) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("10/s rolling 12 parts", 16, "'parts' is not expected"),
+        ("10/s rolling 10 parts", 16, "'parts' is not expected"),
         ("10/s rolling fixed", 13, "'fixed' is not expected"),
         ("10/s fixed 12", 11, "'12' is not expected"),
         ("10/s fixed burst 5", 11, "'burst' is not expected"),
@@ -61,6 +61,8 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("10/fixed", 3, "'fixed' is not a unit of time"),
         ("10/s fixed; rolling", 12, "'rolling' is not a limit"),
         ("10/s fixed;", 11, "is missing at its end"),
+        ("10/s rolling 12", 13, '"rolling 10" does'),
+        ("10/m; 10/s rolling 7", 19, '"rolling 5" does'),
     ],
 )
 def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> None:
@@ -83,16 +85,19 @@ def test_a_wrong_text_is_pointed_at(text: str, column: int, message: str) -> Non
         ("10/s rolling 0", "buckets must be a whole number from 1 to 1000, not 0"),
         ("10/s rolling 2.5", "not 2.5"),
         ("10/s rolling 1001", "not 1001"),
-        ("10/s rolling 12", "12 buckets do not divide a period of 1000000 microseconds evenly, 10 do"),
-        ("10/m; 10/s rolling 7", "7 buckets do not divide a period of 1000000 microseconds evenly, 5 do"),
+        ("1/week burst 1000000000", "over a hundred years to fill: lower the burst, or raise the limit"),
+        ("100/minute burst 0", "burst must be a finite number above 0, at most 2**53, not 0. Valid examples: "),
     ],
 )
 def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
-    """Numbers that are out of range raise the error of the quota itself, with the text in front."""
+    """Numbers that are out of range raise the error of the quota itself, with the text in front and other examples."""
     with pytest.raises(QuotaError) as raised:
         parse_quotas(text)
     assert str(raised.value).startswith(f"{text!r}: ")
     assert message in str(raised.value)
+    assert str(raised.value).endswith(
+        'Valid examples: "100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes".'
+    )
 
 
 WORDS = [

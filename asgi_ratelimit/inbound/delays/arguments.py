@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from ...errors import ConfigurationError
+from ...stores.event_loops import running_loop
 
 MAX_WAITING: Final = 1000
 """How many requests may wait at a time, unless somebody says otherwise."""
@@ -17,6 +18,11 @@ def checked_max_delay(seconds: float) -> float:
     if is_number and 0 <= seconds < math.inf:  # false for NaN, too
         return seconds
     raise ConfigurationError(f"max_delay must be seconds from 0 up, and finite, not {seconds!r}: max_delay=2.0")
+
+
+def require_asyncio() -> None:
+    """Raise ``ConfigurationError`` where requests cannot wait, because no event loop of asyncio runs."""
+    running_loop("a max_delay", "leave it at 0.0, which refuses at once")
 
 
 def checked_max_waiting(count: int) -> int:

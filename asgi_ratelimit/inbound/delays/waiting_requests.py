@@ -23,6 +23,7 @@ from ...errors import StoreError
 from ...quotas import SECOND_US
 from ...stores import Store, settle
 from ...waiting import PaceTimeout, SlotWaiter, run_async
+from .arguments import require_asyncio
 from .joining import beyond, joined
 from .receiving import Receiving
 
@@ -49,6 +50,7 @@ class WaitingRequests:
         """
         if self._count >= self._max_waiting:
             return refusal
+        require_asyncio()  # of dependencies, which have no start
         if self._waiter is None:
             self._waiter = SlotWaiter(self._store)
         self._count += 1
@@ -77,8 +79,11 @@ class WaitingRequests:
                 return replace(too_long, delay=waited)
             waits = [state.retry_after for state in decision.states]
             place = waits.index(max(waits))
-            parts = await self._book(waiter, take, place, left[place], receiving)
-            waited = (self._now_us() - since_us) / SECOND_US
+            try:
+                parts = await self._book(waiter, take, place, left[place], receiving)
+                waited = (self._now_us() - since_us) / SECOND_US
+            except PaceTimeout:  # its slot came out too far away, so it has not waited for one
+                parts = await self._take(take)
             if receiving.is_gone:
                 return replace(decision, delay=waited)
             if all(part.allowed for part in parts):
@@ -91,13 +96,10 @@ class WaitingRequests:
     ) -> list[Decision]:
         """Wait for a slot of one charge, and take the others when it has come: decisions that allow it all.
 
-        Or one refusal of the whole take. Where the client has gone, nothing stays booked.
+        Or one refusal of the whole take. Where the client has gone, nothing stays booked. Raises ``PaceTimeout``.
         """
         booked = take.charges[place]
-        try:
-            slot = await self._slot(waiter, replace(take, charges=(booked,), max_wait=max_wait), receiving)
-        except PaceTimeout:
-            return await self._take(take)
+        slot = await self._slot(waiter, replace(take, charges=(booked,), max_wait=max_wait), receiving)
         others = tuple([charge for charge in take.charges if charge is not booked])
         if slot is None:
             return []

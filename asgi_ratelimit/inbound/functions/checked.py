@@ -93,7 +93,7 @@ def require_function(what: str, function: Any, count: int, example: str) -> Any:
 
 def is_dependency(value: object) -> bool:
     """Whether this is FastAPI's ``Depends(...)`` or ``Security(...)``, which is not imported here."""
-    return hasattr(value, "dependency") and hasattr(value, "use_cache") and not callable(value)
+    return not callable(value) and hasattr(value, "dependency") and hasattr(value, "use_cache")
 
 
 def _lacks_its_call(what: str, function: Any) -> ConfigurationError:

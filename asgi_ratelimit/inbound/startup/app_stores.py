@@ -17,7 +17,7 @@ from ...limiter import as_store
 from ...stores import MemoryStore, Store
 from ..answers.responses import Refusal
 from ..request_limits import Enforcer
-from .checks import warn_of_workers
+from .startup_warnings import warn_of_workers
 
 STATE = "rate_limit_store"
 """The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""

@@ -11,6 +11,7 @@ from ...limiter import Limiter
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...stores import MemoryStore, Store, open_store
+from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
@@ -50,7 +51,7 @@ class AdaptiveTransport(WrappingTransport):
         longest = MAX_DELAY if max_delay is None else max_delay
         if not isinstance(longest, int | float) or not 0 <= longest < math.inf:
             raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=60.0")
-        self._transport = transport
+        self._wrap(transport, "AdaptiveTransport({})")
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
         self._store: Store = open_store(store) if isinstance(store, str) else MemoryStore() if store is None else store
@@ -68,10 +69,15 @@ class AdaptiveTransport(WrappingTransport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
+        if not self._sends:
+            raise self._in_wrong_client(is_async=False)
         return run_sync(self._sender.send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
+        if not self._sends_with_async:
+            raise self._in_wrong_client(is_async=True)
+        running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
         return await run_async(self._sender.send(request))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ...decision import Charge, Take
+from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
 from ...limiter import Cost, Key, Limiter
 
@@ -75,7 +75,7 @@ class RequestValues:
         self._refuses_oversize = oversize == "raise"
         self.cost = cost
         self._key_of, self._cost_of = _of_request(key), _of_request(cost)
-        self._max_wait = math.inf if max_delay is None else max_delay
+        self._max_wait = max_wait_of(max_delay)
         charges = limiter.charges(_sample(key, ""), _sample(cost, 1))
         Take(charges, self._max_wait)
         self._require_within_burst(charges)
@@ -106,14 +106,10 @@ class RequestValues:
     def _with_own(self, own: Any) -> tuple[Any, Any, float]:
         if not isinstance(own, Mapping) or not set(own).issubset(OPTIONS):
             raise ValueError(f'"pace": {own!r} is not understood: extensions={{"pace": {{"cost": 3, "key": "other"}}}}')
-        max_wait = own.get("max_delay", self._max_wait)
-        if max_wait is not None and not isinstance(max_wait, (int, float)):
-            raise ValueError(
-                f'max_delay must be seconds or None, not {max_wait!r}: extensions={{"pace": {{"max_delay": 2.5}}}}'
-            )
+        max_wait = max_wait_of(own["max_delay"]) if "max_delay" in own else self._max_wait
         key = _of_request(own["key"]) if "key" in own else self._key_of
         cost = _of_request(own["cost"]) if "cost" in own else self._cost_of
-        return key, cost, math.inf if max_wait is None else max_wait
+        return key, cost, max_wait
 
     def _require_within_burst(self, charges: tuple[Charge, ...]) -> None:
         for charge in charges if self._refuses_oversize else ():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from asyncio import get_running_loop
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -15,6 +15,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .actions import Peek, Reset
 from .cluster.cluster import ClusterNodes
@@ -81,7 +82,7 @@ class RedisStore:
             if denied is not None:
                 return denied
         loop, node = self._latest
-        if node is None or loop is not get_running_loop():
+        if node is None or loop is not _get_running_loop():
             node = self._node()
         return node.take(take)
 
@@ -94,7 +95,7 @@ class RedisStore:
             if denied is not None:
                 return denied
         loop, node = self._latest
-        if node is None or loop is not get_running_loop():
+        if node is None or loop is not _get_running_loop():
             node = self._node()
         return node.charge((template, bucket))
 
@@ -161,14 +162,14 @@ class RedisStore:
         What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
         connections.
         """
-        node = self._nodes.pop(get_running_loop(), None)
+        node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
         if node is not None:
             await node.aclose()
 
     def _node(self) -> RedisNode | ClusterNodes:
         """The node, or all of a cluster, for the running event loop: loops cannot share connections."""
-        loop = get_running_loop()
+        loop = _running_loop()
         node = self._nodes.get(loop)
         if node is None:
             for other in [reference() for reference in self._nodes.keyrefs()]:
@@ -198,6 +199,13 @@ def _whole(action: Any) -> Sequence[Any]:
 def _parts_by_slot(action: Any) -> Sequence[Any]:
     """An action on a cluster as what is carried out for each slot."""
     return [part.action for part in split(action)]
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    return running_loop(
+        "a store on Redis with async",
+        "call a SyncLimiter in a thread: await trio.to_thread.run_sync(limiter.rate_limit, key)",
+    )
 
 
 async def _resolved(decision: Decision | Awaitable[Decision]) -> Decision:

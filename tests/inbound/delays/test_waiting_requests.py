@@ -8,9 +8,10 @@ import pytest
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope, Send
 
-from asgi_ratelimit import Decision, Penalty, Rule, limits
+from asgi_ratelimit import Decision, MemoryStore, Penalty, Rule, limits
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.keys import header
+from asgi_ratelimit.testing import SteppedClock
 from tests.support.visitors import Site, Visitor
 
 
@@ -53,6 +54,26 @@ def test_the_answer_says_how_long_the_request_has_waited() -> None:
     assert first.delay is None
     assert second.delay == "0.333"
     assert second.headers["ratelimit"] == '"per-second";r=0;t=1'
+
+
+class Running(SteppedClock):
+    """A clock that runs, as any real one: a little at each look."""
+
+    def now_us(self) -> int:
+        self.advance(1e-5)
+        return super().now_us()
+
+
+def test_a_refusal_whose_slot_came_out_too_far_away_has_not_waited() -> None:
+    """Others have booked before it: that is found out at once, and no time that a client has waited."""
+    clock = Running()
+    site = Site("2/s burst 1", max_delay=0.6, store=MemoryStore(clock=clock))
+    site.clock = clock
+    first, waits, refused = visitors(3)
+    site.run(first, waits, refused)
+    assert [first.status, waits.status, refused.status] == [200, 200, 429]
+    assert [first.delay, refused.delay] == [None, None]
+    assert waits.delay is not None
 
 
 def test_without_rate_limit_headers_the_answer_does_not_say_it() -> None:

@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, RateLimit, RateLimitMiddleware
 from asgi_ratelimit.inbound import dependency
-from asgi_ratelimit.inbound.startup import workers
+from asgi_ratelimit.inbound.startup import worker_count
 from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock, stepped_dependencies
 from tests.support.asgi import ask
@@ -192,7 +192,7 @@ async def test_dependencies_in_memory_with_several_workers(
 def test_workers_of_the_environment(variable: str, value: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables that servers and containers read."""
     monkeypatch.setenv(variable, value)
-    assert workers.number_of_workers() == number
+    assert worker_count.number_of_workers() == number
 
 
 @pytest.mark.usefixtures("single_worker")
@@ -200,21 +200,21 @@ def test_workers_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """In all spellings."""
     for option in (["-w", "4"], ["-w4"], ["--workers", "4"], ["--workers=4"]):
         monkeypatch.setattr(sys, "argv", ["gunicorn", *option, "app:app"])
-        assert workers.number_of_workers() == 4
+        assert worker_count.number_of_workers() == 4
 
 
 @pytest.mark.usefixtures("single_worker")
 def test_workers_of_uvicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """``uvicorn.run(app, workers=4)`` starts this process with its configuration."""
     process = SimpleNamespace(_kwargs={"config": SimpleNamespace(workers=4)})
-    monkeypatch.setattr(workers, "current_process", lambda: process)
-    assert workers.number_of_workers() == 4
+    monkeypatch.setattr(worker_count, "current_process", lambda: process)
+    assert worker_count.number_of_workers() == 4
 
 
 @pytest.mark.usefixtures("single_worker")
 def test_workers_of_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The arbiter that has forked this process is on its stack, whatever file it was configured by."""
-    module: dict[str, Any] = {"__name__": "gunicorn.arbiter", "count": workers.number_of_workers}
+    module: dict[str, Any] = {"__name__": "gunicorn.arbiter", "count": worker_count.number_of_workers}
     monkeypatch.setitem(sys.modules, "gunicorn.arbiter", sys)
     exec("class Arbiter:\n    num_workers = 4\n    def spawn_worker(self):\n        return count()", module)
     assert module["Arbiter"]().spawn_worker() == 4

@@ -27,6 +27,13 @@ _OBJECTS = frozenset(
 """Options of redis-py whose values are objects."""
 
 
+_UNKNOWN_OPTION = re.compile(r"unexpected keyword argument '(\w+)'")
+_OPTIONS = (
+    "but db, username, password, protocol, client_name, health_check_interval, socket_keepalive, and ssl_... with "
+    'rediss:// are; the time-out of a call is RedisStore("redis://localhost", timeout=0.25)'
+)
+
+
 class InvalidUrl(ValueError):
     """Raised for a URL that cannot be right, with a reason that quotes nothing of it but names of options."""
 
@@ -41,13 +48,14 @@ def require_valid(url: str, kind: str) -> None:
     parts = urlsplit(url)
     if parts.fragment:
         raise InvalidUrl(f'there is a "#": {_QUOTED}')
+    hint = f": {_QUOTED}" if "@" in parts.path + parts.query else ""  # what is in front of it may be a password
     if url.startswith("unix:"):
-        _require_socket(parts)
+        _require_socket(parts, hint)
     else:
-        _require_hosts(parts, kind)
-        _require_path(unquote(parts.path).strip("/"), kind)
+        _require_hosts(parts, kind, hint)
+        _require_path(unquote(parts.path).strip("/"), kind, hint)
     if parts.query and not all("=" in option for option in parts.query.split("&")):
-        raise InvalidUrl("an option has no value")
+        raise InvalidUrl(f"an option has no value{hint}")
     objects = sorted(_OBJECTS & set(parse_qs(parts.query)))
     if objects:
         raise InvalidUrl(
@@ -64,18 +72,21 @@ def reason_of(error: Exception, url: str) -> str:
     hidden = [part for part in re.split(r"[:/?#@&=,]+", url) if part and part not in visible]
     if any(part in message or unquote(part) in message for part in hidden):
         return f"it cannot be read: {_QUOTED}"
+    unknown = _UNKNOWN_OPTION.search(message)
+    if unknown is not None:
+        return f"the option {unknown[1]!r} is not known, {_OPTIONS}"
     return message.rstrip(".")
 
 
 _QUOTED = 'a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.quote(password, safe="") writes it'
 
 
-def _require_socket(parts: SplitResult) -> None:
+def _require_socket(parts: SplitResult, hint: str) -> None:
     if parts.netloc.rpartition("@")[2] or not parts.path.strip("/"):
-        raise InvalidUrl("it names no socket, which begins with a third slash")
+        raise InvalidUrl(f"it names no socket, which begins with a third slash{hint}")
 
 
-def _require_hosts(parts: SplitResult, kind: str) -> None:
+def _require_hosts(parts: SplitResult, kind: str, hint: str) -> None:
     _, at, hosts = parts.netloc.rpartition("@")
     if "," in hosts and not kind:
         raise InvalidUrl("several hosts need redis+cluster:// or redis+sentinel://")
@@ -84,15 +95,15 @@ def _require_hosts(parts: SplitResult, kind: str) -> None:
         if match is None:
             raise InvalidUrl(f"a host is not valid: {_QUOTED}")
         if not match[1] and (kind or at or match[2] is not None):
-            raise InvalidUrl("a host is missing")
+            raise InvalidUrl(f"a host is missing{hint}")
         port = match[2]
         if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
             raise InvalidUrl(f"a port is not a number from 1 to 65535: {_QUOTED}")
 
 
-def _require_path(path: str, kind: str) -> None:
+def _require_path(path: str, kind: str, hint: str) -> None:
     service, _, database = path.partition("/") if kind == "sentinel" else ("-", "", path)
     if not service:
         raise InvalidUrl("the path must name the service that the sentinels watch")
     if database and not (database.isascii() and database.isdecimal()):
-        raise InvalidUrl("the database is not a number")
+        raise InvalidUrl(f"the database is not a number{hint}")

@@ -13,7 +13,7 @@ from ...logs import warn_once
 from ...stores import MemoryStore, Store
 from ..rules import CompiledRule
 from .routes import AppRoute, example_path, walk
-from .workers import number_of_workers
+from .worker_count import number_of_workers
 
 
 def warn_of_costs(rules: Iterable[CompiledRule]) -> None:

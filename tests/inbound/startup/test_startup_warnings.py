@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
-from asgi_ratelimit.inbound.startup.checks import warn_of_workers
+from asgi_ratelimit.inbound.startup.startup_warnings import warn_of_workers
 from asgi_ratelimit.logs import PAGE, warn_once
 from tests.support.asgi import Peer, ask, http, ok
 from tests.support.server import ROOT, Uvicorn
@@ -256,7 +256,7 @@ def test_each_warning_has_a_section_in_the_docs() -> None:
     """Its link leads to a heading."""
     page = (ROOT / PAGE).read_text("utf-8")
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
-    source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "checks.py").read_text("utf-8")
+    source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "startup_warnings.py").read_text("utf-8")
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
     assert len(sections) == 4
     assert sections <= headings

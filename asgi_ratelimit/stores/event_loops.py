@@ -1,0 +1,20 @@
+"""Code with ``async`` that needs an event loop of asyncio, and says so where another one runs."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop, get_running_loop
+
+from ..errors import ConfigurationError
+
+
+def running_loop(what: str, instead: str) -> AbstractEventLoop:
+    """The event loop of asyncio that runs here.
+
+    Raises ``ConfigurationError`` where there is none, which says ``what`` needs one, and what to do ``instead``.
+    """
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(
+            f"{what} needs asyncio, and no event loop of it is running; under trio, {instead}"
+        ) from None

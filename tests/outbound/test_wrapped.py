@@ -1,0 +1,77 @@
+"""What ``PacedTransport`` wraps: only a transport, and only in a client of its kind."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError, PacedTransport
+
+
+def answered(request: Any) -> httpx.Response:
+    return httpx.Response(200)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "mend"),
+    [
+        ("https://api.example.com", "wraps a transport of httpx or httpx2, not 'https://api.example.com'"),
+        (None, 'not None: PacedTransport(httpx.HTTPTransport(), "20/s")'),
+        (httpx.HTTPTransport, "HTTPTransport lacks its call: PacedTransport(HTTPTransport(), ...)"),
+        (httpx2.AsyncHTTPTransport, "AsyncHTTPTransport lacks its call"),
+        (
+            httpx.Client(),
+            "PacedTransport goes into a client, not around one such as Client: httpx.Client(transport=PacedTransport(",
+        ),
+        (httpx2.AsyncClient(), "PacedTransport goes into a client, not around one such as AsyncClient"),
+    ],
+    ids=["url", "none", "class", "class with async", "client", "client with async"],
+)
+def test_what_is_no_transport_is_refused_at_once(wrong: Any, mend: str) -> None:
+    """Not at the first request; the error shows what to write."""
+    with pytest.raises(ConfigurationError, match=re.escape(mend)):
+        PacedTransport(wrong, "20/s")
+
+
+@pytest.mark.parametrize("module", [httpx, httpx2], ids=["httpx", "httpx2"])
+@pytest.mark.parametrize("enters", [True, False], ids=["with", "without"])
+def test_a_transport_in_a_client_of_the_other_kind_is_refused(module: Any, enters: bool) -> None:
+    """Whether the client is entered or not; the error shows the right transport."""
+    blocking = PacedTransport(module.HTTPTransport(), "20/s")
+    waiting = PacedTransport(module.AsyncHTTPTransport(), "20/s")
+
+    async def with_async() -> None:
+        client = module.AsyncClient(transport=blocking)
+        await (client.__aenter__() if enters else client.get("http://a.example"))
+
+    with pytest.raises(ConfigurationError, match=r"of a client with async: .*PacedTransport\(httpx.AsyncHTTPTransport"):
+        asyncio.run(with_async())
+    client = module.Client(transport=waiting)
+    with pytest.raises(ConfigurationError, match=r"of a client without async: .*PacedTransport\(httpx.HTTPTransport"):
+        client.__enter__() if enters else client.get("http://a.example")
+
+
+def test_an_adaptive_transport_is_checked_in_the_same_way() -> None:
+    """With its own name in the error."""
+    with pytest.raises(ConfigurationError, match=r"AdaptiveTransport\(httpx\.HTTPTransport\(\)\)"):
+        AdaptiveTransport("https://api.example.com")
+    client = httpx.Client(transport=AdaptiveTransport(httpx.AsyncHTTPTransport()))
+    with pytest.raises(ConfigurationError, match=r"without async: .*AdaptiveTransport\(httpx\.HTTPTransport\(\)\)"):
+        client.get("http://a.example")
+
+
+def test_a_transport_of_both_kinds_goes_into_any_client() -> None:
+    """Such as the mock transport."""
+    transport = PacedTransport(httpx.MockTransport(answered), "1000/s")
+
+    async def main() -> int:
+        async with httpx.AsyncClient(transport=transport) as client:
+            return (await client.get("http://a.example")).status_code
+
+    assert asyncio.run(main()) == 200
+    assert httpx.Client(transport=transport).get("http://a.example").status_code == 200
