@@ -67,10 +67,12 @@ class failures:  # noqa: N801  # a function to its users
 class Hooks:
     """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
 
-    Raises ``ConfigurationError`` for a hook that is not callable.
+    Raises ``ConfigurationError`` for anything but several hooks, and for a hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
+        if not isinstance(hooks, Iterable):
+            raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
         self._hooks = tuple(hooks)
         self._log = FailureLog()
         for hook in self._hooks:

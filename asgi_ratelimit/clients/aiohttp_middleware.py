@@ -92,6 +92,8 @@ class _Inner:
 def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
     """Tell the stream what is read of the response, through the body, and when it ends or is closed."""
     content = _Content(response.content, body, stream)
+    if not stream.settles:  # whoever drops a small answer unread keeps no place
+        response.content.on_eof(content.close_soon)
     response.content = content  # type: ignore[assignment]  # it has the same methods
     itself = weakref.ref(response)  # an attribute that refers to its owner keeps it until a garbage collection
     response.close = lambda: _end(itself, "close", content)  # type: ignore[method-assign]

@@ -54,6 +54,13 @@ def _require_names(what: str, given: Key | Cost, names: Sequence[str], example: 
         raise ValueError(f"{what} names {sorted(unknown)!r}, but the quotas are {listed}: {what}={example}")
 
 
+def checked_decision(decision: Decision, example: str) -> Decision:
+    """``decision`` if it is one; ``ValueError`` otherwise."""
+    if isinstance(decision, Decision):
+        return decision
+    raise ValueError(f"only a decision of this limiter can be settled or given back, not {decision!r}: {example}")
+
+
 def charged_units(decision: Decision) -> list[float]:
     """The units that a decision has charged, for each of its charges."""
     take = decision.take

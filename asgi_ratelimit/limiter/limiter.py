@@ -17,7 +17,16 @@ from ..stores import MemoryStore, Store, apply_settlement, open_store, operating
 from ..stores.checked import checked_store
 from ..stores.owners import register
 from ..waiting import Flow, PaceTimeout, SlotWaiter
-from .charges import Cost, Key, charged_units, charges_of, checked_name, checked_operation, settled_units
+from .charges import (
+    Cost,
+    Key,
+    charged_units,
+    charges_of,
+    checked_decision,
+    checked_name,
+    checked_operation,
+    settled_units,
+)
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
 
@@ -100,9 +109,9 @@ class Limiter:
 
         Units that have drained, or have left their window, are available again anyway and are not given back. A
         decision is settled once: a second refund, or a settlement after it, does nothing. While the store is out, the
-        refund waits until it is back. Raises ``ValueError`` for more units than were charged.
+        refund waits until it is back. Raises ``ValueError`` for more units than were charged, and for no decision.
         """
-        charged = charged_units(decision)
+        charged = charged_units(checked_decision(decision, "refund(await limiter.rate_limit(key))"))
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
         if any(units > most for units, most in zip(refunded, charged)):
             raise ValueError(f"a refund of {cost!r} is more than was charged, {charged!r}")
@@ -113,16 +122,21 @@ class Limiter:
 
         If that is less than was charged, the rest is refunded. If it is more, the rest is debited: it is charged even
         if it does not fit, and later callers wait for it. A decision is settled once; while the store is out, the
-        settlement waits until it is back.
+        settlement waits until it is back. Raises ``ValueError`` for anything but a decision.
         """
-        await settle(self.store, decision, settled_units(decision, actual, charged_units(decision)))
+        charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
+        await settle(self.store, decision, settled_units(decision, actual, charged))
 
     async def cancel(self, booked: Decision | Ticket) -> None:
-        """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot."""
+        """Give back a booked slot: the end of the queue moves up, or the next caller that fits takes the slot.
+
+        Raises ``ValueError`` for anything but a decision or a ticket.
+        """
         if isinstance(booked, Ticket):
             await apply_settlement(self.store, booked.cancellation(self.quotas, self.name))
         else:
-            await settle(self.store, booked, [0.0] * len(booked.states))
+            states = checked_decision(booked, "cancel(await limiter.pace(key))").states
+            await settle(self.store, booked, [0.0] * len(states))
 
     async def waiting(self, key: Key) -> float:
         """The units that are booked under a key for a time in the future.

@@ -27,10 +27,13 @@ MOMENT = 1e-6
 
 
 class SpendWaiter:
-    """Waits until takes over one store fit, in the order of all callers of this process."""
+    """Waits until takes over one store fit, in the order of all callers of this process.
 
-    def __init__(self, store: Store) -> None:
-        self._slots = SlotWaiter(store)
+    With ``departs_later``, the caller waits for the departure itself, as with a ``SlotWaiter``.
+    """
+
+    def __init__(self, store: Store, *, departs_later: bool = False) -> None:
+        self._slots = SlotWaiter(store, departs_later=departs_later)
         waiters = waiters_of(store)
         self._queue, self._settled, self._blocks = waiters.spenders, waiters.settled, waiters.blocks
 

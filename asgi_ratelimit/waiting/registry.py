@@ -59,6 +59,8 @@ class Waiters:
     settled: BucketWakeUps = field(default_factory=BucketWakeUps)
     """What wakes the first callers."""
     blocks: OpenBlocks = field(default_factory=OpenBlocks)
+    departing: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
+    """The calls of each bucket that have their slots, and wait until they may leave; the first one is active."""
 
     def units_came_back(self, came_back: CameBack) -> None:
         """Units have come back to the buckets of these charges."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..clock import Clock, time_of
-from ..decision import Decision, Take
+from ..decision import Charge, Decision, Take
 from ..errors import StoreError
 from ..quotas import SECOND_US
 from ..stores import Store, settle, submitter
@@ -18,6 +18,7 @@ from . import background_loop
 from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, no_event_loop, run_async, sleep, start
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
+from .slots.late_departures import LateDepartures
 from .slots.queues import Waiter
 from .slots.slot import Slot, slot_of
 from .timeouts import as_refused, pace_timeout
@@ -25,9 +26,13 @@ from .wakeups import LoopWakeUp, ThreadWakeUp
 
 
 class SlotWaiter:
-    """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread."""
+    """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
-    def __init__(self, store: Store) -> None:
+    With ``departs_later``, a call over a store elsewhere leaves only at ``departs_at_once`` or ``depart``, which its
+    caller has to call: so the store can be asked in between.
+    """
+
+    def __init__(self, store: Store, *, departs_later: bool = False) -> None:
         self.store = store
         self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
         self.now_us = time_of(self.clock)
@@ -35,6 +40,9 @@ class SlotWaiter:
         self._queues, self.crowds = waiters.slots, waiters.crowds
         self._submit = submitter(store)
         self._in_process = store.in_process
+        self._departs_later = departs_later and not store.in_process
+        self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled)
+        self._ahead_us = 0.0  # the time of the store less that of the local clock, as of its last answer
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
     def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
@@ -72,7 +80,7 @@ class SlotWaiter:
         decision = self._decide_at_once(take, priority)
         if decision is not None and self._leaves_at_once(take, decision):
             return decision
-        waiter = Waiter(take, LoopWakeUp(self.clock), priority)
+        waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._departs_later)
         try:
             self._join(waiter, decision)
             return await self.sleep_in_task(waiter)
@@ -90,7 +98,7 @@ class SlotWaiter:
         decision = self._decide_at_once(take, priority)
         if decision is not None and self._leaves_at_once(take, decision):
             return decision
-        waiter = Waiter(take, ThreadWakeUp(self.clock), priority)
+        waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._departs_later)
         try:
             self._join(waiter, decision)
             return self.sleep_in_thread(waiter)
@@ -103,7 +111,17 @@ class SlotWaiter:
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
         decisions: list[Decision] = yield BookSlot(self.store, self.store.take((take,)), self._undo)
+        self._ahead_us = decisions[0].now_us - self.now_us()
         return decisions[0]
+
+    def departs_at_once(self, charges: Sequence[Charge]) -> bool:
+        """Whether a call that departs later leaves now, behind nobody; if so, that is recorded."""
+        return not self._departs_later or self._late.leaves_at_once(charges, self.now_us(), self._ahead_us)
+
+    def depart(self, charges: Sequence[Charge]) -> Flow[None]:
+        """Wait until a call that departs later may leave, behind those of its first bucket that came before."""
+        if not self.departs_at_once(charges):
+            yield from self._late.wait(charges, self.clock, self._ahead_us)
 
     async def sleep_in_task(self, waiter: Waiter) -> Decision:
         """Sleep until a waiter leaves; returns the decision of its slot."""
@@ -127,7 +145,7 @@ class SlotWaiter:
         if self._leaves_at_once(take, decision):
             self._own_keys.leave(own)
             return decision
-        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority)
+        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority, self._departs_later)
         self._join(waiter, decision)
         try:
             try:
@@ -163,7 +181,8 @@ class SlotWaiter:
         if decision.delay or (self._queues and self._queues.has(take)):
             return False
         now_us = self.now_us()
-        return self._queues.leave_at_once(take.charges, now_us, decision.now_us - now_us)
+        self._ahead_us = decision.now_us - now_us
+        return self._departs_later or self._queues.leave_at_once(take.charges, now_us, decision.now_us - now_us)
 
     def _join(self, waiter: Waiter, decision: Decision | None) -> None:
         """Join the queue, with a decision or before the slot is booked."""
@@ -220,6 +239,7 @@ class SlotWaiter:
             self._queues.failed(waiter, pace_timeout(take, decision))
             return
         now_us = self.now_us()
+        self._ahead_us = decision.now_us - now_us
         surplus = self._queues.answered(waiter, slot_of(decision, waiter.asked_us, now_us, missed))
         if surplus is not None:
             self._give_back_later(surplus)

@@ -206,13 +206,21 @@ async def test_a_request_is_under_way_until_it_is_closed(service: str, end: str)
 
 
 async def test_a_request_that_is_dropped_is_not_under_way(service: str) -> None:
-    """The garbage collector closes it."""
-    async with paced(concurrency=1, max_delay=NOT_LONG, quota="100/s burst 100") as session:
+    """The garbage collector closes it, where its body is to be settled."""
+    options: dict[str, Any] = {"concurrency": 1, "max_delay": NOT_LONG, "settle": Settled()}
+    async with paced(quota="100/s burst 100", **options) as session:
         answer = await session.get(f"{service}/whole")
         await answer.content.wait_eof()  # until then, its connection refers to it
         del answer
         gc.collect()  # a request of aiohttp and its answer refer to each other
         assert await get(session, f"{service}/whole") == BODY
+
+
+async def test_a_request_whose_whole_body_has_come_is_not_under_way(service: str) -> None:
+    """Whether it is read, and whether the answer is dropped, does not matter: its connection is free, too."""
+    async with paced(concurrency=1, max_delay=NOT_LONG, quota="100/s burst 100") as session:
+        answers = [await session.get(f"{service}/whole") for _ in range(3)]
+        assert [await answer.read() for answer in answers] == [BODY] * 3
 
 
 async def test_a_request_that_fails_is_not_under_way(service: str) -> None:

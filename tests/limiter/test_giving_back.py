@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from asgi_ratelimit import Limiter, Take
@@ -52,3 +54,12 @@ async def test_an_older_charge_comes_back_where_nothing_is_recorded(store: Store
     await limiter.store.take([take])
     await limiter.refund(first)
     assert (await limiter.peek("k")).remaining == 50
+
+
+@pytest.mark.parametrize("wrong", [None, 3, True], ids=repr)
+@pytest.mark.parametrize("method", ["settle", "refund", "cancel"])
+async def test_only_decisions_are_given_back(store: Store, method: str, wrong: Any) -> None:
+    """The error quotes the value, and shows a right call."""
+    arguments = (wrong, 1) if method == "settle" else (wrong,)
+    with pytest.raises(ValueError, match=rf"not {wrong!r}: {method}\("):
+        await getattr(Limiter("1/s burst 4", store=store), method)(*arguments)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from asgi_ratelimit import MemoryStore, PaceTimeout, RedisStore
 from asgi_ratelimit.clock import monotonic_us
 from asgi_ratelimit.outbound.sending.pauses import Pauses
 from asgi_ratelimit.waiting import background_loop, run_sync
+from tests.support.late_stores import LateAnswers
 from tests.support.paced_clients import OTHER, URL, Client, Held, async_streamed, streamed
 
 LATER = (429, {"retry-after": "2"})
@@ -56,6 +59,62 @@ def test_the_longest_of_several_pauses_counts(client: Client) -> None:
         client.clock.advance(0.001)
     client.get(URL)
     assert client.service.times == [5.003]
+
+
+# Answers of the store that come late
+
+
+def departures(client: Client, late: Callable[[float], float], starts: list[float], **options: Any) -> list[float]:
+    """When requests leave that start at these times, in order, where the store answers so late."""
+    store = LateAnswers(client.store, late)
+
+    async def main() -> None:
+        transport = client.transport("100/s", store=store, **options)
+        async with client.module.AsyncClient(transport=transport, timeout=None) as paced:
+
+            async def request(number: int, start: float) -> None:
+                await asyncio.sleep(start)
+                await paced.get(f"{URL}{number}")
+
+            await asyncio.gather(*[request(number, start) for number, start in enumerate(starts)])
+
+    client.clock.run(main())
+    return client.service.times
+
+
+def test_requests_that_wait_for_a_late_answer_do_not_leave_together(module: Any) -> None:
+    """The store stalls when it is asked for pauses: those whose slots have come meanwhile keep distance and order."""
+    client = Client(module, True)
+    times = departures(client, lambda now: 0.3 - 0.999 * now if 0.1 < now < 0.3 else 0.001, [0.0] * 60)
+    assert len(times) == 60
+    assert min(later - earlier for earlier, later in pairwise(times)) > 0.01 - 1e-5
+    assert [path for _, path in client.service.requests] == [f"/{number}" for number in range(60)]
+    assert times[-1] < 0.9
+
+
+@pytest.mark.parametrize("settle", [None, lambda answer: 1], ids=["plain", "settle"])
+def test_a_late_answer_and_a_punctual_one_do_not_leave_together(module: Any, settle: Any) -> None:
+    """The store has admitted the requests at a distance, and the first one hears of it just before the second one."""
+    times = departures(Client(module, True), lambda now: 0.0 if now else 0.0195, [0.0, 0.02, 0.04], settle=settle)
+    assert times == pytest.approx([0.0195, 0.0295, 0.04], abs=1e-4)
+
+
+def test_a_request_that_gives_up_when_it_may_almost_leave_lets_the_others_go(module: Any) -> None:
+    """Those behind it leave in its place."""
+    client = Client(module, True)
+    store = LateAnswers(client.store, lambda now: 0.0 if now else 0.0195)
+
+    async def main() -> None:
+        async with client.module.AsyncClient(transport=client.transport("100/s", store=store)) as paced:
+            first = asyncio.ensure_future(paced.get(URL))
+            await asyncio.sleep(0.0194)
+            cancelled, last = [asyncio.ensure_future(paced.get(URL)) for _ in range(2)]
+            await asyncio.sleep(0.0055)
+            cancelled.cancel()
+            await asyncio.gather(first, last)
+
+    client.clock.run(main())
+    assert len(client.service.times) == 2
 
 
 # Concurrency

@@ -85,6 +85,15 @@ def test_unknown_options_of_a_request_raise(client: Client, wrong: Any) -> None:
     assert client.service.requests == []
 
 
+@pytest.mark.parametrize("wrong", ["x", [1]], ids=repr)
+def test_the_longest_wait_of_a_request_is_a_number(client: Client, wrong: Any) -> None:
+    """The error quotes the value, and shows a valid one."""
+    with pytest.raises(ValueError, match=r"max_delay must be seconds.*max_delay=") as raised:
+        client.get({"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": wrong}}})
+    assert repr(wrong) in str(raised.value)
+    assert client.service.times == []
+
+
 def test_a_redirect_costs_one(client: Client) -> None:
     """Each redirect is one more request."""
     (answer,) = client.get(URL, answers=[(302, {"location": "/there"})], follow_redirects=True)

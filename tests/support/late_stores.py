@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from asgi_ratelimit.clock import Clock
 from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
@@ -49,3 +49,21 @@ class StoreOfProcess:
 
     async def aclose(self) -> None:
         await self._shared.aclose()
+
+
+class LateAnswers(StoreOfProcess):
+    """It decides at once, and answers as many seconds later as ``late`` says for the time in seconds."""
+
+    def __init__(self, shared: MemoryStore, late: Callable[[float], float]) -> None:
+        super().__init__(shared)
+        self._late = late
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        decisions = await self._shared.take(takes)
+        await asyncio.sleep(self._late(self.clock.now_us() / 1e6))
+        return decisions
+
+    async def peek(self, take: Take) -> Decision:
+        decision = await self._shared.peek(take)
+        await asyncio.sleep(self._late(self.clock.now_us() / 1e6))
+        return decision

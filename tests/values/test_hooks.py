@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import pytest
@@ -100,6 +101,13 @@ def test_a_hook_that_is_not_callable_is_refused_at_start_up(hook: Any) -> None:
     """The error quotes it, and shows a valid one."""
     with pytest.raises(ConfigurationError, match="a hook is a function"):
         RateLimitMiddleware(ok, "1/s", hooks=[hook])
+
+
+@pytest.mark.parametrize("hooks", [None, 5, print], ids=["none", "a number", "a function"])
+def test_hooks_that_are_not_several_are_refused_at_start_up(hooks: Any) -> None:
+    """The error quotes the value, and shows a valid one."""
+    with pytest.raises(ConfigurationError, match=rf"not {re.escape(repr(hooks))}: hooks=\[print\]"):
+        RateLimitMiddleware(ok, "1/s", hooks=hooks)
 
 
 def test_no_hooks_are_false() -> None:

@@ -30,6 +30,11 @@ class _Body:
         self._settle = settle
         self._seen = bytearray()
 
+    @property
+    def settles(self) -> bool:
+        """Whether what is read of the body is still to be settled when it is closed."""
+        return self._settle is not None
+
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._stream) if self._settle is None else _Read(iter(self._stream), self._seen)
 

@@ -8,7 +8,7 @@ from random import random
 from typing import Any
 
 from ...clock import SystemClock
-from ...decision import Decision, Take
+from ...decision import Charge, Decision, Take
 from ...hooks import Hooks
 from ...limiter import Limiter
 from ...limiter.spend_waiter import SpendWaiter
@@ -59,10 +59,10 @@ class Sender:
         settler: Settler | None,
         hooks: Hooks,
     ) -> None:
-        self._waiter = SlotWaiter(limiter.store)
-        self._now_us = self._waiter.now_us
+        self._waiter = SlotWaiter(limiter.store, departs_later=True)
+        self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
-        self._spends = None if settler is None else SpendWaiter(limiter.store)
+        self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
         self._is_direct = settler is None and len(limiter.quotas) == 1
         self._name = limiter.name
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
@@ -85,7 +85,7 @@ class Sender:
                     decision = await self._waiter.acquire(take)
                 else:
                     decision = await run_async(self._wait(paced, take))
-                if decision.delay or decision.degraded or self._has_hooks:
+                if decision.delay or decision.degraded or self._has_hooks or not self._departs(take.charges):
                     decision = await run_async(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
                 response = await self._transport.handle_async_request(paced.request)
@@ -112,7 +112,7 @@ class Sender:
                     decision = self._waiter.acquire_in_thread(take)
                 else:
                     decision = run_sync(self._wait(paced, take))
-                if decision.delay or decision.degraded or self._has_hooks:
+                if decision.delay or decision.degraded or self._has_hooks or not self._departs(take.charges):
                     decision = run_sync(self._confirmed(paced, decision))
                 paced.waited_us = self._now_us() - started_us
                 response = self._transport.handle_request(paced.request)
@@ -192,12 +192,17 @@ class Sender:
         return self._pauses.take(charges, left, self._settler is not None)
 
     def _confirmed(self, paced: PacedRequest, decision: Decision) -> Flow[Decision]:
-        """The decision whose slot is used: another one where a pause has begun after the slot was booked."""
+        """The decision whose slot is used, when its call may leave.
+
+        It is another one where a pause has begun after the slot was booked. To see that, the store is asked, and calls
+        that pile up meanwhile must not leave together: so the call departs only afterwards.
+        """
         store = self._waiter.store
         while True:
             if decision.degraded:
                 yield from self._wait_for_own_pause(paced)
             if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
+                yield from self._waiter.depart(_charges(paced, decision))
                 if self._has_hooks:
                     self._report(without_condition(decision))
                 return decision
@@ -299,6 +304,11 @@ class Sender:
 
     def _unix_time(self) -> float:
         return (self._waiter.clock or SystemClock()).now_us() / SECOND_US
+
+
+def _charges(paced: PacedRequest, decision: Decision) -> tuple[Charge, ...]:
+    """What a call counts with when it leaves."""
+    return paced.charges if decision.take is None else decision.take.charges
 
 
 def answer_of(response: Any, body: bytes) -> Answer:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
@@ -35,12 +35,14 @@ _time, _order = attrgetter("at_us"), attrgetter("order")
 class Waiter:
     """A caller that waits for a slot: its take, what it sleeps on, and the error that it gets instead, if any."""
 
-    __slots__ = ("asked_us", "error", "has_left", "order", "priority", "queue", "take", "wake_up")
+    __slots__ = ("asked_us", "departs_later", "error", "has_left", "order", "priority", "queue", "take", "wake_up")
 
-    def __init__(self, take: Take, wake_up: WakeUp, priority: float = 0.0) -> None:
+    def __init__(self, take: Take, wake_up: WakeUp, priority: float = 0.0, departs_later: bool = False) -> None:
         self.take = take
         self.wake_up = wake_up
         self.priority = priority
+        self.departs_later = departs_later
+        """Whether it asks a store first, once it has left the queue, and then waits for its departure."""
         self.order = (-priority, 0)
         self.queue: Queue | None = None
         self.asked_us = 0.0
@@ -107,6 +109,11 @@ class SlotQueues:
         """Whether a call that has taken these charges without a wait leaves now; if so, that is recorded."""
         with self._lock:
             return self.departures.leave(charges, now_us, ahead_us) == 0.0
+
+    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
+        with self._lock:
+            return self.departures.leave(charges, now_us, ahead_us)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """What has left on these buckets cost less than it was counted with."""
@@ -212,7 +219,7 @@ class SlotQueues:
                 queue.booking += 1
                 return queue.slots.pop(0)
             charges = waiter.take.charges
-            wait_us = self.departures.leave(charges, now_us, slot.ahead_us)
+            wait_us = 0.0 if waiter.departs_later else self.departures.leave(charges, now_us, slot.ahead_us)
             if wait_us > 0.0:
                 queue.not_before_us = now_us + wait_us
                 wake_up.set(queue.not_before_us)
@@ -222,9 +229,11 @@ class SlotQueues:
 
     def _remove_first(self, queue: Queue, ahead_us: float, charges: tuple[Charge, ...], now_us: float) -> None:
         queue.slots.pop(0)
-        queue.waiters.pop(0).has_left = True
+        waiter = queue.waiters.pop(0)
+        waiter.has_left = True
         if queue.waiters:
-            queue.not_before_us = now_us + self.departures.wait_us(charges, now_us, ahead_us)
+            wait_us = 0.0 if waiter.departs_later else self.departures.wait_us(charges, now_us, ahead_us)
+            queue.not_before_us = now_us + wait_us
             queue.wake_first_in_time()
         else:
             self._drop_if_empty(queue)
