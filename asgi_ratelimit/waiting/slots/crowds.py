@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from ...clock import monotonic_ns
 from ..forks import reset_in_child
 
 AT_ONCE = 50
 """How many callers book one after another; each of them takes some ten microseconds or more."""
 
-MOMENT_NS = 2_000_000
-"""How long a moment is in which so many may book."""
+FEW = AT_ONCE // 2
+"""From so many callers on, it matters whether they come within one iteration of the event loop."""
 
 
 class Crowds:
-    """Counts the callers of a moment. Those beyond a number wait for their turn, on their own event loop."""
+    """Counts the callers in one iteration of an event loop. Those beyond a number wait for their turns."""
 
     def __init__(self) -> None:
         self.reset()
@@ -24,7 +23,7 @@ class Crowds:
 
     def reset(self) -> None:
         """Forget all callers."""
-        self._since_ns = self._count = 0
+        self._count = 0
         self._ahead = 0
         self._turns: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
 
@@ -35,15 +34,14 @@ class Crowds:
         """
         if not self._ahead:
             self._count += 1
-            if self._count <= AT_ONCE:
-                return None
-            now_ns = monotonic_ns()
-            if now_ns - self._since_ns > MOMENT_NS:
-                self._since_ns, self._count = now_ns, 0
+            if self._count <= AT_ONCE and self._count != FEW:
                 return None
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # the caller finds out by itself
+            return None
+        if self._count == FEW and not self._ahead:
+            loop.call_soon(self._begin_count)
             return None
         turns = self._turns.get(loop)
         if turns is None:
@@ -52,6 +50,10 @@ class Crowds:
         turns.append(turn)
         self._ahead += 1
         return turn
+
+    def _begin_count(self) -> None:
+        """The next iteration of the event loop has begun."""
+        self._count = 0
 
     def pass_turn(self) -> None:
         """A caller has had its turn, or has given up."""
@@ -67,7 +69,7 @@ class Crowds:
     def _next_turns(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let the next callers go on, in this iteration of the event loop."""
         turns = self._turns[loop]
-        self._since_ns, self._count = monotonic_ns(), min(AT_ONCE, len(turns))
+        self._count = min(AT_ONCE, len(turns))
         for _ in range(self._count):
             turn = turns.popleft()
             if not turn.done():
@@ -76,3 +78,4 @@ class Crowds:
             loop.call_soon(self._next_turns, loop)
         else:
             del self._turns[loop]
+            loop.call_soon(self._begin_count)
