@@ -79,6 +79,20 @@ def run_sync(flow: Flow[T]) -> T:
 
 
 @dataclass(slots=True)
+class TaskOrThread:
+    """Call one function in a task, or another in a thread."""
+
+    of_task: Callable[[], Coroutine[Any, Any, Any]]
+    of_thread: Callable[[], Any]
+
+    async def in_task(self) -> Any:
+        return await self.of_task()
+
+    def in_thread(self) -> Any:
+        return self.of_thread()
+
+
+@dataclass(slots=True)
 class CallStore:
     """Call a method of a store; the result is what the method returns."""
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ..clock import Clock, time_of
@@ -15,7 +15,19 @@ from ..errors import StoreError
 from ..quotas import SECOND_US
 from ..stores import Store, settle, submitter
 from . import background_loop
-from .drivers import BookSlot, Flow, GiveBack, NewWakeUp, block, keep, no_event_loop, run_async, sleep, start
+from .drivers import (
+    BookSlot,
+    Flow,
+    GiveBack,
+    NewWakeUp,
+    TaskOrThread,
+    block,
+    keep,
+    no_event_loop,
+    run_async,
+    sleep,
+    start,
+)
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.late_departures import LateDepartures
@@ -55,7 +67,9 @@ class SlotWaiter:
         own = own_part(take)
         if own is not None:
             return (yield from self._wait_with_own_keys(take, own, priority))
-        decision: Decision = yield _Acquire(self, take, priority)
+        decision: Decision = yield TaskOrThread(
+            partial(self.acquire, take, priority), partial(self.acquire_in_thread, take, priority)
+        )
         return decision
 
     async def acquire(self, take: Take, priority: float = 0.0, has_turn: bool = False) -> Decision:
@@ -152,7 +166,9 @@ class SlotWaiter:
                 yield from sleep(self.clock, decision.delay * SECOND_US - AHEAD_US)
             finally:
                 self._own_keys.leave(own)
-            left: Decision = yield _SleepUntilSlot(self, waiter)
+            left: Decision = yield TaskOrThread(
+                partial(self.sleep_in_task, waiter), partial(self.sleep_in_thread, waiter)
+            )
         except GeneratorExit:
             self._give_up_at_once(waiter)
             raise
@@ -328,32 +344,3 @@ class SlotWaiter:
                 surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
                 if surplus is not None:
                     await self._give_back(surplus)
-
-
-@dataclass(slots=True)
-class _Acquire:
-    """Wait for the slot of a take."""
-
-    waiter: SlotWaiter
-    take: Take
-    priority: float
-
-    async def in_task(self) -> Decision:
-        return await self.waiter.acquire(self.take, self.priority)
-
-    def in_thread(self) -> Decision:
-        return self.waiter.acquire_in_thread(self.take, self.priority)
-
-
-@dataclass(slots=True)
-class _SleepUntilSlot:
-    """Sleep until a waiter leaves its queue."""
-
-    slots: SlotWaiter
-    waiter: Waiter
-
-    async def in_task(self) -> Decision:
-        return await self.slots.sleep_in_task(self.waiter)
-
-    def in_thread(self) -> Decision:
-        return self.slots.sleep_in_thread(self.waiter)
