@@ -404,7 +404,7 @@ WRONG: Sequence[tuple[Callable[[], Rule], type[Exception], str]] = [
     (lambda: Rule("/", "1/s; 2/s"), ConfigurationError, "'per-second'"),
     (lambda: Rule("/", "5/mintue"), QuotaError, "5/mintue"),
     (lambda: Rule("/", "1/s", messages="5/mintue"), QuotaError, "5/mintue"),
-    (lambda: Rule("/", "1/s", max_delay=-1), ConfigurationError, "max_delay must be seconds from 0 up"),
+    (lambda: Rule("/", "1/s", max_delay=-1), ConfigurationError, "max_delay must be seconds from 0 to 400 days"),
     (lambda: Rule("/", "1/s", key="x-user"), ConfigurationError, "not 'x-user'"),  # type: ignore[arg-type]
     (lambda: Rule("/", "1/s", on_error="open"), ConfigurationError, "not 'open'"),  # type: ignore[arg-type]
     (lambda: Rule("/", "1/s", settle=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
