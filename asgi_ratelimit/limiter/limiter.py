@@ -10,13 +10,15 @@ from types import TracebackType
 
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
+from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..stores.checked import checked_store
 from ..stores.owners import register
-from ..waiting import Flow, PaceTimeout, SlotWaiter
+from ..waiting import Flow, SlotWaiter
 from .charges import (
     Cost,
     Key,
@@ -52,6 +54,7 @@ class Limiter:
         self.name = checked_name(name)
         self.store = as_store(store)
         self._hooks = Hooks(hooks)
+        self._hooks.watch(self.store)
         self._slot_waiter: SlotWaiter | None = None
         self._own_name()
 
@@ -94,11 +97,11 @@ class Limiter:
         the slot is more than ``max_delay`` seconds away.
         """
         take = self._paced(key, cost, max_delay, operation)
-        try:
-            return self._report(await self._slots().acquire(take))
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
+        if not self._hooks:
+            return await self._slots().acquire(take)
+        with self._hooks.waiting(self.name) as wait:
+            wait.decision = await self._slots().acquire(take)
+        return wait.decision
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
@@ -206,7 +209,7 @@ class Limiter:
         never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken within
         ``max_delay`` seconds.
         """
-        return Spending(self.store, self._paced(key, costs, max_delay, operation), self._report)
+        return Spending(self.store, self._paced(key, costs, max_delay, operation), self._hooks, self.name)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -216,8 +219,13 @@ class Limiter:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead."""
         return await self._take(Take(tuple(map(self._named, charges)), max_wait, may_settle=True))
 
+    def close_hooks(self) -> None:
+        """``aclose`` for code without ``async``, without the store."""
+        self._hooks.close()
+
     async def aclose(self) -> None:
-        """Close the store."""
+        """Close the store, once what hooks do in the background is done."""
+        await self._hooks.aclose()
         await self.store.aclose()
 
     async def __aenter__(self) -> Limiter:
@@ -230,12 +238,9 @@ class Limiter:
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
         """``acquire`` for code without ``async``."""
-        try:
-            decision = yield from self._slots().wait(self._paced(key, cost, max_delay, operation))
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
-        return self._report(decision)
+        with self._hooks.waiting(self.name) as wait:
+            wait.decision = yield from self._slots().wait(self._paced(key, cost, max_delay, operation))
+        return wait.decision
 
     def _slots(self) -> SlotWaiter:
         if self._slot_waiter is None or self._slot_waiter.store is not self.store:
@@ -253,12 +258,10 @@ class Limiter:
         return checked_operation(operation)
 
     async def _take(self, take: Take) -> Decision:
-        return self._report((await self.store.take((take,)))[0])
-
-    def _report(self, decision: Decision) -> Decision:
-        """Call the hooks with a decision, and return it."""
+        since_ns = monotonic_ns()
+        (decision,) = await self.store.take((take,))
         if self._hooks:
-            self._hooks(self.name, decision)
+            self._hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:

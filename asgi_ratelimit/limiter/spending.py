@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 
 from ..decision import Decision, Take
+from ..hooks.calling import Hooks
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import Flow, GiveBack, PaceTimeout, run_async, run_sync
+from ..waiting import Flow, GiveBack, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
@@ -36,11 +37,12 @@ class Spent:
 class Spending:
     """What ``Limiter.spend`` returns: a context manager, with and without ``async``, that waits when it is entered."""
 
-    def __init__(self, store: Store, take: Take, report: Callable[[Decision], Decision]) -> None:
+    def __init__(self, store: Store, take: Take, hooks: Hooks, name: str) -> None:
         self._store = store
         self._waiter = SpendWaiter(store)
         self._take = take
-        self._report = report
+        self._hooks = hooks
+        self._name = name
         self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
@@ -61,12 +63,9 @@ class Spending:
         run_sync(self._settle())
 
     def _wait(self) -> Flow[Spent]:
-        try:
-            decision = yield from self._waiter.wait(self._take)
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
-        self._entered.append(Spent(self._report(decision)))
+        with self._hooks.waiting(self._name) as wait:
+            wait.decision = yield from self._waiter.wait(self._take)
+        self._entered.append(Spent(wait.decision))
         return self._entered[-1]
 
     def _settle(self) -> Flow[None]:

@@ -11,7 +11,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
@@ -96,6 +97,7 @@ class Pace:
         self._hooks = hooks
         self._max_wait = max_wait_of(given.max_delay)
         self._waiter = SlotWaiter(limiter.store)
+        hooks.watch(limiter.store)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ConfigurationError
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks
 from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike, as_quotas
 from ..stores import Store
@@ -70,7 +71,7 @@ class PacedTransport(WrappingTransport):
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
         _require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
-        all_hooks = Hooks(hooks)
+        self._hooks = all_hooks = Hooks(hooks)
         settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
         self._sender = Sender(transport, limiter, concurrency, retries, settler, all_hooks)
 
@@ -98,12 +99,14 @@ class PacedTransport(WrappingTransport):
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         self._transport.close()
+        self._hooks.close()
         if self._owns_store and not self._limiter.store.in_process:
             background_loop.run(self._limiter.aclose())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         await self._transport.aclose()
+        await self._hooks.aclose()
         if self._owns_store:
             await self._limiter.aclose()
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from ..decision import Decision, Take
 from ..errors import ConfigurationError
-from ..hooks import Hooks
-from ..waiting import PaceTimeout, SlotWaiter, run_sync
+from ..hooks.calling import Hooks
+from ..waiting import SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -35,25 +35,20 @@ class CallWaiter:
 
     def acquire_in_thread(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Wait in a thread."""
-        try:
-            decision = run_sync(self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs)))
-        except PaceTimeout as error:
-            self.hooks(self.name, error.decision)
-            raise
-        if self.hooks:
-            self.hooks(self.name, decision)
+        flow = self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs))
+        if not self.hooks:
+            run_sync(flow)
+            return
+        with self.hooks.waiting(self.name) as wait:
+            wait.decision = run_sync(flow)
 
     def _priority(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
         return 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
 
-    async def _reported(self, wait: Coroutine[Any, Any, Decision]) -> Decision:
-        try:
-            decision = await wait
-        except PaceTimeout as error:
-            self.hooks(self.name, error.decision)
-            raise
-        self.hooks(self.name, decision)
-        return decision
+    async def _reported(self, acquire: Coroutine[Any, Any, Decision]) -> Decision:
+        with self.hooks.waiting(self.name) as wait:
+            wait.decision = await acquire
+        return wait.decision
 
 
 Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]

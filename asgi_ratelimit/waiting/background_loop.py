@@ -38,6 +38,11 @@ def _replace_background() -> None:
 os.register_at_fork(after_in_child=_replace_background)
 
 
+def loop() -> asyncio.AbstractEventLoop:
+    """The background loop of this process."""
+    return _background.loop()
+
+
 def call_soon(function: Callable[..., object], *args: Any) -> None:
     """Call a function on the background loop."""
     _background.loop().call_soon_threadsafe(function, *args)

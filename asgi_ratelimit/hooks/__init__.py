@@ -1,0 +1,8 @@
+"""Hooks: functions of the program that are called with every decision. They see decisions and never change them."""
+
+from __future__ import annotations
+
+from ..stores.calls import StoreCall
+from .events import Event, Failure, FailureHook, Hook, ObservedRequest, Result, failures
+
+__all__ = ["Event", "Failure", "FailureHook", "Hook", "ObservedRequest", "Result", "StoreCall", "failures"]
