@@ -4,5 +4,16 @@ from __future__ import annotations
 
 from ..stores.calls import StoreCall
 from .events import Event, Failure, FailureHook, Hook, ObservedRequest, Result, failures
+from .refusal_log import log_refusals
 
-__all__ = ["Event", "Failure", "FailureHook", "Hook", "ObservedRequest", "Result", "StoreCall", "failures"]
+__all__ = [
+    "Event",
+    "Failure",
+    "FailureHook",
+    "Hook",
+    "ObservedRequest",
+    "Result",
+    "StoreCall",
+    "failures",
+    "log_refusals",
+]

@@ -14,10 +14,11 @@ from .by_store import reference
 class StoreCall:
     """One call of a store to its server: ``size`` takes and other actions together, which took so many ``seconds``.
 
-    ``error`` is why it has failed, if it has. ``is_out`` says whether the store, or a node of it, is out since then,
-    and ``ledger`` how many entries its outage ledger holds.
+    ``store`` is the prefix of the store's keys. ``error`` is why the call has failed, if it has. ``is_out`` says
+    whether the store, or a node of it, is out since then, and ``ledger`` how many entries its outage ledger holds.
     """
 
+    store: str
     size: int
     seconds: float
     error: Exception | None

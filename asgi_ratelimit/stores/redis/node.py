@@ -99,7 +99,8 @@ class NodeContext:
             try:
                 finish(answers)
             finally:
-                self.observers.report(StoreCall(size, seconds, error, self.local.is_out, len(self.local.ledger)))
+                store, local = self.prefix.decode(), self.local
+                self.observers.report(StoreCall(store, size, seconds, error, local.is_out, len(local.ledger)))
 
         return finish_and_report
 
