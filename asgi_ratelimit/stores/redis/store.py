@@ -23,6 +23,7 @@ from .cluster.cluster import ClusterNodes
 from .cluster.slots import split
 from .connection.addresses import RedisLike, SingleAddress, addresses_of
 from .denials import Denials
+from .documents import RedisDocuments
 from .node import NodeContext, RedisNode
 from .outage.local_decisions import LocalDecisions
 
@@ -65,6 +66,7 @@ class RedisStore:
         self._context = NodeContext(
             escaped(prefix).encode(), timeout, clock, self._denials, self._local, operation_ttl_us
         )
+        self._documents = RedisDocuments(self._addresses, self._context.prefix, timeout)
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
         self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
 
@@ -79,6 +81,11 @@ class RedisStore:
     def observe(self, observer: Observer) -> None:
         """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
         self._context.observers.add(observer)
+
+    @property
+    def documents(self) -> RedisDocuments:
+        """What processes share beside the buckets."""
+        return self._documents
 
     def submit(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take; a refusal that the denial cache holds, and any in an outage, needs no waiting."""
@@ -169,6 +176,7 @@ class RedisStore:
         """
         node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
+        await self._documents.aclose()
         if node is not None:
             await node.aclose()
 
