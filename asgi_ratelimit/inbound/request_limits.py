@@ -88,7 +88,7 @@ class Enforcer:
         enforced = decisions[: planned.is_enforced]
         if receiving is not None and planned.max_delays and not enforced[0].allowed:
             enforced = [await self._wait(enforced[0], planned.max_delays, receiving, outer)]
-            waited = enforced[0].delay
+            waited = enforced[0].delay or None
         if planned.checks_blocks:
             has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
             enforced = [
