@@ -26,6 +26,7 @@ LAYERS = (
     {"algorithms", "headers", "hooks"},
     {"stores"},
     {"waiting"},
+    {"overrides"},
     {"keys", "limiter"},
     {"inbound", "outbound", "clients", "testing"},
     {"tools"},
