@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Any
 
 from ..decision import Decision, Take
+from ..hooks.calling import Hooks
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import CallStore, Flow, GiveBack, PaceTimeout, run_async, run_sync
+from ..waiting import CallStore, Flow, GiveBack, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
@@ -41,7 +42,8 @@ class Spending:
         self,
         store: Store,
         take: Take,
-        report: Callable[[Decision], Decision],
+        hooks: Hooks,
+        name: str,
         count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
     ) -> None:
         """``count`` decides a take without a wait, where an override lets everything pass."""
@@ -49,7 +51,8 @@ class Spending:
         self._count = count
         self._waiter = SpendWaiter(store)
         self._take = take
-        self._report = report
+        self._hooks = hooks
+        self._name = name
         self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
@@ -74,12 +77,9 @@ class Spending:
             counted: Decision = yield CallStore(self._store, self._count(self._take))
             self._entered.append(Spent(counted))
             return self._entered[-1]
-        try:
-            decision = yield from self._waiter.wait(self._take)
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
-        self._entered.append(Spent(self._report(decision)))
+        with self._hooks.waiting(self._name) as wait:
+            wait.decision = yield from self._waiter.wait(self._take)
+        self._entered.append(Spent(wait.decision))
         return self._entered[-1]
 
     def _settle(self) -> Flow[None]:

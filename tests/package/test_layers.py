@@ -23,12 +23,13 @@ LAYERS = (
     {"buckets"},
     {"decision", "quota_text"},
     {"profiles"},
-    {"algorithms", "headers", "hooks"},
+    {"algorithms", "headers"},
     {"stores"},
     {"waiting"},
+    {"hooks"},
     {"overrides"},
     {"keys", "limiter"},
-    {"inbound", "outbound", "clients", "testing"},
+    {"inbound", "outbound", "clients", "metrics", "testing"},
     {"tools"},
     {PACKAGE, "__main__"},
 )
@@ -50,7 +51,7 @@ OPTIONAL = {
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""
 
-PUBLIC = ("clients", "keys", "profiles", "testing", "tools")
+PUBLIC = ("clients", "hooks", "keys", "metrics", "profiles", "testing", "tools")
 """Public modules besides the package itself."""
 
 MAX_MODULES = 10

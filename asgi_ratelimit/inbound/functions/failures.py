@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...hooks import Failure, Hooks
+from ...hooks import Failure
+from ...hooks.calling import Hooks
 from ...logs import FailureLog
 
 _NO_HOOKS = Hooks(())
