@@ -35,6 +35,7 @@ LAYERS = (
 
 OPTIONAL = {
     "aiohttp",
+    "argcomplete",
     "fastapi",
     "httpx",
     "httpx2",
@@ -43,6 +44,7 @@ OPTIONAL = {
     "opentelemetry",
     "prometheus_client",
     "requests",
+    "rich",
     "uvicorn",
 }
 
