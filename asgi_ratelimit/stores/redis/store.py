@@ -22,6 +22,7 @@ from .cluster.cluster import ClusterNodes
 from .cluster.slots import split
 from .connection.addresses import RedisLike, SingleAddress, addresses_of
 from .denials import Denials
+from .documents import RedisDocuments
 from .node import NodeContext, RedisNode
 from .outage.local_decisions import LocalDecisions
 
@@ -64,6 +65,7 @@ class RedisStore:
         self._context = NodeContext(
             escaped(prefix).encode(), timeout, clock, self._denials, self._local, operation_ttl_us
         )
+        self._documents = RedisDocuments(self._addresses, self._context.prefix, timeout)
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
         self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
 
@@ -74,6 +76,11 @@ class RedisStore:
     def clock(self) -> Clock | None:
         """The clock in place of the server's; ``None`` if there is none."""
         return self._context.clock
+
+    @property
+    def documents(self) -> RedisDocuments:
+        """What processes share beside the buckets."""
+        return self._documents
 
     def submit(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take; a refusal that the denial cache holds, and any in an outage, needs no waiting."""
@@ -164,6 +171,7 @@ class RedisStore:
         """
         node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
+        await self._documents.aclose()
         if node is not None:
             await node.aclose()
 
