@@ -37,6 +37,7 @@ LAYERS = (
 
 OPTIONAL = {
     "aiohttp",
+    "argcomplete",
     "fastapi",
     "httpx",
     "httpx2",
@@ -45,6 +46,7 @@ OPTIONAL = {
     "opentelemetry",
     "prometheus_client",
     "requests",
+    "rich",
     "uvicorn",
 }
 
