@@ -5,8 +5,10 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -165,6 +167,19 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
 
 
+def as_text(quota: Quota) -> str:
+    """The text of a quota, as ``parse_quotas`` reads it; a name and a slower burst allowance are not part of it."""
+    limit, (count, unit) = _exact(quota.limit), in_units(quota.period)
+    rate = f"{limit}/{unit}" if count == 1 else f"{limit} per {_exact(count)} {unit}s"
+    if isinstance(quota, FixedWindow):
+        return f"{rate} fixed"
+    if isinstance(quota, RollingWindow):
+        parts = "" if quota.buckets == fitting_parts(quota.period_us) else f" {quota.buckets}"
+        return f"{rate} rolling{parts}"
+    burst = "" if quota.burst == max(1, math.floor(quota.limit)) else f" burst {_exact(quota.burst)}"
+    return f"{rate}{burst}"
+
+
 def explain(quota: QuotaLike) -> str:
     """One plain sentence for each quota: how much it allows, and the most that may pass in one period."""
     return "\n".join(_explained(each) for each in as_quotas(quota))
@@ -187,6 +202,10 @@ def _explained(quota: Quota) -> str:
         f"At most {_count(quota.burst)} at once, earned back at {limit} per {each}{slowly}; "
         f"in any {each} up to {_count(quota.burst + quota.limit)} may pass."
     )
+
+
+def _exact(number: float) -> str:
+    return str(int(number)) if number == int(number) else format(Decimal(repr(number)), "f")
 
 
 def _count(units: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from starlette.types import Message, Scope, Send
 
 from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
+from ..counts import Counts, counts_of, publish
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
 from ..headers import Dialect, delay, draft, draft_of_outlook
@@ -54,13 +55,17 @@ class Enforcer:
     """The own answers of rules, by their names."""
     handler: Handler | None = None
     """The handler that the app has for refusals."""
+    counts: Counts = field(init=False)
+    is_published: bool = False
+    """Whether it has seen to it that its counts are published."""
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
     """Submits a request of one charge, where nobody needs a decision at once."""
 
     def __post_init__(self) -> None:
-        self.failures = Failures(self.hooks)
+        self.counts = counts_of(self.store)
+        self.failures = Failures(self.hooks, self.counts)
         self.waiting_requests = WaitingRequests(self.store)
         self.is_observed = bool(self.hooks)
         self.submit = submitter(self.store)
@@ -74,6 +79,9 @@ class Enforcer:
         A request that may wait instead of being refused does so here; it needs ``receiving``. It is one of ``count``,
         which is that of the middleware around the app, by default this one's.
         """
+        if not self.is_published:
+            self.is_published = True
+            publish(self.store)
         decisions = await self._decisions(planned.takes)
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
@@ -97,8 +105,9 @@ class Enforcer:
         self.observe(decisions)
         return decisions
 
-    def observe(self, decisions: Iterable[Decision]) -> None:
-        """Call the hooks with these decisions."""
+    def observe(self, decisions: Sequence[Decision]) -> None:
+        """Count these decisions, and call the hooks with them."""
+        self.counts.count(decisions)
         if self.is_observed:
             for decision in decisions:
                 self.hooks(self.name, decision)

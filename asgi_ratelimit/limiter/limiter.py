@@ -10,6 +10,7 @@ from types import TracebackType
 
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
+from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..hooks import Hook, Hooks
 from ..quota_text import QuotaLike, as_quotas
@@ -256,7 +257,8 @@ class Limiter:
         return self._report((await self.store.take((take,)))[0])
 
     def _report(self, decision: Decision) -> Decision:
-        """Call the hooks with a decision, and return it."""
+        """Count a decision, call the hooks with it, and return it."""
+        counts_of(self.store).count((decision,))
         if self._hooks:
             self._hooks(self.name, decision)
         return decision

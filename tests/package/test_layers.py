@@ -25,6 +25,7 @@ LAYERS = (
     {"profiles"},
     {"algorithms", "headers", "hooks"},
     {"stores"},
+    {"counts"},
     {"waiting"},
     {"keys", "limiter"},
     {"inbound", "outbound", "clients", "testing"},
