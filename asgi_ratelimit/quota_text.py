@@ -167,17 +167,26 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
 
 
-def as_text(quota: Quota) -> str:
-    """The text of a quota, as ``parse_quotas`` reads it; a name and a slower burst allowance are not part of it."""
-    limit, (count, unit) = _exact(quota.limit), in_units(quota.period)
-    rate = f"{limit}/{unit}" if count == 1 else f"{limit} per {_exact(count)} {unit}s"
+def as_text(quota: QuotaLike) -> str:
+    """Quotas in the form that ``parse_quotas`` reads; their names, and a slower burst, have no place in it."""
+    return "; ".join(_written(each) for each in as_quotas(quota))
+
+
+def _written(quota: Quota) -> str:
+    count, unit = in_units(quota.period)
+    rate = f"{_units(quota.limit)}/{unit if count == 1 else f'{_units(count)} {unit}s'}"
     if isinstance(quota, FixedWindow):
         return f"{rate} fixed"
     if isinstance(quota, RollingWindow):
-        parts = "" if quota.buckets == fitting_parts(quota.period_us) else f" {quota.buckets}"
-        return f"{rate} rolling{parts}"
-    burst = "" if quota.burst == max(1, math.floor(quota.limit)) else f" burst {_exact(quota.burst)}"
-    return f"{rate}{burst}"
+        usual = fitting_parts(quota.period_us)
+        return f"{rate} rolling" if quota.buckets == usual else f"{rate} rolling {quota.buckets}"
+    usual_burst = max(1.0, math.floor(quota.limit))
+    return rate if quota.burst == usual_burst else f"{rate} burst {_units(quota.burst)}"
+
+
+def _units(units: float) -> str:
+    """A number without an exponent, that is read as the same one."""
+    return f"{Decimal(repr(float(units))).normalize():f}"
 
 
 def explain(quota: QuotaLike) -> str:
@@ -202,10 +211,6 @@ def _explained(quota: Quota) -> str:
         f"At most {_count(quota.burst)} at once, earned back at {limit} per {each}{slowly}; "
         f"in any {each} up to {_count(quota.burst + quota.limit)} may pass."
     )
-
-
-def _exact(number: float) -> str:
-    return str(int(number)) if number == int(number) else format(Decimal(repr(number)), "f")
 
 
 def _count(units: float) -> str:

@@ -17,6 +17,9 @@ from .rule_counts import RESULTS, RuleCounts
 from .sources import Row
 from .waits import WaitTimes
 
+FORMAT = 1
+"""Of what is written; a reader leaves out what has another one."""
+
 MINUTES = 60
 """The minutes that can be read back."""
 
@@ -84,6 +87,7 @@ class Minute:
         """This minute as the part of a document: JSON, and behind a line break the recordings."""
         most = min(20, max(_FEWEST_PUBLISHED, _PUBLISHED_KEYS // max(len(self.rules), 1)))
         values = {
+            "format": FORMAT,
             **process,
             "minute": self.number,
             "rules": {name: rule.numbers for name, rule in self.rules.items() if any(rule.numbers)},

@@ -65,7 +65,7 @@ def encoded(recordings: Mapping[str, Recording]) -> bytes:
     return zlib.compress(json.dumps(rules, separators=(",", ":")).encode(), 1)
 
 
-def decoded(content: bytes, name: str) -> Recording | None:
+def recording_in(content: bytes, name: str) -> Recording | None:
     """The recording of one rule in such bytes, if there is one."""
     rule = json.loads(zlib.decompress(content)).get(name)
     if rule is None:

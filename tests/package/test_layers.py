@@ -29,7 +29,7 @@ LAYERS = (
     {"waiting"},
     {"keys", "limiter"},
     {"inbound", "outbound", "clients", "testing"},
-    {"tools"},
+    {"tools", "dashboard"},
     {PACKAGE, "__main__"},
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
@@ -50,7 +50,7 @@ OPTIONAL = {
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""
 
-PUBLIC = ("clients", "keys", "profiles", "testing", "tools")
+PUBLIC = ("clients", "dashboard", "keys", "profiles", "testing", "tools")
 """Public modules besides the package itself."""
 
 MAX_MODULES = 10
