@@ -21,7 +21,10 @@ Fields: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """The forms of a page. Each action raises ``ValueError`` for fields that cannot be, and may raise ``StoreError``."""
+    """The forms of a page. Each action raises ``ValueError`` for fields that cannot be, and may raise ``StoreError``.
+
+    ``by`` is who sent the form.
+    """
 
     store: Store
     state: State
@@ -44,7 +47,7 @@ class Actions:
         had_one = await self.state.overrides.unset(name, by=by)
         return f"{name} is as the program says" + ("" if had_one else ", as before")
 
-    async def reset(self, fields: Fields, by: str) -> str:
+    async def reset(self, fields: Fields, by: str) -> str:  # noqa: ARG002  # all actions have it
         """Forget what a key has used of a rule."""
         name, key, row = await self._key(fields)
         charges = [Charge(quota, key, 1, name) for quota in await self._quotas(name)]
@@ -57,14 +60,16 @@ class Actions:
         await reset(self.store, charges)
         return f"{_shown(fields)} has used nothing of {name} now"
 
-    async def block(self, fields: Fields, by: str) -> str:
+    async def block(self, fields: Fields, by: str) -> str:  # noqa: ARG002  # all actions have it
         """Block a key of a rule for a while."""
         name, key, _ = await self._key(fields)
         lasts = _field(fields, "for")
         is_new = await Blocks(store=self.store, name=name).block(key, lasts)
-        return f"{_shown(fields)} is blocked by {name} for {lasts}" if is_new else f"{_shown(fields)} was blocked already"
+        return (
+            f"{_shown(fields)} is blocked by {name} for {lasts}" if is_new else f"{_shown(fields)} was blocked already"
+        )
 
-    async def lift(self, fields: Fields, by: str) -> str:
+    async def lift(self, fields: Fields, by: str) -> str:  # noqa: ARG002  # all actions have it
         """Let a blocked key pass again."""
         name, key, _ = await self._key(fields)
         await Blocks(store=self.store, name=name).lift(key)

@@ -9,8 +9,14 @@ from urllib.parse import parse_qsl
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.responses import StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.types import Receive, Scope, Send
 
 from ..errors import ConfigurationError, StoreError
@@ -39,6 +45,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
     ]
 )
 HEADERS = {
@@ -59,7 +66,7 @@ def dashboard(
     show_keys: bool = False,
     by: Callable[[Request], str] | None = None,
 ) -> Dashboard:
-    """An ASGI app to mount, ``app.mount("/limits", dashboard(store, allow=is_admin))``: a page on all limits of a store.
+    """A page on all limits of a store, as an ASGI app: ``app.mount("/limits", dashboard(store, allow=is_admin))``.
 
     ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
     page, and change limits; anything but ``True`` is answered with 403. Keys are shown as hashes, or as they are with
@@ -68,16 +75,16 @@ def dashboard(
     Raises ``ConfigurationError`` for arguments that cannot be, and for a store without documents.
     """
     if by is not None and not callable(by):
-        raise ConfigurationError(f"by must be a function of the request, not {by!r}: by=lambda request: request.user.name")
+        raise ConfigurationError(
+            f"by must be a function of the request, not {by!r}: by=lambda request: request.user.name"
+        )
     return Dashboard(as_store(store), Access(allow), show_keys=show_keys, by=by)
 
 
 class Dashboard:
     """The page of a store, and what it asks for."""
 
-    def __init__(
-        self, store: Store, access: Access, *, show_keys: bool, by: Callable[[Request], str] | None
-    ) -> None:
+    def __init__(self, store: Store, access: Access, *, show_keys: bool, by: Callable[[Request], str] | None) -> None:
         self._store = store
         self._access = access
         self._by = by

@@ -14,8 +14,9 @@ TYPES = {
     "page.js": "text/javascript; charset=utf-8",
     "charts.js": "text/javascript; charset=utf-8",
     "editor.js": "text/javascript; charset=utf-8",
+    "format.js": "text/javascript; charset=utf-8",
     "uPlot.min.css": "text/css; charset=utf-8",
-    "uPlot.esm.js": "text/javascript; charset=utf-8",
+    "uPlot.iife.min.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 """What is served, by name."""

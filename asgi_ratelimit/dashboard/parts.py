@@ -37,4 +37,3 @@ def part_of(content: bytes, minute: int) -> Part | None:
         return Part(content, values) if values["format"] == FORMAT and values["minute"] == minute else None
     except (ValueError, KeyError, TypeError):
         return None
-

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
+from typing import Any
 
 from ..decision import Decision, Take
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import Flow, GiveBack, PaceTimeout, run_async, run_sync
+from ..waiting import CallStore, Flow, GiveBack, PaceTimeout, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
@@ -36,8 +37,16 @@ class Spent:
 class Spending:
     """What ``Limiter.spend`` returns: a context manager, with and without ``async``, that waits when it is entered."""
 
-    def __init__(self, store: Store, take: Take, report: Callable[[Decision], Decision]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        take: Take,
+        report: Callable[[Decision], Decision],
+        count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
+    ) -> None:
+        """``count`` decides a take without a wait, where an override lets everything pass."""
         self._store = store
+        self._count = count
         self._waiter = SpendWaiter(store)
         self._take = take
         self._report = report
@@ -61,6 +70,10 @@ class Spending:
         run_sync(self._settle())
 
     def _wait(self) -> Flow[Spent]:
+        if self._count is not None:
+            counted: Decision = yield CallStore(self._store, self._count(self._take))
+            self._entered.append(Spent(counted))
+            return self._entered[-1]
         try:
             decision = yield from self._waiter.wait(self._take)
         except PaceTimeout as error:
@@ -75,4 +88,5 @@ class Spending:
             if spent.actual != charged_units(spent.decision):
                 yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))
         finally:
-            self._waiter.finish(self._take)
+            if self._count is None:
+                self._waiter.finish(self._take)

@@ -27,6 +27,7 @@ LAYERS = (
     {"stores"},
     {"counts"},
     {"waiting"},
+    {"overrides"},
     {"keys", "limiter"},
     {"inbound", "outbound", "clients", "testing"},
     {"tools", "dashboard"},

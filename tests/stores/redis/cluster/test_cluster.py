@@ -278,7 +278,7 @@ async def test_a_slot_that_is_being_migrated() -> None:
 async def test_a_replica_that_takes_over(caplog: pytest.LogCaptureFixture) -> None:
     """While a primary is gone, this process decides for its keys only; then the replica decides."""
     with RedisCluster(replicas=1) as cluster:
-        async with open_on(cluster, timeout=0.25, on_error="local") as store:
+        async with open_on(cluster, on_error="local") as store:
             (gone,), (well,) = keys_on(cluster, 0), keys_on(cluster, 1)
             assert not (await take(store, *of(gone, HOURLY))).degraded
             await take(store, *of(well, HOURLY))
@@ -302,7 +302,7 @@ async def until_back(store: RedisStore, key: str) -> None:
 
 async def test_a_cluster_that_does_not_answer() -> None:
     """This process decides takes, and a peek raises the reason."""
-    store = RedisStore("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=0.25)
+    store = RedisStore("redis+cluster://127.0.0.1:1,127.0.0.1:2", timeout=30)
     assert (await take(store, *of("key", HOURLY))).degraded
     with pytest.raises(StoreUnavailable, match="cluster"):
         await store.peek(Take(of("key", HOURLY)))
@@ -311,7 +311,7 @@ async def test_a_cluster_that_does_not_answer() -> None:
 
 async def test_a_redis_that_is_no_cluster(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """The log says so."""
-    store = RedisStore(redis_url.replace("redis://", "redis+cluster://"), timeout=5)
+    store = RedisStore(redis_url.replace("redis://", "redis+cluster://"), timeout=30)
     assert (await take(store, *of("key", HOURLY))).degraded
     assert "cluster support disabled" in caplog.text
     await store.aclose()

@@ -58,7 +58,7 @@ async def outcome_on(port: int) -> Outcome:
     owned, opened = await open_connection(pool)
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     opened.send(b"*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n", 1, outcome.set_result)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await outcome
     assert not opened.is_clean
     await owned.disconnect(nowait=True)

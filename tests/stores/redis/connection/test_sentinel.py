@@ -21,7 +21,7 @@ from tests.stores.redis.connection.test_connecting import copy, self_signed, tls
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import transitions
+from tests.support.trial import PATIENT, transitions
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ def watched() -> Iterator[Watched]:
 
 @asynccontextmanager
 async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
-    async with Limiter("10/hour", store=RedisStore(source, **{"timeout": 5, "on_error": "deny", **options})) as limiter:
+    async with Limiter("10/hour", store=RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})) as limiter:
         yield limiter
 
 
@@ -74,7 +74,7 @@ async def test_a_client_can_be_given(watched: Watched) -> None:
 
 async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """This process decides until the sentinels have agreed, then the replica does, with the states that it has."""
-    async with limiter_on(watched.sentinel.url, timeout=0.25, on_error="local") as limiter:
+    async with limiter_on(watched.sentinel.url, on_error="local") as limiter:
         assert not (await limiter.rate_limit("key")).degraded
         wait_until(lambda: len(asked(watched.replica, "KEYS", "rl:*")) == 1)
         watched.primary.stop()
@@ -87,7 +87,7 @@ async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCap
 
 async def test_a_primary_that_was_demoted(watched: Watched) -> None:
     """The connection to it is replaced by one to the new primary."""
-    async with limiter_on(watched.sentinel.url, timeout=0.5, on_error="local") as limiter:
+    async with limiter_on(watched.sentinel.url, on_error="local") as limiter:
         assert not (await limiter.rate_limit("key")).degraded
         wait_until(lambda: starts_a_failover(watched.sentinel))
         wait_until(lambda: is_primary(watched.replica))
