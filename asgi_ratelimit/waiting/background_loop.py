@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -29,13 +28,10 @@ class _Background:
 _background = _Background()
 
 
-def _replace_background() -> None:
-    """A forked child inherits the loop, but not the thread that runs it."""
+def replace() -> None:
+    """Forget the loop: a forked child inherits it, but not the thread that runs it."""
     global _background
     _background = _Background()
-
-
-os.register_at_fork(after_in_child=_replace_background)
 
 
 def loop() -> asyncio.AbstractEventLoop:

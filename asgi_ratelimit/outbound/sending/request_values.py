@@ -74,7 +74,7 @@ class RequestValues:
         _require_functions("key", key)
         _require_functions("cost", cost)
         self._limiter = limiter
-        self._quotas = limiter.quotas
+        self._live = limiter.live
         self._refuses_oversize = oversize == "raise"
         self.cost = cost
         self._key_of, self._cost_of = _of_request(key), _of_request(cost)
@@ -98,8 +98,9 @@ class RequestValues:
         if callable(cost):
             cost = cost(request)
         charges: tuple[Charge, ...]
-        if len(self._quotas) == 1 and type(key) is str and type(cost) in (int, float):
-            charges = (Charge(self._quotas[0], key, cost, self._limiter.name),)
+        quotas = self._live.quotas
+        if len(quotas) == 1 and type(key) is str and type(cost) in (int, float):
+            charges = (Charge(quotas[0], key, cost, self._limiter.name),)
         else:
             charges = self._limiter.charges(key, cost)
         if self._refuses_oversize:

@@ -63,7 +63,6 @@ class Sender:
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
-        self._is_direct = settler is None and len(limiter.quotas) == 1
         self._name = limiter.name
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
@@ -112,7 +111,7 @@ class Sender:
                 return run_sync(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
-                if self._is_direct:
+                if self._spends is None and len(paced.charges) == 1:
                     decision = self._waiter.acquire_in_thread(take)
                 else:
                     decision = run_sync(self._wait(paced, take))
