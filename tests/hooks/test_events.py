@@ -224,3 +224,27 @@ def test_an_event_without_a_take() -> None:
     quota = TokenBucket(1)
     event = Event("jobs", Decision(True, 1, 0.0, 0.0, 0, 0.0, 0.0, quota, ()))
     assert (event.rule, event.key, event.charge, event.quota) == ("jobs", None, None, quota)
+
+
+@pytest.mark.parametrize("reads", ["nothing", "the decision"])
+async def test_reading_an_event_changes_no_answer(reads: str) -> None:
+    """A decision is built when a hook reads one; the headers are the same, and so are the events."""
+
+    def hook(event: Event) -> None:
+        if reads != "nothing":
+            assert event.decision.allowed is (event.result == "allowed")
+
+    events: list[Event] = []
+    app, bare = (limited(ok, "1/minute", hooks=hooks) for hooks in ([hook, events.append], []))
+    for _ in range(2):
+        peers = [await ask(app), await ask(bare)]
+        assert peers[0].headers == peers[1].headers
+    assert [(event.result, event.rule, event.quota.name, event.key) for event in events] == [
+        ("allowed", "default", "per-minute", "192.0.2.1"),
+        ("refused", "default", "per-minute", "192.0.2.1"),
+    ]
+    assert [(event.decision.remaining, event.decision.retry_after) for event in events] == [(0, 0.0), (0, 60.0)]
+    assert [(event.degraded, event.shadow) for event in events] == [(False, False)] * 2
+    assert events[0] != events[1]
+    assert events[0] != "event"
+    assert "Event('default', Decision(allowed=True" in repr(events[0])
