@@ -97,10 +97,10 @@ def quotas_as_text(rule: CompiledRule) -> str:
     """The quotas of a rule as people write them, or the name of the function that returns them."""
     if callable(rule.quota):
         return f"by {getattr(rule.quota, '__name__', repr(rule.quota))}"
-    return "; ".join(map(_quota_text, rule.quota))
+    return "; ".join(map(quota_as_text, rule.quota))
 
 
-def _quota_text(quota: Quota) -> str:
+def quota_as_text(quota: Quota) -> str:
     """A quota as people write it."""
     count, unit = in_units(quota.period)
     text = f"{quota.limit:g}/{unit}" if count == 1 else f"{quota.limit:g} per {count:g} {unit}s"
