@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..algorithms import PLAIN_PARTS, is_allowed
 from ..buckets import DEFAULT_NAME
+from ..clock import monotonic_ns
+from ..counts import BOUNDS_NS, counts_of, publish, stop_publishing
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
@@ -95,6 +98,7 @@ class RateLimitMiddleware:
         self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
         self._store = as_store(store)
+        self._counts = failures.counts = counts_of(self._store)
         options = header_options(headers)
         refusal = Refusal(on_limited, options, defaults.name, failures)
         self._enforcer = Enforcer(
@@ -124,14 +128,26 @@ class RateLimitMiddleware:
         if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
         if submit is not None and template is not None and bucket is not None:
-            outcome = submit(template, bucket)
+            outcome, counts = submit(template, bucket), self._counts
             if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
+                started_ns = monotonic_ns()
                 outcome = await outcome
+                waits, waited_ns = counts.waits, monotonic_ns() - started_ns
+                waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
+                waits.total_ns += waited_ns
             if isinstance(outcome, tuple):
                 limits = RequestLimits(self._enforcer, send, template, bucket, outcome)
                 allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
+                counted = counts[template.name]
+                counted.requests.append(bucket)
+                if allowed:
+                    counted.admitted += 1
+                else:
+                    counted.refused += 1
+                    counted.refusals.append(bucket)
             else:  # decided without the store
                 limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
+                counts.count((outcome,))
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
@@ -238,6 +254,7 @@ class RateLimitMiddleware:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, constant_quotas(self.rule_table.charging))
         warn_of_workers(self._store)
+        publish(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
         self._plan_for = self.rule_table.plan_for  # type: ignore[method-assign]
         self._constant_plan = self.rule_table.constant_plan
@@ -263,6 +280,7 @@ class RateLimitMiddleware:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 await self._enforcer.waiting_requests.aclose()
                 await self._enforcer.hooks.aclose()
+                await stop_publishing(self._store)
                 await self._store.aclose()
             await send(message)
 

@@ -11,6 +11,7 @@ from starlette.types import Message, Scope, Send
 
 from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
+from ..counts import Counts, counts_of, publish
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
 from ..headers import Dialect, delay, draft, draft_of_outlook
@@ -58,13 +59,17 @@ class Enforcer:
     """The handler that the app has for refusals."""
     route_of: RouteOf = lambda scope: None
     """The template of a request's route, for hooks."""
+    counts: Counts = field(init=False)
+    is_published: bool = False
+    """Whether it has seen to it that its counts are published."""
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
     """Submits a request of one charge, where nobody needs a decision at once."""
 
     def __post_init__(self) -> None:
-        self.failures = Failures(self.hooks)
+        self.counts = counts_of(self.store)
+        self.failures = Failures(self.hooks, self.counts)
         self.waiting_requests = WaitingRequests(self.store)
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
@@ -74,12 +79,15 @@ class Enforcer:
     async def take(
         self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
     ) -> list[Decision]:
-        """The decision on each planned take, with penalties applied; hooks are called with all of them.
+        """The decision on each planned take, with penalties applied, counted; hooks are called with all of them.
 
         A request that may wait instead of being refused does so here; it needs ``receiving``. ``outer`` is that of the
         middleware around the app, by default this one: its hooks are called, and it counts the requests that wait.
         """
         outer = outer or self
+        if not self.is_published:
+            self.is_published = True
+            publish(self.store)
         since_ns = monotonic_ns() if outer.is_observed else 0
         decisions = await self._decisions(planned.takes)
         latency = (monotonic_ns() - since_ns) / SECOND_NS if outer.is_observed else 0.0
@@ -96,6 +104,7 @@ class Enforcer:
                 for decision in enforced
             ]
         decisions = [*enforced, *shadows]
+        self.counts.count(decisions)
         if outer.is_observed:
             outer.observe(decisions, scope, latency, waited)
         return decisions
@@ -105,6 +114,7 @@ class Enforcer:
         since_ns = monotonic_ns() if self.is_observed else 0
         submitted = self.submit(take)
         decision = submitted if isinstance(submitted, Decision) else await submitted
+        self.counts.count((decision,))
         if self.is_observed:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return [decision]
@@ -113,6 +123,7 @@ class Enforcer:
         """The decision on one more take of a request, from the store of an earlier one; hooks are called with it."""
         since_ns = monotonic_ns()
         (decision,) = await store.take((take,))
+        counts_of(store).count((decision,))
         if self.is_observed:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -13,16 +14,17 @@ from types import TracebackType
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
+from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..hooks import Hook
-from ..hooks.calling import Hooks
+from ..hooks.calling import Hooks, ObservedWait
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..stores.checked import checked_store
 from ..stores.owners import register
-from ..waiting import CallStore, Flow, SlotWaiter
+from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
 from .charges import (
     Cost,
     Key,
@@ -113,9 +115,7 @@ class Limiter:
         take = self._paced(key, cost, max_delay, operation)
         if self.live.word is not None:
             return await count_take(self, take)
-        if not self.hooks:
-            return await self._slots().acquire(take)
-        with self.hooks.waiting(self.name) as wait:
+        with self.waiting_call() as wait:
             wait.decision = await self._slots().acquire(take)
         return wait.decision
 
@@ -233,7 +233,7 @@ class Limiter:
         ``max_delay`` seconds.
         """
         count = None if self.live.word is None else partial(count_take, self)
-        return Spending(self.store, self._paced(key, costs, max_delay, operation), self.hooks, self.name, count)
+        return Spending(self.store, self._paced(key, costs, max_delay, operation), self.waiting_call, count)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -266,7 +266,7 @@ class Limiter:
         if self.live.word is not None:
             counted_one: Decision = yield CallStore(self.store, count_take(self, take))
             return counted_one
-        with self.hooks.waiting(self.name) as wait:
+        with self.waiting_call() as wait:
             wait.decision = yield from self._slots().wait(take)
         return wait.decision
 
@@ -298,8 +298,21 @@ class Limiter:
         (decision,) = await self.store.take((take,))
         return self.report(decision, since_ns)
 
+    @contextmanager
+    def waiting_call(self) -> Iterator[ObservedWait]:
+        """A caller that waits for its slot: the block sets its decision, which is counted, and given to hooks."""
+        counts = counts_of(self.store)
+        try:
+            with self.hooks.waiting(self.name) as wait:
+                yield wait
+        except PaceTimeout as error:
+            counts.count((error.decision,))
+            raise
+        counts.count((wait.decision,))
+
     def report(self, decision: Decision, since_ns: int) -> Decision:
-        """Call the hooks with a decision that the store was asked for at that time, and return it."""
+        """Count a decision that the store was asked for at that time, call the hooks with it, and return it."""
+        counts_of(self.store).count((decision,))
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 from ..decision import Decision, Take
-from ..hooks.calling import Hooks
+from ..hooks.calling import ObservedWait
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
 from ..waiting import CallStore, Flow, GiveBack, run_async, run_sync
@@ -42,8 +43,7 @@ class Spending:
         self,
         store: Store,
         take: Take,
-        hooks: Hooks,
-        name: str,
+        waiting_call: Callable[[], AbstractContextManager[ObservedWait]],
         count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
     ) -> None:
         """``count`` decides a take without a wait, where an override lets everything pass."""
@@ -51,8 +51,7 @@ class Spending:
         self._count = count
         self._waiter = SpendWaiter(store)
         self._take = take
-        self._hooks = hooks
-        self._name = name
+        self._waiting_call = waiting_call
         self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
@@ -77,7 +76,7 @@ class Spending:
             counted: Decision = yield CallStore(self._store, self._count(self._take))
             self._entered.append(Spent(counted))
             return self._entered[-1]
-        with self._hooks.waiting(self._name) as wait:
+        with self._waiting_call() as wait:
             wait.decision = yield from self._waiter.wait(self._take)
         self._entered.append(Spent(wait.decision))
         return self._entered[-1]

@@ -25,12 +25,13 @@ LAYERS = (
     {"profiles"},
     {"algorithms", "headers"},
     {"stores"},
+    {"counts"},
     {"waiting"},
     {"hooks"},
     {"overrides"},
     {"keys", "limiter"},
     {"inbound", "outbound", "clients", "metrics", "testing"},
-    {"tools"},
+    {"tools", "dashboard"},
     {PACKAGE, "__main__"},
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
@@ -53,7 +54,7 @@ OPTIONAL = {
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""
 
-PUBLIC = ("clients", "hooks", "keys", "metrics", "profiles", "testing", "tools")
+PUBLIC = ("clients", "dashboard", "hooks", "keys", "metrics", "profiles", "testing", "tools")
 """Public modules besides the package itself."""
 
 MAX_MODULES = 10
