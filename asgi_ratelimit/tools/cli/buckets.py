@@ -10,10 +10,9 @@ from typing import Any
 from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...inbound import Blocks
-from ...quota_text import RESERVED_NAMES, as_quotas
+from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
-from ..coverage import quota_as_text
 from .arguments import add_json
 from .live_store import TIMEOUT, add_store, store_url, with_store
 from .output import Row, duration, print_json, print_table
@@ -95,7 +94,7 @@ def reset(options: argparse.Namespace) -> int:
     quotas = as_quotas(options.quota) if options.quota else tuple([each.quota for each in _stored(options)])
     charges = [Charge(quota, options.key, 1, options.name) for quota in quotas if quota.name not in RESERVED_NAMES]
     with_store(options, lambda store: store.reset(charges))
-    names = [quota_as_text(charge.quota) for charge in charges]
+    names = [as_text(charge.quota) for charge in charges]
     if options.json:
         print_json({"reset": names})
     else:
@@ -157,14 +156,14 @@ _COLUMNS = ("name", "key", "quota", ">used", ">share", "as good as new in")
 
 
 def _row(each: StoredBucket) -> Row:
-    return each.name, each.key, quota_as_text(each.quota), each.used, f"{each.share:.0%}", duration(each.reset_after)
+    return each.name, each.key, as_text(each.quota), each.used, f"{each.share:.0%}", duration(each.reset_after)
 
 
 def _as_dict(each: StoredBucket) -> dict[str, Any]:
     return {
         "name": each.name,
         "key": each.key,
-        "quota": quota_as_text(each.quota),
+        "quota": as_text(each.quota),
         "used": each.used,
         "most": each.quota.most,
         "reset_after": each.reset_after,
