@@ -43,15 +43,14 @@ def path() -> str:
         _download(own)
     except (OSError, LookupError, subprocess.CalledProcessError) as error:
         raise RuntimeError(
-            f"there is no {PACKAGE}, and it cannot be downloaded: {reason(error)}\n  Install Debian's package {PACKAGE},"
-            " or put a Chromium on PATH under one of these names: " + ", ".join(NAMES)
+            f"there is no {PACKAGE}, and it cannot be downloaded: {reason(error)}\n  Install Debian's package "
+            f"{PACKAGE}, or put a Chromium on PATH under one of these names: {', '.join(NAMES)}"
         ) from error
     return str(own)
 
 
 def _download(own: Path) -> None:
     """Unpack the package, and those that it needs and this machine lacks, into the folder; nothing is installed."""
-    ROOT.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=ROOT, prefix=".browser-") as folder:
         made = Path(folder, "made")
         made.mkdir()

@@ -57,7 +57,7 @@ function show(next) {
 
 function showStatus() {
   const living = state.processes.filter((process) => state.now - process.latest < 120).length;
-  status("live", `Live, ${living === 1 ? "1 process" : `${living} processes`}`);
+  status("live", living ? `Live, ${living === 1 ? "1 process" : `${living} processes`}` : "Live, no requests");
 }
 
 function showTotals() {
