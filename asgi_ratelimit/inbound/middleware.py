@@ -15,7 +15,8 @@ from ..clock import monotonic_ns
 from ..counts import BOUNDS_NS, counts_of, publish, stop_publishing
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks
 from ..keys import KeyFunction, client_ip
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
@@ -37,6 +38,7 @@ from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, constant_quotas
 from .startup.construction import checked_app, logs_errors
+from .startup.route_templates import RouteTemplates
 from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
@@ -107,6 +109,7 @@ class RateLimitMiddleware:
             refusal,
             observers,
             WaitingCount(checked_max_waiting(max_waiting)),
+            route_of=RouteTemplates(self.app).of,
         )
         self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
@@ -210,11 +213,11 @@ class RateLimitMiddleware:
         app = self.app
         if plan.is_single:
             take = plan.take(scope)
-            return app, [] if take is None else await self._enforcer.take_single(take)
+            return app, [] if take is None else await self._enforcer.take_single(take, scope)
         planned = await plan.evaluate(scope)
         if planned is None:
             return app, []
-        decisions = await self._enforcer.take(planned, receiving)
+        decisions = await self._enforcer.take(planned, scope, receiving)
         if planned.messages is not None:
             app = Throttled(app, self._store, planned.messages)
         if planned.settle_rules:
@@ -276,6 +279,7 @@ class RateLimitMiddleware:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 await self._enforcer.waiting_requests.aclose()
+                await self._enforcer.hooks.aclose()
                 await stop_publishing(self._store)
                 await self._store.aclose()
             await send(message)

@@ -10,11 +10,13 @@ from typing import Any, Final, TypeAlias
 from starlette.types import Message, Scope, Send
 
 from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
+from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of, publish
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
 from ..headers import Dialect, delay, draft, draft_of_outlook
-from ..hooks import Hooks
+from ..hooks.calling import Hooks
+from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
@@ -55,6 +57,8 @@ class Enforcer:
     """The own answers of rules, by their names."""
     handler: Handler | None = None
     """The handler that the app has for refusals."""
+    route_of: RouteOf = lambda scope: None
+    """The template of a request's route, for hooks."""
     counts: Counts = field(init=False)
     is_published: bool = False
     """Whether it has seen to it that its counts are published."""
@@ -68,26 +72,31 @@ class Enforcer:
         self.failures = Failures(self.hooks, self.counts)
         self.waiting_requests = WaitingRequests(self.store)
         self.is_observed = bool(self.hooks)
+        self.hooks.watch(self.store)
         self.submit = submitter(self.store)
         self.submit_charge = None if self.is_observed else charge_submitter(self.store)
 
     async def take(
-        self, planned: PlannedTakes, receiving: Receiving | None = None, count: WaitingCount | None = None
+        self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
     ) -> list[Decision]:
-        """The decision on each planned take, with penalties applied; hooks are called with all of them.
+        """The decision on each planned take, with penalties applied, counted; hooks are called with all of them.
 
-        A request that may wait instead of being refused does so here; it needs ``receiving``. It is one of ``count``,
-        which is that of the middleware around the app, by default this one's.
+        A request that may wait instead of being refused does so here; it needs ``receiving``. ``outer`` is that of the
+        middleware around the app, by default this one: its hooks are called, and it counts the requests that wait.
         """
+        outer = outer or self
         if not self.is_published:
             self.is_published = True
             publish(self.store)
+        since_ns = monotonic_ns() if outer.is_observed else 0
         decisions = await self._decisions(planned.takes)
+        latency = (monotonic_ns() - since_ns) / SECOND_NS if outer.is_observed else 0.0
+        waited = None
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
         if receiving is not None and planned.max_delays and not enforced[0].allowed:
-            count = count or self.waiting_count
-            enforced = [await self.waiting_requests.wait(enforced[0], planned.max_delays, receiving, count)]
+            enforced = [await self._wait(enforced[0], planned.max_delays, receiving, outer)]
+            waited = enforced[0].delay
         if planned.checks_blocks:
             has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
             enforced = [
@@ -95,22 +104,48 @@ class Enforcer:
                 for decision in enforced
             ]
         decisions = [*enforced, *shadows]
-        self.observe(decisions)
-        return decisions
-
-    async def take_single(self, take: Take) -> list[Decision]:
-        """The decision on one take that is enforced; hooks are called with it."""
-        decision = self.submit(take)
-        decisions = [decision if isinstance(decision, Decision) else await decision]
-        self.observe(decisions)
-        return decisions
-
-    def observe(self, decisions: Sequence[Decision]) -> None:
-        """Count these decisions, and call the hooks with them."""
         self.counts.count(decisions)
+        if outer.is_observed:
+            outer.observe(decisions, scope, latency, waited)
+        return decisions
+
+    async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
+        """The decision on one take that is enforced; hooks are called with it."""
+        since_ns = monotonic_ns() if self.is_observed else 0
+        submitted = self.submit(take)
+        decision = submitted if isinstance(submitted, Decision) else await submitted
+        self.counts.count((decision,))
         if self.is_observed:
-            for decision in decisions:
-                self.hooks(self.name, decision)
+            self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
+        return [decision]
+
+    async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
+        """The decision on one more take of a request, from the store of an earlier one; hooks are called with it."""
+        since_ns = monotonic_ns()
+        (decision,) = await store.take((take,))
+        counts_of(store).count((decision,))
+        if self.is_observed:
+            self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
+        return decision
+
+    def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
+        """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""
+        request = ObservedRequest(scope, self.route_of)
+        for place, decision in enumerate(decisions):
+            if place == 0:
+                self.hooks(self.name, decision, latency, waited, request)
+            else:
+                self.hooks(self.name, decision, request=request)
+
+    async def _wait(
+        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
+    ) -> Decision:
+        """Wait as one of the queue of the middleware around the app."""
+        outer.hooks.queued(outer.name, 1)
+        try:
+            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
+        finally:
+            outer.hooks.queued(outer.name, -1)
 
     async def _decisions(self, takes: Sequence[Take]) -> list[Decision]:
         if len(takes) > 1:

@@ -108,12 +108,14 @@ class PacedTransport(WrappingTransport):
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         self._transport.close()
+        self._limiter.hooks.close()
         if self._owns_store and not self._limiter.store.in_process:
             background_loop.run(self._limiter.aclose())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         await self._transport.aclose()
+        await self._limiter.hooks.aclose()
         if self._owns_store:
             await self._limiter.aclose()
 

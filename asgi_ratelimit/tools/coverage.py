@@ -90,9 +90,14 @@ def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:
 
 
 def _limit_text(rule: CompiledRule) -> str:
+    return f"{rule.name}: {quotas_as_text(rule)}"
+
+
+def quotas_as_text(rule: CompiledRule) -> str:
+    """The quotas of a rule as people write them, or the name of the function that returns them."""
     if callable(rule.quota):
-        return f"{rule.name}: by {getattr(rule.quota, '__name__', repr(rule.quota))}"
-    return f"{rule.name}: {'; '.join(map(_quota_text, rule.quota))}"
+        return f"by {getattr(rule.quota, '__name__', repr(rule.quota))}"
+    return "; ".join(map(_quota_text, rule.quota))
 
 
 def _quota_text(quota: Quota) -> str:

@@ -52,6 +52,17 @@ NAMES = {
         "parse_quotas",
     ],
     "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
+    "asgi_ratelimit.hooks": [
+        "Event",
+        "Failure",
+        "FailureHook",
+        "Hook",
+        "ObservedRequest",
+        "Result",
+        "StoreCall",
+        "failures",
+        "log_refusals",
+    ],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -64,6 +75,7 @@ NAMES = {
         "state",
         "user",
     ],
+    "asgi_ratelimit.metrics": ["opentelemetry", "prometheus"],
     "asgi_ratelimit.profiles": [
         "PROFILES",
         "STANDARD_REFUSALS",
@@ -104,7 +116,7 @@ NAMES = {
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"Key", "KeyFunction"}
+TYPES = {"FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

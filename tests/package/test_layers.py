@@ -23,13 +23,14 @@ LAYERS = (
     {"buckets"},
     {"decision", "quota_text"},
     {"profiles"},
-    {"algorithms", "headers", "hooks"},
+    {"algorithms", "headers"},
     {"stores"},
     {"counts"},
     {"waiting"},
+    {"hooks"},
     {"overrides"},
     {"keys", "limiter"},
-    {"inbound", "outbound", "clients", "testing"},
+    {"inbound", "outbound", "clients", "metrics", "testing"},
     {"tools", "dashboard"},
     {PACKAGE, "__main__"},
 )
@@ -37,6 +38,7 @@ LAYERS = (
 
 OPTIONAL = {
     "aiohttp",
+    "argcomplete",
     "fastapi",
     "httpx",
     "httpx2",
@@ -45,13 +47,14 @@ OPTIONAL = {
     "opentelemetry",
     "prometheus_client",
     "requests",
+    "rich",
     "uvicorn",
 }
 
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""
 
-PUBLIC = ("clients", "dashboard", "keys", "profiles", "testing", "tools")
+PUBLIC = ("clients", "dashboard", "hooks", "keys", "metrics", "profiles", "testing", "tools")
 """Public modules besides the package itself."""
 
 MAX_MODULES = 10

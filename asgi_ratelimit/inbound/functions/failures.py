@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...counts import Counts
-from ...hooks import Failure, Hooks
+from ...hooks import Failure
+from ...hooks.calling import Hooks
 from ...logs import FailureLog
 
 _NO_HOOKS = Hooks(())
