@@ -4,7 +4,7 @@ from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, RuleMinute, 
 from .publishing import Publisher, publish, stop_publishing
 from .recordings import ALL, Recording, recording_in
 from .rule_counts import RESULTS, Counts, RuleCounts, counts_of
-from .sources import outbound_sources
+from .sources import Row, outbound_sources
 from .waits import BOUNDS_NS, WaitTimes
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Numbers",
     "Publisher",
     "Recording",
+    "Row",
     "RuleCounts",
     "RuleMinute",
     "WaitTimes",

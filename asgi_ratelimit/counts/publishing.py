@@ -65,8 +65,8 @@ class Publisher:
         self._timer = None
         if self._write_task is not None:
             await asyncio.wait([self._write_task])
-        self.collect(self._now_us())
-        await self._write()
+        if self.collect(self._now_us()) or self._unwritten:
+            await self._write()
 
     def collect(self, now_us: float) -> bool:
         """Add what was counted since the last time to the minute of half a second ago; whether there was anything."""
@@ -119,7 +119,7 @@ class Publisher:
         """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later."""
         store = self._store()
         minute = self._unwritten[0] if self._unwritten else self._minute
-        if store is None or not (minute.seconds or self._outbound):
+        if store is None:
             return
         quotas: dict[str, list[str]] = {}
         for name, quota in owned(store):

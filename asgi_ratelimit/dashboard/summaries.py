@@ -184,7 +184,9 @@ def _rules(minutes: Mapping[int, Mapping[str, Part]], newest: Iterable[Mapping[s
                 row[place] = added(row[place], numbers)
     for name in sorted({*by_name, *quotas}):
         row = by_name.get(name, [NONE] * len(minutes))
-        yield RuleSummary(name, "; ".join(quotas.get(name, [])), *map(sum, zip(*row)), minutes=tuple(row))
+        admitted, refused, shadowed, degraded, failed = map(sum, zip(*row))
+        said = "; ".join(quotas.get(name, []))
+        yield RuleSummary(name, said, admitted, refused, shadowed, degraded, failed, tuple(row))
 
 
 def _keys(minutes: Mapping[int, Mapping[str, Part]]) -> Iterator[KeyCounts]:

@@ -88,9 +88,9 @@ class Enforcer:
         if not self.is_published:
             self.is_published = True
             publish(self.store)
-        since_ns = monotonic_ns() if outer.is_observed else 0
+        since_ns = monotonic_ns()
         decisions = await self._decisions(planned.takes)
-        latency = (monotonic_ns() - since_ns) / SECOND_NS if outer.is_observed else 0.0
+        latency = self._count_wait(since_ns)
         waited = None
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
@@ -111,12 +111,13 @@ class Enforcer:
 
     async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
         """The decision on one take that is enforced; hooks are called with it."""
-        since_ns = monotonic_ns() if self.is_observed else 0
+        since_ns = monotonic_ns()
         submitted = self.submit(take)
         decision = submitted if isinstance(submitted, Decision) else await submitted
+        latency = self._count_wait(since_ns)
         self.counts.count((decision,))
         if self.is_observed:
-            self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
+            self.observe([decision], scope, latency)
         return [decision]
 
     async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
@@ -134,6 +135,13 @@ class Enforcer:
         self.hooks(
             self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS, None, ObservedRequest(scope, self.route_of)
         )
+
+    def _count_wait(self, since_ns: int) -> float:
+        """The seconds since then, which are counted where the store may wait."""
+        waited_ns = monotonic_ns() - since_ns
+        if not self.store.in_process:
+            self.counts.waits.add(waited_ns)
+        return waited_ns / SECOND_NS
 
     def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
         """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""

@@ -66,13 +66,13 @@ export class Chart {
     const label = this.span === "hour" ? minute : second;
     const options = {
       ...this.size(),
-      padding: [12, 8, 0, 0],
+      padding: [12, 24, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       scales: { x: { time: true, range: (plot, low, high) => [low - 30 * (this.step / 60), high + 30 * (this.step / 60)] }, y: { range: (plot, low, high) => [0, Math.max(4, high * 1.05)] } },
       axes: [
-        { ...axis, grid: { show: false }, values: (plot, times) => times.map(label), space: 80 },
-        { ...axis, size: 48, values: (plot, numbers) => numbers.map((number) => (Number.isInteger(number) ? short(number) : "")) },
+        { ...axis, size: 30, grid: { show: false }, values: (plot, times) => times.map(label), space: 80 },
+        { ...axis, size: 44, values: (plot, numbers) => numbers.map((number) => (Number.isInteger(number) ? short(number) : "")) },
       ],
       series: [{}, ...colours.map((fill) => ({ fill, stroke: fill, width: 0, paths: bars, points: { show: false } }))],
       hooks: { setCursor: [(plot) => this.point(plot.cursor.idx ?? null)] },

@@ -4,7 +4,6 @@ import { count, share } from "./format.js";
 
 const token = document.querySelector("meta[name=token]").content;
 const toast = document.getElementById("toast");
-const dialog = document.getElementById("confirm");
 const WAIT_MS = 180;
 let toastTimer = 0;
 
@@ -30,18 +29,12 @@ export async function send(action, fields) {
   }
 }
 
-// Asks for a confirmation; returns the chosen duration, "" where none is asked for, and null for no.
-export function confirm({ title, text, yes, withDuration = false }) {
-  dialog.querySelector("h2").textContent = title;
-  dialog.querySelector("p").textContent = text;
-  dialog.querySelector("#confirm-yes").textContent = yes;
-  dialog.querySelector("#confirm-for").hidden = !withDuration;
-  dialog.returnValue = "no";
+// Opens a dialog about something; returns the value of the button that closed it, "" for none.
+function ask(dialog, what) {
+  dialog.querySelector(".what").textContent = what;
+  dialog.returnValue = "";
   dialog.showModal();
-  return new Promise((resolve) => {
-    const answer = () => resolve(dialog.returnValue === "yes" ? (withDuration ? dialog.querySelector("select").value : "") : null);
-    dialog.addEventListener("close", answer, { once: true });
-  });
+  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true }));
 }
 
 // A limit near another one, from a tenth of it to ten times that, with two digits that count.
@@ -120,9 +113,11 @@ export class RuleEditor {
     }
     const isAll = found.share >= 1;
     const who = isAll ? `${count(found.clients)} clients` : `${count(found.clients)} recorded clients, ${share(found.share, 1)} of all`;
+    const { admitted, refused, shadowed } = this.rule;
     const main = `${quota} would have refused ${share(found.refused, found.requests)} of the last hour's requests`;
     const detail = `${count(found.refused)} of ${count(found.requests)}, from ${count(found.refused_clients)} of ${who}`;
-    this.tell(`${main}: ${detail}.`, found.refused ? "refuses" : "passes");
+    const fact = `In fact it was ${share(refused + shadowed, admitted + refused + shadowed)}.`;
+    this.tell(`${main}: ${detail}. ${fact}`, found.refused ? "refuses" : "passes");
   }
 
   tell(text, kind = "") {
@@ -139,21 +134,16 @@ export class RuleEditor {
       return;
     }
     if (chosen === "off") {
-      const text = "Nobody is limited by this rule until it is set again.";
-      if ((await confirm({ title: `Switch ${name} off?`, text, yes: "Switch off" })) === null) return;
+      if (!(await ask(document.getElementById("switch-off"), name))) return;
     }
     const quota = chosen === "set" ? this.input.value : chosen;
     await send("set", { rule: name, quota, for: this.form.elements.for.value });
   }
 }
 
-// Reset, block or unblock a key; ``fields`` name it, and ``shown`` is how the page calls it.
-export async function changeKey(action, fields, shown) {
-  if (action === "block") {
-    const text = "All its requests to this rule are refused.";
-    const lasts = await confirm({ title: `Block ${shown}?`, text, yes: "Block", withDuration: true });
-    if (lasts === null) return;
-    fields = { ...fields, for: lasts };
-  }
-  await send(action, fields);
+// Asks what to do with a key, and does it; the fields name it, and the text is how the page calls it.
+export async function changeKey(fields, shown) {
+  const dialog = document.getElementById("change-key");
+  const action = await ask(dialog, shown);
+  if (action) await send(action, { ...fields, for: dialog.querySelector("select").value });
 }

@@ -7,6 +7,8 @@ import { RESULTS, count, duration, element, minute, moment, setChildren, setText
 const $ = (id) => document.getElementById(id);
 const chart = new Chart($("chart"), $("chart-legend"));
 const shown = new Map();
+const FEW_KEYS = 6;
+let allKeys = false;
 let state = null;
 let source = null;
 let poll = 0;
@@ -55,7 +57,7 @@ function show(next) {
 
 function showStatus() {
   const living = state.processes.filter((process) => state.now - process.latest < 120).length;
-  status("live", `Live, ${living === 1 ? "1 process" : `${living} processes`}`);
+  status("live", living ? `Live, ${living === 1 ? "1 process" : `${living} processes`}` : "Live, no requests");
 }
 
 function showTotals() {
@@ -146,16 +148,19 @@ function showRule(item, rule) {
 }
 
 function showKeys() {
-  const rows = state.keys.map((key) => {
+  const some = allKeys ? state.keys : state.keys.slice(0, FEW_KEYS);
+  $("all-keys").hidden = state.keys.length <= FEW_KEYS;
+  setText($("all-keys"), allKeys ? `Show ${FEW_KEYS} of them` : `Show all ${state.keys.length}`);
+  $("all-keys").setAttribute("aria-expanded", String(allKeys));
+  const rows = some.map((key) => {
     const name = key.key ?? key.id;
-    const buttons = ["reset", "block"].map((action) =>
-      element("button", { type: "button", className: "small", "data-action": action, "data-id": key.id, "aria-label": `${action === "reset" ? "Reset" : "Block"} ${name} of ${key.rule}` }, action === "reset" ? "Reset" : "Block"));
+    const button = element("button", { type: "button", className: "small", "data-id": key.id, "aria-label": `Change ${name} of ${key.rule}` }, "Change");
     const shownName = element("span", { className: key.key === null ? "key hashed" : "key", title: key.key === null ? "A stand-in for the key, which is not shown" : "" }, name);
     return element("tr", {},
       element("th", { scope: "row" }, shownName, element("span", { className: "key-rule" }, key.rule)),
       element("td", { className: "number" }, count(key.requests)),
       element("td", { className: key.refused ? "number refused" : "number none" }, count(key.refused)),
-      element("td", { className: "actions" }, ...buttons));
+      element("td", { className: "actions" }, button));
   });
   setChildren($("keys").tBodies[0], rows);
   $("keys").hidden = !rows.length;
@@ -167,13 +172,19 @@ function showKeys() {
 
 $("keys").addEventListener("click", (event) => {
   const button = event.target.closest("button");
-  if (button) changeKey(button.dataset.action, { id: button.dataset.id }, button.closest("tr").querySelector(".key").textContent);
+  const row = button?.closest("tr");
+  if (row) changeKey({ id: button.dataset.id }, `${row.querySelector(".key").textContent} of ${row.querySelector(".key-rule").textContent}`);
+});
+
+$("all-keys").addEventListener("click", () => {
+  allKeys = !allKeys;
+  showKeys();
 });
 
 $("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const { rule, key } = event.target.elements;
-  changeKey(event.submitter.value, { rule: rule.value, key: key.value }, key.value);
+  changeKey({ rule: rule.value, key: key.value }, `${key.value} of ${rule.value}`);
 });
 
 function showOutbound() {
