@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+from ...errors import QuotaError
+from ...quota_text import parse_period
+
 Options = argparse.Namespace
 
 
@@ -59,6 +62,14 @@ def complete(parser: argparse.ArgumentParser) -> None:
         except ImportError:
             return
         autocomplete(parser)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """The seconds of a duration such as ``1h`` or ``10 minutes``. Raises ``ValueError``, which names the option."""
+    try:
+        return parse_period(text)
+    except QuotaError:
+        raise ValueError(f"{option} must be a duration, not {text!r}: {option} 1h, {option} '10 minutes'") from None
 
 
 def listed(words: Sequence[str]) -> str:
