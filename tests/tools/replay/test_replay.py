@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule
@@ -76,6 +76,7 @@ def table_of(quota: str | None, rules: Sequence[Rule]) -> Limits:
     return Limits(RuleTable(quota, rules, Defaults("default", LOGGED_KEY)))
 
 
+@settings(max_examples=50)
 @given(st.none() | st.just("5/s burst 3"), st.sets(st.sampled_from(sorted(RULES)), min_size=1), SENT)
 def test_a_replay_refuses_what_a_middleware_refuses(quota: str | None, names: set[str], sent: list[Sent]) -> None:
     """Under any rules: of several quotas, alone, in shadow, exempt, and with penalties."""
@@ -120,9 +121,7 @@ def test_requests_that_may_wait_do() -> None:
 
 def test_a_request_without_a_key_or_a_rule_is_unlimited() -> None:
     """It is counted as such."""
-    replay = replayed(
-        limits_of(None, ["/a 1/s", "/a; 1/s"[:0] or "/c 1/s"]), [(0, "", "/a"), (1, "k", "/b"), (2, "k", "/a")]
-    )
+    replay = replayed(limits_of(None, ["/a 1/s", "/c 1/s"]), [(0, "", "/a"), (1, "k", "/b"), (2, "k", "/a")])
     assert (replay.requests, replay.unlimited) == (3, 2)
 
 
