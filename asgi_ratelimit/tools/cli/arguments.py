@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import QuotaError
@@ -45,7 +46,7 @@ def load_app(options: Options, example: str) -> Any:
     try:
         if not module or not attribute:
             raise ValueError("it must be a module, a colon and an attribute")
-        sys.path.insert(0, options.app_dir)
+        sys.path.insert(0, str(Path(options.app_dir).resolve()))
         app: Any = import_module(module)
         for name in attribute.split("."):
             app = getattr(app, name)
