@@ -41,6 +41,7 @@ class BackgroundCalls:
     def __init__(self, log: FailureLog) -> None:
         self._log = log
         self._queues: dict[AbstractEventLoop, _Queue] = {}
+        self._background: AbstractEventLoop | None = None
         self.dropped = 0
 
     def add(self, hook: object, call: Awaitable[object]) -> None:
@@ -49,7 +50,7 @@ class BackgroundCalls:
         if loop is not None:
             self._add(loop, hook, call)
         else:
-            loop = background_loop.loop()
+            self._background = loop = background_loop.loop()
             loop.call_soon_threadsafe(self._add, loop, hook, call)
 
     async def aclose(self) -> None:
@@ -58,18 +59,30 @@ class BackgroundCalls:
         if here is None:  # trio
             self.close()
             return
-        for loop, queue in list(self._queues.items()):
-            if loop is here:
-                await _ended(queue.task)
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_ended(queue.task), loop))
+        await self._ended(here)
+        for loop in self._loops():
+            if loop is not here:
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._ended(loop), loop))
 
     def close(self) -> None:
         """``aclose``, blocking this thread; it does not wait for calls on the event loop of this thread."""
         here = _get_running_loop()
-        for loop, queue in list(self._queues.items()):
-            if loop is not here and loop.is_running():
-                asyncio.run_coroutine_threadsafe(_ended(queue.task), loop).result()
+        for loop in self._loops():
+            if loop is not here:
+                asyncio.run_coroutine_threadsafe(self._ended(loop), loop).result()
+
+    def _loops(self) -> list[AbstractEventLoop]:
+        """The event loops that calls are awaited on; that of the background may be about to."""
+        others = [] if self._background is None else [self._background]
+        return [loop for loop in {*self._queues, *others} if loop.is_running()]
+
+    async def _ended(self, loop: AbstractEventLoop) -> None:
+        """Return when the calls that wait on this event loop, which runs this, are made."""
+        queue = self._queues.get(loop)
+        if queue is not None:
+            await asyncio.wait([queue.task], timeout=CLOSE_WITHIN)
+            queue.task.cancel()
+            await asyncio.wait([queue.task])
 
     def _add(self, loop: AbstractEventLoop, hook: object, call: Awaitable[object]) -> None:
         queue = self._queues.get(loop)
@@ -104,9 +117,3 @@ class BackgroundCalls:
             call.close()
         full = QueueFull(f"{MAX_WAITING} calls of hooks are waiting, or the program ends")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task], timeout=CLOSE_WITHIN)
-    task.cancel()
-    await asyncio.wait([task])

@@ -14,7 +14,7 @@ from ..logs import FailureLog
 from ..stores import Store, observe
 from ..waiting import PaceTimeout
 from .background import BackgroundCalls
-from .events import Event, Failure, FailureHook, Hook, ObservedRequest
+from .events import Charged, Event, Failure, FailureHook, Hook, ObservedRequest
 
 
 class Hooks:
@@ -43,7 +43,7 @@ class Hooks:
     def __call__(
         self,
         name: str,
-        decision: Decision,
+        decision: Decision | Charged,
         latency: float | None = None,
         waited: float | None = None,
         request: ObservedRequest | None = None,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
 from starlette.types import Scope
 
-from ..decision import Charge, Decision
+from ..decision import Charge, ChargeTemplate, Decision
 from ..errors import ConfigurationError
 from ..quotas import Quota
 
@@ -35,38 +35,113 @@ class ObservedRequest:
         return self._route_of(self.scope)
 
 
-@dataclass(frozen=True, slots=True)
+class Charged(Protocol):
+    """A request that was charged once, of which a decision is made when somebody reads one."""
+
+    @property
+    def template(self) -> ChargeTemplate | None:
+        """What it was charged."""
+        ...
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that was charged."""
+        ...
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it fits."""
+        ...
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """The decision, and those that came later."""
+        ...
+
+
 class Event:
     """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
 
     ``latency`` is how many seconds the store took to answer. It is ``None`` where that is not known, because the caller
     slept until its slot came, and for all but the first of several decisions in one answer. ``waited`` is how many
     seconds a caller waited that may wait, the answer of the store included; ``None`` for one that may not. ``request``
-    is the request to the app; ``None`` for any other call.
+    is the request to the app; ``None`` for any other call. An event is never changed, and equals one of the same name
+    and decision.
     """
 
-    name: str
-    decision: Decision
-    latency: float | None = field(default=None, compare=False)
-    waited: float | None = field(default=None, compare=False)
-    request: ObservedRequest | None = field(default=None, compare=False)
+    __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_waited")
+
+    def __init__(
+        self,
+        name: str,
+        decision: Decision | Charged,
+        latency: float | None = None,
+        waited: float | None = None,
+        request: ObservedRequest | None = None,
+    ) -> None:
+        self._name = name
+        self._decision = decision if isinstance(decision, Decision) else None
+        self._charged = None if isinstance(decision, Decision) else decision
+        self._latency = latency
+        self._waited = waited
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"Event({self.name!r}, {self.decision!r}, {self.latency!r}, {self.waited!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Event):
+            return NotImplemented
+        return self.name == other.name and self.decision == other.decision
+
+    __hash__ = None  # type: ignore[assignment]  # nor have decisions one
+
+    @property
+    def name(self) -> str:
+        """The name of the middleware, limiter, ``@pace`` or transport."""
+        return self._name
+
+    @property
+    def decision(self) -> Decision:
+        """The whole decision."""
+        if self._decision is None:
+            self._decision = self._charged.decisions[0]  # type: ignore[union-attr]  # it has one of the two
+        return self._decision
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds until the store had answered."""
+        return self._latency
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds that the caller has waited."""
+        return self._waited
+
+    @property
+    def request(self) -> ObservedRequest | None:
+        """The request that the decision is about."""
+        return self._request
 
     @property
     def result(self) -> Result:
         """What came of the decision, in one word."""
-        decision = self.decision
-        return "allowed" if decision.allowed else "shadowed" if decision.shadow else "refused"
+        if self._decision is None:
+            return "allowed" if self._charged.is_allowed else "refused"  # type: ignore[union-attr]  # as above
+        return "allowed" if self._decision.allowed else "shadowed" if self._decision.shadow else "refused"
 
     @property
     def rule(self) -> str:
         """The name of the rule whose limit decided; for a limiter, ``@pace`` and transports it is their name."""
+        if self._template is not None:
+            return self._template.name
         charge = self.charge
         return self.name if charge is None else charge.name or self.name
 
     @property
     def quota(self) -> Quota:
         """The binding quota: that which refused, with the longest wait, or else the one with the least left."""
-        return self.decision.quota
+        return self.decision.quota if self._template is None else self._template.quota
 
     @property
     def key(self) -> str | None:
@@ -85,12 +160,12 @@ class Event:
     @property
     def degraded(self) -> bool:
         """Whether it was decided without the store."""
-        return self.decision.degraded
+        return self._charged is None and self.decision.degraded
 
     @property
     def shadow(self) -> bool:
         """Whether it was decided and counted, but not enforced."""
-        return self.decision.shadow
+        return self._charged is None and self.decision.shadow
 
     @property
     def method(self) -> str | None:
@@ -109,6 +184,10 @@ class Event:
         It is worked out when it is read. ``None`` where the app has no such route, or its routes are not Starlette's.
         """
         return None if self.request is None else self.request.route
+
+    @property
+    def _template(self) -> ChargeTemplate | None:
+        return None if self._charged is None else self._charged.template
 
 
 def _binding(decision: Decision, charges: tuple[Charge, ...]) -> Charge:

@@ -111,6 +111,7 @@ class RateLimitMiddleware:
             WaitingCount(checked_max_waiting(max_waiting)),
             route_of=RouteTemplates(self.app).of,
         )
+        self._is_observed = self._enforcer.is_observed
         self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
@@ -128,7 +129,9 @@ class RateLimitMiddleware:
         if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
         if submit is not None and template is not None and bucket is not None:
-            outcome, counts = submit(template, bucket), self._counts
+            observes, counts = self._is_observed, self._counts
+            since_ns = monotonic_ns() if observes else 0
+            outcome = submit(template, bucket)
             if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
                 started_ns = monotonic_ns()
                 outcome = await outcome
@@ -148,6 +151,8 @@ class RateLimitMiddleware:
             else:  # decided without the store
                 limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
                 counts.count((outcome,))
+            if observes:
+                self._enforcer.observe_first(limits, scope, since_ns)
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:

@@ -74,7 +74,7 @@ class Enforcer:
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
         self.submit = submitter(self.store)
-        self.submit_charge = None if self.is_observed else charge_submitter(self.store)
+        self.submit_charge = charge_submitter(self.store)
 
     async def take(
         self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
@@ -96,7 +96,7 @@ class Enforcer:
         enforced = decisions[: planned.is_enforced]
         if receiving is not None and planned.max_delays and not enforced[0].allowed:
             enforced = [await self._wait(enforced[0], planned.max_delays, receiving, outer)]
-            waited = enforced[0].delay
+            waited = enforced[0].delay or None
         if planned.checks_blocks:
             has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
             enforced = [
@@ -136,6 +136,13 @@ class Enforcer:
             self.counts.waits.add(waited_ns)
         return waited_ns / SECOND_NS
 
+    def observe_first(self, limits: RequestLimits, scope: Scope, since_ns: int) -> None:
+        """Call the hooks with the first decision on a request, which the store was asked for at this time."""
+        decision = limits if limits.is_unread else limits.decisions[0]
+        self.hooks(
+            self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS, None, ObservedRequest(scope, self.route_of)
+        )
+
     def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
         """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""
         request = ObservedRequest(scope, self.route_of)
@@ -174,16 +181,16 @@ class RequestLimits:
 
     __slots__ = (
         "_answer",
-        "_bucket",
         "_decisions",
         "_outcome",
         "_reported",
         "_stores",
-        "_template",
+        "bucket",
         "enforcer",
         "has_started",
         "is_exempt",
         "server_send",
+        "template",
         "waited",
     )
 
@@ -204,8 +211,8 @@ class RequestLimits:
         """
         self.enforcer = enforcer
         self.server_send = server_send
-        self._template = template
-        self._bucket = bucket
+        self.template = template
+        self.bucket = bucket
         self._outcome = outcome
         self._decisions = decisions
         self.is_exempt = is_exempt
@@ -223,7 +230,7 @@ class RequestLimits:
                 return self._answer_instead(self._answer)
             dialect = self.enforcer.dialect
             if dialect is not None:
-                outcome, template = self._outcome, self._template
+                outcome, template = self._outcome, self.template
                 if dialect is draft and self._decisions is None and outcome is not None and template is not None:
                     headers = draft_of_outlook(template.quota, *availability(template.quota, outcome))
                 else:
@@ -250,15 +257,25 @@ class RequestLimits:
     def decisions(self) -> list[Decision]:
         """All decisions on this request, in their order."""
         if self._decisions is None:
-            template, outcome = self._template, self._outcome
-            charge = None if template is None else template.charge(self._bucket)
+            template, outcome = self.template, self._outcome
+            charge = None if template is None else template.charge(self.bucket)
             self._decisions = [] if charge is None or outcome is None else [decision_of(charge, outcome)]
         return self._decisions
 
     @property
+    def is_unread(self) -> bool:
+        """Whether it is the outcome of one charge, of which nobody has read a decision."""
+        return self._decisions is None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the only charge was taken."""
+        return self._outcome is not None and is_allowed(self._outcome)
+
+    @property
     def refused(self) -> tuple[Quota, float] | None:
         """The quota that refused the only charge, and the microseconds to wait, while nobody has read a decision."""
-        outcome, template = self._outcome, self._template
+        outcome, template = self._outcome, self.template
         if self._decisions is not None or template is None or outcome is None or is_allowed(outcome):
             return None
         return template.quota, wait_of(outcome)

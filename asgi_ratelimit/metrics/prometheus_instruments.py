@@ -39,11 +39,12 @@ def prometheus(registry: CollectorRegistry | None = None) -> Hook:
     with _lock:
         hook = _hooks.get(registry)
         if hook is None:
-            hook = _hooks[registry] = MetricsHook(lambda each: _bound(each, registry), "prometheus()")
+            hook = _hooks[registry] = MetricsHook(lambda each: bound(each, registry), "prometheus()")
         return hook
 
 
-def _bound(instrument: Instrument, registry: CollectorRegistry) -> Bind:
+def bound(instrument: Instrument, registry: CollectorRegistry) -> Bind:
+    """An instrument in a registry."""
     made = _made(instrument, registry)
     record = {"counter": "inc", "up_down_counter": "inc", "gauge": "set", "histogram": "observe"}[instrument.kind]
 

@@ -112,7 +112,7 @@ NAMES = {
         "zendesk",
     ],
     "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
-    "asgi_ratelimit.tools": ["Covered", "coverage", "simulate"],
+    "asgi_ratelimit.tools": ["Covered", "Recorder", "coverage", "simulate"],
 }
 """The public modules, and the names that each exports."""
 

@@ -24,8 +24,9 @@ class _Template:
 
     def matches(self, path: str, is_websocket: bool) -> bool:
         """Whether it takes this path, and this kind of connection."""
-        takes_both = self.route.methods is None
-        return (takes_both or self.route.is_websocket == is_websocket) and self.pattern.match(path) is not None
+        route = self.route
+        is_of_kind = route.is_websocket or route.methods is None if is_websocket else not route.is_websocket
+        return is_of_kind and self.pattern.match(path) is not None
 
 
 class RouteTemplates:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from ...errors import RateLimitError
-from . import apps, replays, simulating
+from . import apps, buckets, overrides, recording, replays, simulating, watching
 from .arguments import Parser, complete
 
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         example="asgi-ratelimit routes main:app",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
-    for module in (apps, simulating, replays):
+    for module in (apps, simulating, replays, recording, buckets, overrides, watching):
         module.add_commands(commands)
     complete(parser)
     options = parser.parse_args(arguments)

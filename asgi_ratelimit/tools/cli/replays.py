@@ -14,7 +14,7 @@ from ...buckets import as_bytes, digest
 from ...quotas import SECOND_US
 from ..logs import LogReader, fields_of
 from ..plot import WIDTH, bars, save_bars
-from ..replay import Replay, limits_of, report_of
+from ..replay import Limits, Replay, limits_of, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
 from .arguments import Parser, add_json, listed
@@ -63,7 +63,7 @@ def what_if(options: argparse.Namespace) -> int:
     if not options.rule and options.quota is None:
         raise ValueError(f"nothing to try out: name a --rule or a --quota: {_WHAT_IF}")
     limits = limits_of(options.quota, options.rule)
-    reader, replay = _reader(options), Replay(limits)
+    reader, replay = _reader(options, limits), Replay(limits)
     with progress("replaying", reader.size) as advance:
         reader.advance = advance
         asyncio.run(replay.run(reader.requests()))
@@ -137,7 +137,7 @@ def suggest(options: argparse.Namespace) -> int:
     """Print limits for the requests of a log, and whom each of them would refuse."""
     limits = limits_of(None, [f"{rule} 1/s" for rule in options.rule]) if options.rule else limits_of("1/s", ())
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
-    reader = _reader(options)
+    reader = _reader(options, limits)
     with progress("reading", reader.size) as advance:
         reader.advance = advance
         groups = uses_of(reader.requests(), limits)
@@ -210,8 +210,10 @@ def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggesti
     print()
 
 
-def _reader(options: argparse.Namespace) -> LogReader:
-    return LogReader(options.log, options.key, fields_of(options.field))
+def _reader(options: argparse.Namespace, limits: Limits) -> LogReader:
+    if limits.by_name and limits.table.charging:
+        raise ValueError(f"rules are for paths, or for rules of a recording, not for both: {_WHAT_IF}")
+    return LogReader(options.log, options.key, fields_of(options.field), bool(limits.by_name))
 
 
 def _hashed() -> Callable[[str], str]:

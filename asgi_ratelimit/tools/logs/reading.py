@@ -12,7 +12,7 @@ from .files import LogFile
 from .json_lines import Fields
 from .ordering import Ordered
 from .recordings import recording_parser, salt_of
-from .requests import LoggedRequest, ParseLine
+from .requests import SKIPPED, LoggedRequest, ParseLine
 
 LOOKS = 100
 """The lines in which the first one that can be read is looked for."""
@@ -25,12 +25,14 @@ class LogReader:
     """Reads the requests of logs, in the order of their times, and counts.
 
     ``key`` says whose a request is: ``client``, ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are
-    names of fields in one. ``advance`` is called with the bytes that have been read since the last call.
+    names of fields in one. ``by_rule``: of a recording, each decision of a rule counts, instead of each request once;
+    then it has the rule's key and cost. ``advance`` is called with the bytes that have been read since the last call.
     """
 
     names: Sequence[str]
     key: str = "client"
     fields: Fields = field(default_factory=dict)
+    by_rule: bool = False
     advance: Callable[[int], None] = lambda _: None
     lines: int = 0
     """Lines that have been read."""
@@ -70,16 +72,13 @@ class LogReader:
             request = parse(line)
             if request is None:
                 self.unreadable += 1
-            else:
+            elif request is not SKIPPED:
                 yield request
 
     def _parser(self, file: LogFile, first: list[str]) -> ParseLine:
-        """The parser of a log that starts with these lines; the first line of a recording is taken out of them."""
-        salt = salt_of(first[0])
-        if salt is not None:
-            self.salts.add(salt)
-            del first[0]
-            return recording_parser(self.key)
+        """The parser of a log that starts with these lines."""
+        if salt_of(first[0]) is not None:
+            return recording_parser(self.key, by_rule=self.by_rule, add_salt=self.salts.add)
         for line in first:
             is_json = line.lstrip()[:1] == "{"
             is_common = access_log.access_log_parser("all")(line) is not None

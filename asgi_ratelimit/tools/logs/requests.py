@@ -19,6 +19,9 @@ in the place of the path. A tuple, because there may be millions.
 ParseLine: TypeAlias = Callable[[str], LoggedRequest | None]
 """The request of a line; ``None`` for a line that cannot be read."""
 
+SKIPPED: LoggedRequest = (0.0, "", "", "", 0.0)
+"""Stands for a line that is none of the requests that are asked for."""
+
 EVERYBODY = "everybody"
 """The key of all requests where one bucket is for all clients."""
 
