@@ -153,6 +153,11 @@ class Take:
         if self.best_effort:
             self._require_one_cost()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one charge, all or nothing, of which nothing is recorded."""
+        return not (self.may_settle or self.best_effort) and self.operation is None and len(self.charges) == 1
+
     def _require_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
