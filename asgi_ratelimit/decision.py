@@ -145,7 +145,7 @@ class Take:
 
     def __post_init__(self) -> None:
         if self.max_wait != 0:
-            self.max_wait_us = _max_wait_us(self.max_wait)
+            self.max_wait_us = math.inf if self.max_wait == math.inf else _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
             if len(self.charges) > FEW_CHARGES:

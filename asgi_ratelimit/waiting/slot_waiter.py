@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +10,12 @@ from functools import partial
 
 from ..clock import Clock, time_of
 from ..decision import Charge, Decision, Take
-from ..errors import StoreError
 from ..quotas import SECOND_US
-from ..stores import Store, booker, settle, submitter
+from ..stores import Store, booker, submitter
 from . import background_loop
 from .drivers import (
     BookSlot,
     Flow,
-    GiveBack,
     NewWakeUp,
     TaskOrThread,
     block,
@@ -30,6 +27,7 @@ from .drivers import (
 )
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
+from .slots.giving_back import UnusedSlots
 from .slots.late_departures import LateDepartures
 from .slots.queues import Waiter
 from .slots.slot import Slot, slot_of, slot_of_booking
@@ -52,6 +50,7 @@ class SlotWaiter:
         self._queues, self.crowds = waiters.slots, waiters.crowds
         self._submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
+        self._unused = UnusedSlots(store, waiters.crowds)
         self._departs_later = departs_later and not store.in_process
         self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled)
         self._ahead_us = 0.0  # the time of the store less that of the local clock, as of its last answer
@@ -109,7 +108,7 @@ class SlotWaiter:
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                await self._give_back_in_turn(surplus)
+                await self._unused.give_back_in_turn(surplus)
             raise
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
@@ -124,7 +123,7 @@ class SlotWaiter:
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                GiveBack(self.store, self._give_back(surplus)).in_thread()
+                self._unused.giving_back(surplus).in_thread()
             raise
 
     def try_take(self, take: Take) -> Flow[Decision]:
@@ -181,7 +180,7 @@ class SlotWaiter:
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                yield GiveBack(self.store, self._give_back(surplus))
+                yield self._unused.giving_back(surplus)
             raise
         return left
 
@@ -275,7 +274,7 @@ class SlotWaiter:
         self._ahead_us = slot.ahead_us
         surplus = self._queues.answered(waiter, slot)
         if surplus is not None:
-            self._give_back_later(surplus)
+            self._unused.give_back_later(surplus)
         if not missed:
             self._require_in_time(waiter, slot)
 
@@ -295,13 +294,13 @@ class SlotWaiter:
             start(rebooking) if isinstance(waiter.wake_up, LoopWakeUp) else background_loop.start(rebooking)
             return
         waiter.asked_us = self.now_us()
-        background_loop.run_in_place(self._give_back(missed))
+        self._unused.give_back_at_once(missed)
         self._book_in_process(waiter, replace(waiter.take, operation=None))
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``_book_anew`` in a store elsewhere."""
         try:
-            await self._give_back(missed)
+            await self._unused.give_back(missed)
             waiter.asked_us = self.now_us()
             (decision,) = await self.store.take((replace(waiter.take, operation=None),))
         except BaseException as error:  # noqa: BLE001  # as above
@@ -318,34 +317,10 @@ class SlotWaiter:
         return replace(take, max_wait=max(left_us, 0.0) / SECOND_US)
 
     def _give_up_at_once(self, waiter: Waiter) -> None:
-        """Leave the queue where nothing can be awaited; a store elsewhere keeps the surplus slot booked."""
+        """Leave the queue where nothing can be awaited."""
         surplus = self._queues.leave(waiter)
-        if surplus is not None and self.store.in_process:
-            background_loop.run_in_place(self._give_back(surplus))
-
-    def _give_back_later(self, surplus: Slot) -> None:
-        """Give a slot back from a callback, which cannot wait for that."""
-        if self.store.in_process:
-            background_loop.run_in_place(self._give_back(surplus))
-        else:
-            start(self._give_back(surplus))
-
-    async def _give_back_in_turn(self, slot: Slot) -> None:
-        """Give a slot back; if many callers are cancelled at once, a few at a time."""
-        turn = self.crowds.turn() if self._in_process else None
-        try:
-            if turn is not None:
-                await turn
-        finally:
-            if turn is not None:
-                self.crowds.pass_turn()
-            await GiveBack(self.store, self._give_back(slot)).in_task()
-
-    async def _give_back(self, slot: Slot) -> None:
-        """Give a slot back. While the store is out, it stays booked: later callers wait longer."""
-        decision = slot.decision
-        with contextlib.suppress(StoreError):
-            await settle(self.store, decision, [0.0] * len(decision.states), is_unused=True)
+        if surplus is not None:
+            self._unused.give_back_at_once(surplus)
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
@@ -355,4 +330,4 @@ class SlotWaiter:
                 now_us = self.now_us()
                 surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
                 if surplus is not None:
-                    await self._give_back(surplus)
+                    await self._unused.give_back(surplus)

@@ -22,7 +22,7 @@ from math import inf
 from typing import Any, Protocol, TypeAlias
 from weakref import ReferenceType, ref
 
-from ..clock import elapsed_us
+from ..clock import elapsed_ns
 
 ABSOLUTE = 1
 """``TFD_TIMER_ABSTIME``: the time that is set is one of the clock, and not one from now."""
@@ -93,7 +93,7 @@ class LoopTimers:
     def ring(self) -> None:
         """Ring what is due, and set the file to the next time; called by the loop when the file is readable."""
         self._set_us = inf
-        now_us, pending = elapsed_us(), self._pending
+        now_us, pending = elapsed_ns() / 1000, self._pending
         while pending and (pending[0][0] <= now_us or pending[0][2].timer != pending[0][1]):
             _, number, ringing = heappop(pending)
             if ringing.timer == number:
@@ -106,14 +106,10 @@ class LoopTimers:
                 self._set_us = pending[0][0]
                 self._set(self._set_us)
         elif self._set_us == inf:
-            _read(self._fd)  # otherwise it would stay readable
-
-
-def _read(fd: int) -> None:
-    try:
-        os.read(fd, 8)
-    except BlockingIOError:  # it has been set since
-        pass
+            try:  # noqa: SIM105  # quicker, once for each waiter
+                os.read(self._fd, 8)  # otherwise it would stay readable
+            except BlockingIOError:  # it has been set since
+                pass
 
 
 TimersOfLoop: TypeAlias = Callable[[], "LoopTimers | None"]

@@ -32,8 +32,8 @@ class WakeUp(Protocol):
         """Whether the caller can never wake, because its event loop is closed."""
         ...
 
-    def set(self, at_us: float) -> None:
-        """Wake the caller at ``at_us``, and no longer at the time set before. Thread-safe."""
+    def set(self, at_us: float, now_us: float | None = None) -> None:
+        """Wake the caller at ``at_us``, and no longer at the time set before; ``now_us`` is now. Thread-safe."""
         ...
 
 
@@ -52,17 +52,17 @@ class LoopWakeUp:
         self._handle: asyncio.TimerHandle | None = None
         self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
 
-    def set(self, at_us: float) -> None:
+    def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
         if self._future is None:  # it looks at the time before it sleeps
             return
         try:
             if get_ident() == self._thread:
-                self._set_timer()
+                self._set_timer(now_us)
             else:
                 self.loop.call_soon_threadsafe(self._set_timer)
-        except RuntimeError:  # noqa: S110  # the loop is closed, so nobody waits any more
+        except RuntimeError:  # the loop is closed, so nobody waits any more
             pass
 
     @property
@@ -91,13 +91,13 @@ class LoopWakeUp:
                 if now_us >= self.at_us:
                     return now_us
 
-    def _set_timer(self) -> None:
+    def _set_timer(self, now_us: float | None = None) -> None:
         if self.timer or self._handle is not None:
             self._cancel_timer()
         if self._future is None or self._future.done():
             return
         at_us = self.at_us
-        left_us = at_us - self._now()
+        left_us = at_us - (self._now() if now_us is None else now_us)
         if left_us <= 0:
             self._future.set_result(False)
         elif left_us < math.inf:
@@ -134,7 +134,7 @@ class ThreadWakeUp:
         self._now = time_of(clock)
         self._changed = Event()
 
-    def set(self, at_us: float) -> None:
+    def set(self, at_us: float, now_us: float | None = None) -> None:  # noqa: ARG002  # for tasks
         """Wake the thread at ``at_us``."""
         self.at_us = at_us
         self._changed.set()

@@ -70,13 +70,13 @@ class Queue:
     not_before_us: float = 0.0
     """No waiter may leave before, because of what has left."""
 
-    def wake_first_in_time(self, running: AbstractEventLoop | None = None) -> None:
+    def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
 
-        ``running`` is an event loop that is known not to be closed.
+        ``running`` is an event loop that is known not to be closed, and ``now_us`` is now.
         """
         waiters = self.waiters
-        while waiters and waiters[0].wake_up.loop is not running and waiters[0].wake_up.is_dead:
+        while waiters and (wake_up := waiters[0].wake_up).loop is not running and wake_up.is_dead:
             waiters.pop(0).has_left = True
             self.remove_surplus()  # it stays booked
         if waiters and self.slots:
@@ -84,7 +84,7 @@ class Queue:
             if at_us < self.not_before_us:
                 at_us = self.not_before_us
             if at_us < wake_up.at_us:
-                wake_up.set(at_us)
+                wake_up.set(at_us, now_us)
 
     def add(self, slot: Slot) -> None:
         """Add a slot."""
@@ -235,20 +235,16 @@ class SlotQueues:
                 queue.not_before_us = now_us + wait_us
                 wake_up.set(queue.not_before_us)
                 return None
-            self._remove_first(queue, slot.ahead_us, now_us)
-            return slot
-
-    def _remove_first(self, queue: Queue, ahead_us: float, now_us: float) -> None:
-        del queue.slots[0]
-        waiter = queue.waiters.pop(0)
-        waiter.has_left = True
-        if queue.waiters:
+            del queue.slots[0], queue.waiters[0]
+            waiter.has_left = True
+            if not queue.waiters:
+                self._drop_if_empty(queue)
+                return slot
             if not waiter.departs_later:
-                now_us += self.departures.wait_us(waiter.take.charges, now_us, ahead_us)
-            queue.not_before_us = now_us
-            queue.wake_first_in_time(waiter.wake_up.loop)
-        else:
-            self._drop_if_empty(queue)
+                wait_us = self.departures.wait_us(waiter.take.charges, now_us, slot.ahead_us)
+            queue.not_before_us = now_us + wait_us
+            queue.wake_first_in_time(wake_up.loop, now_us)
+            return slot
 
     def leave(self, waiter: Waiter) -> Slot | None:
         """Stop waiting; returns the surplus slot, if there is one now."""
