@@ -5,9 +5,10 @@ from .effects import ReadQuotas, counted, exempt, limit_text, quotas_under
 from .live_quotas import LiveQuotas
 from .overrides import Overrides
 from .repeating import Repeating
-from .watch import Subscriber, live_overrides, subscribe
+from .watch import NO_OVERRIDES, Subscriber, live_overrides, subscribe
 
 __all__ = [
+    "NO_OVERRIDES",
     "OFF",
     "SHADOW",
     "Change",
