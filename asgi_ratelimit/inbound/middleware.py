@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from ..buckets import DEFAULT_NAME
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook, Hooks
-from ..keys import KeyFunction, client_ip
+from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
 from ..overrides import live_overrides, subscribe
@@ -21,7 +22,7 @@ from ..stores import Store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
-from .config import Options
+from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting, require_asyncio
 from .dependency import register_limits, require_names
 from .functions.checked import CostFunction, QuotaFunction
@@ -38,8 +39,6 @@ from .startup.construction import checked_app, logs_errors
 from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
-
-_CLIENT_IP = client_ip()
 
 
 class RateLimitMiddleware:
@@ -58,6 +57,8 @@ class RateLimitMiddleware:
     functions of the connection that say who is not limited here at all, and who never gets in. The store is closed at
     lifespan shutdown. A request that would be refused waits for its slot instead, if that is at most ``max_delay``
     seconds away (see ``Rule``), and not more than ``max_waiting`` requests wait in this process at that moment.
+    ``config`` is the path of a file of limits, whose rules come after ``rules``, and which is read again when it
+    changes.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -68,7 +69,7 @@ class RateLimitMiddleware:
         app: ASGIApp,
         quota: QuotaLike | QuotaFunction | None = None,
         *,
-        key: KeyFunction = _CLIENT_IP,
+        key: KeyFunction = USUAL.key,
         rules: Iterable[Rule] = (),
         store: Store | str | None = None,
         name: str | None = None,
@@ -82,10 +83,13 @@ class RateLimitMiddleware:
         deny: Test | None = None,
         max_delay: float = 0.0,
         max_waiting: int = MAX_WAITING,
+        config: str | os.PathLike[str] | None = None,
     ) -> None:
         self.app = checked_app(app)
-        given = checked_rules(rules)
-        self._options = Options(quota, given, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        listed = checked_rules(rules)
+        given = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        self._file = None if config is None else LimitsFile(config, given)
+        self._options = given if self._file is None else self._file.options
         observers = Hooks(hooks)
         self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
         self._store, defaults = as_store(store), self._defaults()
@@ -96,7 +100,7 @@ class RateLimitMiddleware:
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
-        if name is not None:
+        if self._options.name is not None:
             register(self._store, self, constant_quotas(self.rule_table.declared))
         self._take_over_table(self.rule_table)
         subscribe(self._store, self)
@@ -112,6 +116,16 @@ class RateLimitMiddleware:
             observers,
             WaitingCount(checked_max_waiting(self._options.max_waiting)),
         )
+
+    def options_changed(self, options: Options) -> None:
+        """Apply what the file says now, from any thread, but for what counts at the next start.
+
+        Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, and changes nothing then.
+        """
+        options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
+        options.table(options.defaults(self._failures), self._root, self._store)
+        self._options, self._enforcer.key = options, options.key
+        self.overrides_changed()
 
     def limit_texts(self) -> dict[str, str]:
         """What the program says of each limit, by name, in the log of an override."""
@@ -262,6 +276,8 @@ class RateLimitMiddleware:
         warn_of_rules(self.rule_table.rules, self.app)
         self._has_started = True
         self.overrides_changed()
+        if self._file is not None:
+            self._file.watch(self)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what is no request; the start of the app is also that of this middleware."""
