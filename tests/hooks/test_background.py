@@ -108,12 +108,14 @@ async def test_an_asynchronous_hook_that_fails(caplog: pytest.LogCaptureFixture)
 
 
 async def test_they_are_drained_at_lifespan_shutdown() -> None:
-    """Before the app says that the shutdown is complete."""
+    """Before the app shuts down, because they may need what it closes then."""
     recorder = Recorder(is_open=False)
-    events_then: list[int] = []
+    when_it_shuts_down: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
+            assert await receive() == {"type": "lifespan.shutdown"}
+            when_it_shuts_down.append(len(recorder.events))
             await send({"type": "lifespan.shutdown.complete"})
         else:
             await ok(scope, receive, send)
@@ -121,12 +123,33 @@ async def test_they_are_drained_at_lifespan_shutdown() -> None:
     middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
     await ask(middleware)
     recorder.gate.set()
+    peer = Peer([{"type": "lifespan.shutdown"}])
+    await middleware({"type": "lifespan"}, peer.receive, peer.send)
+    assert when_it_shuts_down == [1]
+    assert peer.sent == [{"type": "lifespan.shutdown.complete"}]
+
+
+async def test_what_an_app_decides_while_it_shuts_down_is_seen_through_as_well() -> None:
+    """Before the server hears that the shutdown is complete."""
+    recorder = Recorder()
+    when_it_is_complete: list[int] = []
+    middleware: RateLimitMiddleware | None = None
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            assert middleware is not None
+            await ask(middleware)
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await ok(scope, receive, send)
 
     async def send(message: Any) -> None:
-        events_then.append(len(recorder.events))
+        when_it_is_complete.append(len(recorder.events))
 
-    await middleware({"type": "lifespan"}, Peer().receive, send)
-    assert events_then == [1]
+    middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
+    await middleware({"type": "lifespan"}, Peer([{"type": "lifespan.shutdown"}]).receive, send)
+    assert when_it_is_complete == [1]
 
 
 async def test_closing_does_not_wait_for_ever(
