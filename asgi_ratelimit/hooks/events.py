@@ -62,11 +62,10 @@ class Charged(Protocol):
 class Event:
     """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
 
-    ``latency`` is how many seconds the store took to answer. It is ``None`` where that is not known, because the caller
-    slept until its slot came, and for all but the first of several decisions in one answer. ``waited`` is how many
-    seconds a caller waited that may wait, the answer of the store included; ``None`` for one that may not. ``request``
-    is the request to the app; ``None`` for any other call. An event is never changed, and equals one of the same name
-    and decision.
+    ``latency`` is how many seconds the store took to answer; ``None`` for a call that waits for its slot, and for all
+    but the first of several decisions in one answer. ``waited`` is how many seconds such a call, or a request, has
+    waited, the answer of the store included; otherwise ``None``. ``request`` is the request to the app; ``None`` for
+    any other call. An event is never changed, and equals one of the same name and decision.
     """
 
     __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_template", "_waited")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +16,7 @@ from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddle
 from asgi_ratelimit.hooks import Event, Failure, background, failures
 from asgi_ratelimit.hooks.calling import Hooks
 from tests.support.asgi import Peer, ask, limited, ok
+from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -223,3 +226,37 @@ async def test_failures_may_be_counted_asynchronously() -> None:
     await ask(limited(ok, key=key, hooks=[failures(hook)]))
     await until(lambda: counted)
     assert counted[0].failed == "key"
+
+
+FORKING = """
+import asyncio, os, threading
+from asgi_ratelimit import SyncLimiter
+
+seen, is_open, has_begun = [], False, threading.Event()
+
+async def hook(event):
+    has_begun.set()
+    while not is_open:
+        await asyncio.sleep(0.001)
+    seen.append(event)
+
+limiter = SyncLimiter("9/hour", hooks=[hook])
+for _ in range(3):
+    limiter.rate_limit("alice")
+has_begun.wait()
+child = os.fork()
+is_open = True
+if child == 0:
+    limiter.rate_limit("alice")
+    limiter.close()
+    os._exit(len(seen))
+limiter.close()
+print(len(seen), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_leaves_the_calls_of_its_parent_alone() -> None:
+    """The parent sees its own through, and the child those that it makes."""
+    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("3 1\n", "")
