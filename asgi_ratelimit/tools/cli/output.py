@@ -91,6 +91,11 @@ def text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def counted(number: int, word: str, plural: str = "") -> str:
+    """A number of things: ``1 client``, ``2,000 clients``."""
+    return f"{number:,} {word if number == 1 else plural or f'{word}s'}"
+
+
 def share(part: int, whole: int) -> str:
     """A part of a whole, in percent: never 0 % or 100 % unless it is exactly that."""
     percent = 100 * part / whole if whole else 0.0
