@@ -129,19 +129,19 @@ class Enforcer:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
-    def observe_first(self, limits: RequestLimits, scope: Scope, since_ns: int) -> None:
-        """Call the hooks with the first decision on a request, which the store was asked for at this time."""
-        decision = limits if limits.is_unread else limits.decisions[0]
-        self.hooks(
-            self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS, None, ObservedRequest(scope, self.route_of)
-        )
-
     def _count_wait(self, since_ns: int) -> float:
         """The seconds since then, which are counted where the store may wait."""
         waited_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(waited_ns)
         return waited_ns / SECOND_NS
+
+    def observe_first(self, limits: RequestLimits, scope: Scope, since_ns: int) -> None:
+        """Call the hooks with the first decision on a request, which the store was asked for at this time."""
+        decision = limits if limits.is_unread else limits.decisions[0]
+        self.hooks(
+            self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS, None, ObservedRequest(scope, self.route_of)
+        )
 
     def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
         """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""

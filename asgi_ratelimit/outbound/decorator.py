@@ -112,9 +112,12 @@ class Pace:
         given = self._given
         if not depends_on_call(given.key) and not depends_on_call(given.cost):
             return constant_take(limiter, cast("Key", given.key), cast("Cost", given.cost), self._max_wait)
-        key = from_call(given.key, function, "key")
+        key, charges, max_wait = from_call(given.key, function, "key"), limiter.charges, self._max_wait
+        if not depends_on_call(given.cost):
+            units = cast("Cost", given.cost)
+            return lambda args, kwargs: Take(charges(key(args, kwargs), units), max_wait)
         cost = from_call(given.cost, function, "cost")
-        return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+        return lambda args, kwargs: Take(charges(key(args, kwargs), cost(args, kwargs)), max_wait)
 
     def _priority_of(self, function: Callable[..., Any]) -> Resolve | None:
         if self._given.priority == 0:

@@ -101,7 +101,7 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.acquire, waiter.waiter.crowds
+    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
     live, count = waiter.limiter.live, waiter.count
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import Limiter, PacedTransport, RateLimitMiddleware, SyncLimiter
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter
 from asgi_ratelimit.hooks import Event, Failure, background, failures
 from asgi_ratelimit.hooks.calling import Hooks
 from tests.support.asgi import Peer, ask, limited, ok
@@ -164,9 +164,15 @@ async def test_a_limiter_without_async_within_an_event_loop() -> None:
 
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_transport_sees_them_through(is_async: bool) -> None:
-    """When it is closed, with and without ``async``."""
+    """When it is closed, with and without ``async``, also where the store is not its own and stays open."""
     recorder = Recorder()
-    transport = PacedTransport(httpx.MockTransport(lambda request: httpx.Response(200)), "100/s", hooks=[recorder])
+
+    async def slow(event: Event) -> None:
+        await asyncio.sleep(0.1)  # as one that sends the event somewhere
+        await recorder(event)
+
+    answers = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = PacedTransport(answers, "100/s", store=MemoryStore(), hooks=[slow])
     if is_async:
         async with httpx.AsyncClient(transport=transport) as client:
             await client.get("http://test/")

@@ -63,6 +63,18 @@ NAMES = {
         "failures",
         "log_refusals",
     ],
+    "asgi_ratelimit.dashboard": [
+        "Allow",
+        "KeyCounts",
+        "LearnedRow",
+        "ProcessSummary",
+        "QueueRow",
+        "RuleSummary",
+        "Summaries",
+        "Summary",
+        "dashboard",
+        "summary",
+    ],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -80,11 +92,14 @@ NAMES = {
         "PROFILES",
         "STANDARD_REFUSALS",
         "Ban",
+        "HiddenConcurrency",
+        "HiddenRate",
         "LearnedEstimate",
         "LimitHeaders",
         "Profile",
         "Refusal",
         "Routes",
+        "aimd",
         "anthropic",
         "anthropic_estimate",
         "anthropic_usage",
@@ -94,6 +109,7 @@ NAMES = {
         "discord",
         "github",
         "gitlab",
+        "gradient",
         "groq",
         "hubspot",
         "ietf",
@@ -116,7 +132,7 @@ NAMES = {
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"FailureHook", "Hook", "Key", "KeyFunction", "Result"}
+TYPES = {"Allow", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

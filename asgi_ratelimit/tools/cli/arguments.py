@@ -7,7 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
+
+from ...errors import QuotaError
+from ...quota_text import parse_period
 
 Options = argparse.Namespace
 
@@ -42,7 +46,7 @@ def load_app(options: Options, example: str) -> Any:
     try:
         if not module or not attribute:
             raise ValueError("it must be a module, a colon and an attribute")
-        sys.path.insert(0, options.app_dir)
+        sys.path.insert(0, str(Path(options.app_dir).resolve()))
         app: Any = import_module(module)
         for name in attribute.split("."):
             app = getattr(app, name)
@@ -59,6 +63,14 @@ def complete(parser: argparse.ArgumentParser) -> None:
         except ImportError:
             return
         autocomplete(parser)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """The seconds of a duration such as ``1h`` or ``10 minutes``. Raises ``ValueError``, which names the option."""
+    try:
+        return parse_period(text)
+    except QuotaError:
+        raise ValueError(f"{option} must be a duration, not {text!r}: {option} 1h, {option} '10 minutes'") from None
 
 
 def listed(words: Sequence[str]) -> str:

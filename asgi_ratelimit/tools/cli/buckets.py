@@ -13,7 +13,7 @@ from ...inbound import Blocks
 from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
-from .arguments import add_json
+from .arguments import add_json, seconds_of
 from .live_store import TIMEOUT, add_store, store_url, with_store
 from .output import Row, duration, print_json, print_table
 
@@ -104,9 +104,8 @@ def reset(options: argparse.Namespace) -> int:
 
 def block(options: argparse.Namespace) -> int:
     """Block a key; exit code 1 if it already was blocked."""
-    is_new = with_store(
-        options, lambda store: Blocks(store=store, name=options.name).block(options.key, options.block_for)
-    )
+    seconds = seconds_of("--for", options.block_for)
+    is_new = with_store(options, lambda store: Blocks(store=store, name=options.name).block(options.key, seconds))
     if options.json:
         print_json({"blocked": is_new})
     else:

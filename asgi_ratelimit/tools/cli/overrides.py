@@ -7,8 +7,7 @@ import getpass
 from typing import Any
 
 from ...overrides import Change, Override, Overrides
-from ...quota_text import parse_period
-from .arguments import add_json
+from .arguments import add_json, seconds_of
 from .live_store import add_store, with_store
 from .output import duration, moment, print_json, print_table
 
@@ -58,7 +57,7 @@ def _user() -> str | None:
 
 def set_limit(options: argparse.Namespace) -> int:
     """Change a limit."""
-    seconds = None if options.lasting is None else parse_period(options.lasting)
+    seconds = None if options.lasting is None else seconds_of("--for", options.lasting)
     with_store(options, lambda store: Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by))
     print(f"{options.name!r} is {options.quota}{'' if seconds is None else f' for {duration(seconds)}'}")
     return 0

@@ -16,7 +16,7 @@ EXAMPLE = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET /login HTTP/1.1" 20
 KEYS = {"client": 1, "user": 2, "all": 0}
 """What the key of a request may be, and the number of its group; 0 is one key for all."""
 
-_LINE = re.compile(r'(?:\S+:\d+ )?(\S+) \S+ ([^"\[]*?) ?\[([^\]]+)\] "([A-Za-z]+) (\S+)')
+_LINE = re.compile(r'(?:[^\s:]+:\d+ )?(\S+) \S+ ([^"\[]*?) ?\[([^\]]+)\] "([A-Za-z]+) (\S+)')
 """The virtual host of Apache's ``vhost_combined``, the client, the user, the time, the method and the target."""
 
 

@@ -18,8 +18,8 @@ from ..logs import LoggedRequest
 from .counts import RuleCounts, Timeline
 from .limits import Limits
 
-MANY_KEYS = 20_000_000
-"""Buckets of a replay: so many that none of them is forgotten before it is full."""
+MANY_KEYS = 2_000_000
+"""Buckets of a replay: so many that hardly any of them is forgotten before it is full again."""
 
 
 class ReplayClock:
