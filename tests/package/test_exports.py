@@ -14,6 +14,7 @@ NAMES = {
     "asgi_ratelimit": [
         "AdaptiveTransport",
         "Blocks",
+        "Change",
         "Charge",
         "ConfigurationError",
         "Decision",
@@ -22,6 +23,8 @@ NAMES = {
         "Limiter",
         "Limits",
         "MemoryStore",
+        "Override",
+        "Overrides",
         "PaceTimeout",
         "PacedTransport",
         "Penalty",
