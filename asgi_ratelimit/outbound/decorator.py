@@ -72,18 +72,19 @@ def pace(
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
     quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
     limiter = UnownedLimiter(quotas, store=store, name="pace" if name is None else name)
-    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay)
+    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay, margin)
     return Pace(limiter, name, given, Hooks(hooks))
 
 
 @dataclass(frozen=True, slots=True)
 class OfCall:
-    """What ``pace`` was given that may depend on a call, and the longest delay."""
+    """What ``pace`` was given that may depend on a call, the longest delay, and the margin."""
 
     key: KeyOfCall
     cost: CostOfCall
     priority: PriorityOfCall
     max_delay: float | None
+    margin: float
 
 
 class Pace:
@@ -95,7 +96,7 @@ class Pace:
         self._given = given
         self._hooks = hooks
         self._max_wait = max_wait_of(given.max_delay)
-        self._waiter = SlotWaiter(limiter.store)
+        self._waiter = SlotWaiter(limiter.store, margin=given.margin)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)
