@@ -124,6 +124,7 @@ class Queue:
         if slot.ahead_us == ahead_us:
             for each in self.slots:
                 each.move_up(ahead_us)
+            self.wake_first_in_time()
         else:
             slot.move_up(ahead_us)
         self.add(slot)

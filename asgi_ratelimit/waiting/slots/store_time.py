@@ -7,6 +7,9 @@ import math
 KEPT_US = 10_000_000.0
 """So long an answer counts at least, and twice as long at most: clocks drift."""
 
+ROUNDING_US = 2.0
+"""Times are rounded to less than this."""
+
 
 class StoreTime:
     """By how much the time of a store is ahead of the local one.
@@ -25,7 +28,7 @@ class StoreTime:
         """The difference by all answers of late; this one was asked for at ``asked_us``, and says ``store_us``."""
         if now_us - self._since_us > KEPT_US:
             self._earlier_us, self._latest_us, self._since_us = self._latest_us, -math.inf, now_us
-        if max(self._earlier_us, self._latest_us) > store_us - asked_us:  # a clock was set
+        if max(self._earlier_us, self._latest_us) > store_us - asked_us + ROUNDING_US:  # a clock was set
             self._earlier_us = self._latest_us = -math.inf
         self._latest_us = max(self._latest_us, store_us - now_us)
         return max(self._earlier_us, self._latest_us)
