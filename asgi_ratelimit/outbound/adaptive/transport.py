@@ -15,7 +15,8 @@ from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
-from .sender import NAME, AdaptiveSender
+from .admission import NAME
+from .sender import AdaptiveSender
 from .state import LearnedBucket
 
 

@@ -1,0 +1,109 @@
+"""What one process learns of a route, for all others: numbers in a document, units that are used, and pauses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from ....decision import Take
+from ....errors import StoreError
+from ....quotas import SECOND_US
+from ....stores.documents import Documents
+from ....waiting import CallStore, Flow, SlotWaiter
+from ...sending.pauses import Pauses
+from ..bucket import Bucket
+from ..calls import Call, Record, Section
+from ..locked_model import LockedModel
+from .rates import NAME, learned_charge, pause_quota, raised_to, rate_of
+from .records import decoded, encoded, name_of, record_of
+
+RECORDED_S = 600.0
+"""How long what is known of a route stays in the store; half of that later, it is written again."""
+
+FILLED_S = 30.0
+"""For how many seconds nothing is left where a bucket is not charged any more."""
+
+
+class Publisher:
+    """Writes what answers report to the store, and reads what others have written. Without the store, nothing happens.
+
+    ``slots`` waits for slots of the same store.
+    """
+
+    def __init__(self, locked: LockedModel, slots: SlotWaiter, documents: Documents) -> None:
+        self._locked = locked
+        self._now_us = slots.now_us
+        self._store = slots.store
+        self._documents = documents
+        self._pauses = Pauses(slots.store, NAME, slots.now_us)
+
+    def read(self, call: Call) -> Flow[Record | None]:
+        """What is written of the route of a request."""
+        try:
+            content: bytes | None = yield CallStore(self._store, self._documents.read(name_of(call)))
+        except StoreError:
+            return None
+        return None if content is None else decoded(content)
+
+    def publish(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
+        """Write what the answer to a request has changed."""
+        host = call.host.name
+        with self._locked:
+            now_us = self._now_us()
+            used = _agree(call, host)
+            content = self._content(call, bool(used), now_us)
+            pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused]
+            pauses += _spent(call, now_us)
+        for bucket, wait_us in pauses:
+            yield from self._pauses.begin(host, wait_us / SECOND_US, pause_quota(bucket))
+        for take in used:
+            with contextlib.suppress(StoreError):
+                yield CallStore(self._store, self._store.take((take,)))
+        if content is not None:
+            with contextlib.suppress(StoreError):
+                yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
+
+    def _content(self, call: Call, is_changed: bool, now_us: float) -> bytes | None:
+        """The document about the route of a request, if it has to be written."""
+        section: Section = call.route.section
+        if not call.route.is_known:
+            return None
+        record = record_of(call)
+        age_us = now_us - section.recorded_us
+        if not is_changed and age_us < RECORDED_S / 2 * SECOND_US and (record == section.record or age_us < SECOND_US):
+            return None
+        section.record, section.recorded_us = record, now_us
+        return encoded(record)
+
+
+def _agree(call: Call, host: str) -> list[Take]:
+    """Charge buckets by what answers report from now on; returns takes that fill the new ones with what is used.
+
+    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The old one is filled
+    as well, so that other processes notice.
+    """
+    takes = []
+    for bucket in call.route.buckets:
+        rate, old = rate_of(bucket), bucket.rate
+        if rate is None or rate == old:
+            continue
+        bucket.rate = rate
+        used = bucket.limit if old is not None else bucket.limit - bucket.reported
+        if used >= 1.0:
+            takes.append(raised_to(learned_charge(host, bucket.name, rate, bucket.cost), used))
+        if old is not None:
+            most = old.limit * (1.0 + FILLED_S / old.period if old.refills else 1.0)
+            takes.append(raised_to(learned_charge(host, bucket.name, old, bucket.cost), most))
+    return takes
+
+
+def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:
+    """The buckets of which an answer has left nothing, and microseconds until there is more."""
+    spent = []
+    for bucket in call.route.buckets:
+        if bucket.is_spent:
+            bucket.is_spent = False
+            ready_us = bucket.more_at(now_us)
+            if ready_us > now_us:
+                spent.append((bucket.name, ready_us - now_us))
+    return spent

@@ -1,0 +1,110 @@
+"""What a learned bucket is in the store that processes share: quotas, charges, and conditions.
+
+All charges of a host have one key, so a request is one take, and on a cluster one call.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from ....buckets import as_bytes, digest
+from ....decision import Charge, Condition, Take
+from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
+from ...sending.pauses import PAUSE
+from ..bucket import LEASE_US, Bucket, Rate
+
+NAME = "adaptive"
+"""The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
+
+PARTS = 50
+"""The most parts of the rolling window that stands for a window of a server."""
+
+EXACT = 0.02
+"""By what part of itself a period may be rounded, so that processes agree on it although their answers differ."""
+
+EQUAL = 0.05
+"""Periods that differ by less than this part of them are the same."""
+
+CACHED = 4096
+
+
+def rate_of(bucket: Bucket) -> Rate | None:
+    """What to charge a bucket by: what it was, unless an answer has reported something else; ``None`` if unknown."""
+    learned = _learned(bucket)
+    if learned is None or bucket.rate is None:
+        return learned or bucket.rate
+    limit, period, refills = bucket.rate
+    is_same = limit == learned.limit and refills == learned.refills
+    return bucket.rate if is_same and abs(period - learned.period) <= EQUAL * period else learned
+
+
+def _learned(bucket: Bucket) -> Rate | None:
+    if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
+        return None
+    if bucket.refill:
+        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True)
+    if bucket.window_us >= 1.0:
+        return Rate(bucket.limit, rounded(bucket.window_us / SECOND_US), False)
+    return None
+
+
+def rounded(seconds: float) -> float:
+    """A time with as few digits as possible: 1 for 0.993, 60 for 59.2."""
+    for digits in range(3):
+        text = float(f"{seconds:.{digits}e}")
+        if abs(text - seconds) <= EXACT * seconds:
+            return text
+    return float(f"{seconds:.2e}")
+
+
+@lru_cache(maxsize=CACHED)
+def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
+    """The charge of a request to a learned bucket.
+
+    A window of a server begins at any time, so a rolling one stands for it. Of units that come back one by one, one is
+    left over: then requests that arrive faster than those before them are not refused.
+    """
+    name, (limit, period, refills) = f"learned-{_hash(bucket)}", rate
+    quota: Quota
+    if refills:
+        quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
+    else:
+        quota = RollingWindow(limit, period, fitting_parts(round(period * SECOND_US), PARTS), name)
+    return Charge(quota, host, min(cost, quota.most), NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def pioneer_charge(host: str, bucket: str) -> Charge:
+    """The charge of a pioneer, which it gives back when it has its answer. If it dies, it drains: that is its lease."""
+    return Charge(TokenBucket(1, LEASE_US / SECOND_US, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def pause_condition(host: str, bucket: str) -> Condition:
+    """The condition that a bucket is not paused, by whichever process."""
+    return Condition(pause_quota(bucket), host, 0, NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def pause_quota(bucket: str) -> TokenBucket:
+    """The quota of a bucket's pauses; see ``Pauses``."""
+    return replace(PAUSE, name=f"pause-{_hash(bucket)}")
+
+
+def raised_to(charge: Charge, units: float) -> Take:
+    """A take that fills a learned bucket until at least so many units of it are used."""
+    quota = charge.quota
+    if isinstance(quota, TokenBucket):
+        lowered: Quota = replace(quota, burst=max(units, 1.0))
+    else:
+        lowered = replace(quota, limit=max(units, 1.0))
+    object.__setattr__(lowered, "stamp", quota.stamp)  # so it is the same version, and shares its state
+    return Take((Charge(lowered, charge.key, min(units, lowered.most), charge.name),), best_effort=True)
+
+
+def _hash(bucket: str) -> str:
+    return digest(as_bytes(bucket))[:16]
