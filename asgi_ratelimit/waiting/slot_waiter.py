@@ -32,7 +32,7 @@ from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.late_departures import LateDepartures
 from .slots.queues import Waiter
-from .slots.slot import Slot, slot_of
+from .slots.slot import LATE_US, Slot, slot_of
 from .timeouts import as_refused, pace_timeout
 from .wakeups import LoopWakeUp, ThreadWakeUp
 
@@ -136,6 +136,14 @@ class SlotWaiter:
         """Wait until a call that departs later may leave, behind those of its first bucket that came before."""
         if not self.departs_at_once(charges):
             yield from self._late.wait(charges, self.clock, self._ahead_us)
+
+    def pass_on(self, decision: Decision) -> Flow[None]:
+        """Let the next caller that waits for an equal take go now, with a slot that has come and was not used."""
+        now_us = self.now_us()
+        assert decision.take is not None  # it has been booked here
+        surplus = self._queues.swap_for_newest(decision.take, Slot(now_us, now_us + LATE_US, decision, self._ahead_us))
+        if surplus is not None:
+            yield GiveBack(self.store, self._give_back(surplus))
 
     async def sleep_in_task(self, waiter: Waiter) -> Decision:
         """Sleep until a waiter leaves; returns the decision of its slot."""

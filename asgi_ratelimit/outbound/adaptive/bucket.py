@@ -35,12 +35,14 @@ LEAST = 1e-6
 class Rate(NamedTuple):
     """How much there is of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
 
-    With ``refills``, units come back one by one; otherwise all at the end of a window.
+    With ``refills``, units come back one by one; otherwise all at the end of a window. Until answers have shown which
+    of them it is, the rate is not ``is_sure``.
     """
 
     limit: float
     period: float
     refills: bool
+    is_sure: bool = True
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -187,6 +189,7 @@ class Bucket:
         if rate != self.rate:
             self.rate, self.held_until_us = rate, 0.0
         if rate is not None and rate.refills:
+            self.window_evidence = -MOST_EVIDENCE if rate.is_sure else 0.0
             self.unit_us = max(self.unit_us, rate.period / limit * SECOND_US)
         elif rate is not None:
             self.window_evidence, self.refill = MOST_EVIDENCE, 0.0

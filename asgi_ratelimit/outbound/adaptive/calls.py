@@ -136,7 +136,7 @@ class Call:
     is_admitted: bool = False
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
-    taken: Any = None
+    taken: list[Any] = field(default_factory=list)
     """What was taken for it in a store that processes share."""
     polls: int = 0
     """How often it has looked whether the pioneer of another process has its answer."""

@@ -59,7 +59,8 @@ class AdaptiveTransport(WrappingTransport):
         limiter = None
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
-        self._sender = AdaptiveSender(transport, self._profile, SlotWaiter(self._store), limiter, retries, longest)
+        slots = SlotWaiter(self._store, departs_later=True)
+        self._sender = AdaptiveSender(transport, self._profile, slots, limiter, retries, longest)
 
     def __repr__(self) -> str:
         return f"AdaptiveTransport({self._transport!r}, profile={self._profile.name!r})"

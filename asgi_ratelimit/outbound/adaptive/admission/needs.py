@@ -48,9 +48,17 @@ def _of_gate(call: Call, bucket: Bucket) -> Iterator[Need]:
         yield Need(pause_condition(host.name, bucket.name), bucket, "pause")
 
 
+def units_of(host: str, bucket: Bucket) -> Charge | None:
+    """The charge of a request to a learned bucket; ``None`` while nobody knows how to charge it."""
+    if bucket.rate is None or bucket.cost <= 0.0:
+        return None
+    return learned_charge(host, bucket.name, bucket.rate, bucket.cost)
+
+
 def _of_learned(host: str, bucket: Bucket) -> Iterator[Need]:
-    if bucket.rate is not None and bucket.cost > 0.0:
-        yield Need(learned_charge(host, bucket.name, bucket.rate, bucket.cost), bucket, "units")
+    units = units_of(host, bucket)
+    if units is not None:
+        yield Need(units, bucket, "units")
     elif bucket.is_probed and bucket.limit == math.inf:
         yield Need(pioneer_charge(host, bucket.name), bucket, "pioneer")
     yield Need(pause_condition(host, bucket.name), bucket, "pause")

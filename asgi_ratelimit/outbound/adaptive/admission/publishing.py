@@ -11,7 +11,7 @@ from ....quotas import SECOND_US
 from ....stores.documents import Documents
 from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..bucket import Bucket
+from ..bucket import Bucket, Rate
 from ..calls import Call, Record, Section
 from ..locked_model import LockedModel
 from .rates import NAME, learned_charge, pause_quota, raised_to, rate_of
@@ -20,7 +20,7 @@ from .records import decoded, encoded, name_of, record_of
 RECORDED_S = 600.0
 """How long what is known of a route stays in the store; half of that later, it is written again."""
 
-FILLED_S = 30.0
+FILLED_S = 5.0
 """For how many seconds nothing is left where a bucket is not charged any more."""
 
 
@@ -47,21 +47,26 @@ class Publisher:
 
     def publish(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
         """Write what the answer to a request has changed."""
-        host = call.host.name
+        with self._locked:
+            is_guess = any(rate is not None and not rate.is_sure for _, rate in _changes(call))
+        if is_guess:
+            record = yield from self.read(call)
+            with self._locked as model:
+                if record is not None and all(limit.rate is None or limit.rate.is_sure for limit in record.limits):
+                    model.adopt(call, record, self._now_us())
         with self._locked:
             now_us = self._now_us()
-            used = _agree(call, host)
-            content = self._content(call, bool(used), now_us)
-            pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused]
-            pauses += _spent(call, now_us)
-        for bucket, wait_us in pauses:
-            yield from self._pauses.begin(host, wait_us / SECOND_US, pause_quota(bucket))
-        for take in used:
-            with contextlib.suppress(StoreError):
-                yield CallStore(self._store, self._store.take((take,)))
+            takes = _agree(call)
+            content = self._content(call, bool(takes), now_us)
+            pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _spent(call, now_us)
         if content is not None:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
+        for bucket, wait_us in pauses:
+            yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
+        for take in takes:
+            with contextlib.suppress(StoreError):
+                yield CallStore(self._store, self._store.take((take,)))
 
     def _content(self, call: Call, is_changed: bool, now_us: float) -> bytes | None:
         """The document about the route of a request, if it has to be written."""
@@ -76,18 +81,23 @@ class Publisher:
         return encoded(record)
 
 
-def _agree(call: Call, host: str) -> list[Take]:
+def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
+    """The buckets of a route that are to be charged otherwise from now on, by what answers report."""
+    rates = [(bucket, rate_of(bucket)) for bucket in call.route.buckets]
+    return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
+
+
+def _agree(call: Call) -> list[Take]:
     """Charge buckets by what answers report from now on; returns takes that fill the new ones with what is used.
 
-    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The old one is filled
-    as well, so that other processes notice.
+    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The old one is
+    filled as well, so that other processes notice.
     """
-    takes = []
-    for bucket in call.route.buckets:
-        rate, old = rate_of(bucket), bucket.rate
-        if rate is None or rate == old:
+    host, takes = call.host.name, []
+    for bucket, rate in _changes(call):
+        old, bucket.rate = bucket.rate, rate
+        if rate is None or (old is not None and old[:3] == rate[:3]):
             continue
-        bucket.rate = rate
         used = bucket.limit if old is not None else bucket.limit - bucket.reported
         if used >= 1.0:
             takes.append(raised_to(learned_charge(host, bucket.name, rate, bucket.cost), used))

@@ -20,7 +20,7 @@ from ..bucket import LEASE_US, Bucket, Rate
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
 
-PARTS = 50
+PARTS = 100
 """The most parts of the rolling window that stands for a window of a server."""
 
 EXACT = 0.02
@@ -29,24 +29,31 @@ EXACT = 0.02
 EQUAL = 0.05
 """Periods that differ by less than this part of them are the same."""
 
+MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
+"""By how much longer a window is here: requests may be faster on their way than those before them."""
+
 CACHED = 4096
 
 
 def rate_of(bucket: Bucket) -> Rate | None:
     """What to charge a bucket by: what it was, unless an answer has reported something else; ``None`` if unknown."""
-    learned = _learned(bucket)
-    if learned is None or bucket.rate is None:
-        return learned or bucket.rate
-    limit, period, refills = bucket.rate
-    is_same = limit == learned.limit and refills == learned.refills
-    return bucket.rate if is_same and abs(period - learned.period) <= EQUAL * period else learned
+    learned, known = _learned(bucket), bucket.rate
+    if learned is None or known is None:
+        return learned or known
+    if learned.limit != known.limit:
+        return learned
+    if known.is_sure and not learned.is_sure:
+        return known
+    is_equal = learned.refills == known.refills and abs(known.period - learned.period) <= EQUAL * known.period
+    return known._replace(is_sure=learned.is_sure) if is_equal else learned
 
 
 def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
     if bucket.refill:
-        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True)
+        is_sure = bucket.window_evidence < 0.0 or not bucket.unit_us
+        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, is_sure)
     if bucket.window_us >= 1.0:
         return Rate(bucket.limit, rounded(bucket.window_us / SECOND_US), False)
     return None
@@ -65,15 +72,16 @@ def rounded(seconds: float) -> float:
 def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
-    A window of a server begins at any time, so a rolling one stands for it. Of units that come back one by one, one is
+    A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that come back one by one, one is
     left over: then requests that arrive faster than those before them are not refused.
     """
-    name, (limit, period, refills) = f"learned-{_hash(bucket)}", rate
+    name, (limit, period, refills, _) = f"learned-{_hash(bucket)}", rate
     quota: Quota
     if refills:
         quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
     else:
-        quota = RollingWindow(limit, period, fitting_parts(round(period * SECOND_US), PARTS), name)
+        longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
+        quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
     return Charge(quota, host, min(cost, quota.most), NAME)
 
 

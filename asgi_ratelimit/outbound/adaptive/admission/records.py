@@ -39,7 +39,7 @@ def decoded(content: bytes) -> Record | None:
         if number != FORMAT:
             return None
         return Record(str(profile), tuple([_read(*each) for each in limits]), bool(is_of_all))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, IndexError):
         return None
 
 
@@ -48,5 +48,5 @@ def _limit(bucket: Bucket) -> LearnedLimit:
 
 
 def _read(name: str, limit: float, cost: float, rate: list[float] | None) -> LearnedLimit:
-    agreed = None if rate is None else Rate(float(rate[0]), float(rate[1]), bool(rate[2]))
+    agreed = None if rate is None else Rate(float(rate[0]), float(rate[1]), bool(rate[2]), bool(rate[3]))
     return LearnedLimit(str(name), float(limit), float(cost), agreed)

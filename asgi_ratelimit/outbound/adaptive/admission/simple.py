@@ -26,9 +26,12 @@ class SimpleAdmission:
 
     def enter(self, call: Call) -> Flow[bool]:
         """Whether an admitted request is sent now; if not, it waits in the model once more."""
-        if self._limiter is not None:
-            yield from self._slots.wait(self._take(self._limiter, call))
+        take = None if self._limiter is None else self._take(self._limiter, call)
+        if take is not None:
+            yield from self._slots.wait(take)
         lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
+        if take is not None:
+            yield from self._slots.depart(take.charges)
         with self._locked as model:
             now_us = self._slots.now_us()
             for (bucket, _), left_us in zip(call.admitted, lefts_us):
