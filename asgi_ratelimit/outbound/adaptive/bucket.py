@@ -181,6 +181,10 @@ class Bucket:
         """Let no request go before ``until_us``, because the store has nothing left of this bucket."""
         self.held_until_us = until_us
 
+    def is_held(self, now_us: float) -> bool:
+        """Whether no request may go, whatever this process knows to be available."""
+        return max(self.paused_until_us, self.held_until_us) > now_us
+
     def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float) -> None:
         """Go on with what another process has learned of this bucket; the store knows how much is left."""
         if self.is_probed or limit != self.limit:

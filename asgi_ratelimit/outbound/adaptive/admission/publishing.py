@@ -14,7 +14,7 @@ from ...sending.pauses import Pauses
 from ..bucket import Bucket, Rate
 from ..calls import Call, Record, Section
 from ..locked_model import LockedModel
-from .rates import NAME, learned_charge, pause_quota, raised_to, rate_of
+from .rates import NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 from .records import decoded, encoded, name_of, record_of
 
 RECORDED_S = 600.0
@@ -48,22 +48,33 @@ class Publisher:
     def publish(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
         """Write what the answer to a request has changed."""
         with self._locked:
-            is_guess = any(rate is not None and not rate.is_sure for _, rate in _changes(call))
-        if is_guess:
-            record = yield from self.read(call)
-            with self._locked as model:
-                if record is not None and all(limit.rate is None or limit.rate.is_sure for limit in record.limits):
-                    model.adopt(call, record, self._now_us())
-        with self._locked:
             now_us = self._now_us()
-            takes = _agree(call)
-            content = self._content(call, bool(takes), now_us)
+            new, old = _agree(call)
+            content = self._content(call, bool(new), now_us)
             pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _spent(call, now_us)
+            is_guess = bool(new) and not all(
+                bucket.rate is None or bucket.rate.is_sure for bucket in call.route.buckets
+            )
+        if is_guess and (yield from self._others_are_sure(call)):
+            new, old, content = [], [], None
+        for bucket, wait_us in pauses:
+            yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
+        yield from self._take(new)
         if content is not None:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
-        for bucket, wait_us in pauses:
-            yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
+        yield from self._take(old)
+
+    def _others_are_sure(self, call: Call) -> Flow[bool]:
+        """Whether another process knows how a route is to be charged; then that is adopted."""
+        record = yield from self.read(call)
+        if record is None or not all(limit.rate is not None and limit.rate.is_sure for limit in record.limits):
+            return False
+        with self._locked as model:
+            model.adopt(call, record, self._now_us())
+        return True
+
+    def _take(self, takes: Sequence[Take]) -> Flow[None]:
         for take in takes:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._store.take((take,)))
@@ -87,24 +98,25 @@ def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
     return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
 
 
-def _agree(call: Call) -> list[Take]:
+def _agree(call: Call) -> tuple[list[Take], list[Take]]:
     """Charge buckets by what answers report from now on; returns takes that fill the new ones with what is used.
 
-    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The old one is
-    filled as well, so that other processes notice.
+    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The others fill what
+    it was charged by, so that other processes notice that they have to read the document again.
     """
-    host, takes = call.host.name, []
+    host, new_takes, old_takes = call.host.name, [], []
     for bucket, rate in _changes(call):
         old, bucket.rate = bucket.rate, rate
         if rate is None or (old is not None and old[:3] == rate[:3]):
             continue
-        used = bucket.limit if old is not None else bucket.limit - bucket.reported
-        if used >= 1.0:
-            takes.append(raised_to(learned_charge(host, bucket.name, rate, bucket.cost), used))
-        if old is not None:
+        charge = learned_charge(host, bucket.name, rate, bucket.cost)
+        if old is None:
+            new_takes.append(used_up(charge, bucket.limit - bucket.reported))
+        else:
+            new_takes.append(raised_to(charge, bucket.limit))
             most = old.limit * (1.0 + FILLED_S / old.period if old.refills else 1.0)
-            takes.append(raised_to(learned_charge(host, bucket.name, old, bucket.cost), most))
-    return takes
+            old_takes.append(raised_to(learned_charge(host, bucket.name, old, bucket.cost), most))
+    return new_takes, old_takes
 
 
 def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:

@@ -72,8 +72,8 @@ def rounded(seconds: float) -> float:
 def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
-    A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that come back one by one, one is
-    left over: then requests that arrive faster than those before them are not refused.
+    A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that
+    come back one by one, one is left over: then requests that are faster on their way than others are not refused.
     """
     name, (limit, period, refills, _) = f"learned-{_hash(bucket)}", rate
     quota: Quota
@@ -101,6 +101,11 @@ def pause_condition(host: str, bucket: str) -> Condition:
 def pause_quota(bucket: str) -> TokenBucket:
     """The quota of a bucket's pauses; see ``Pauses``."""
     return replace(PAUSE, name=f"pause-{_hash(bucket)}")
+
+
+def used_up(charge: Charge, units: float) -> Take:
+    """A take of so many units more of a learned bucket, or of what is left of it."""
+    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True)
 
 
 def raised_to(charge: Charge, units: float) -> Take:

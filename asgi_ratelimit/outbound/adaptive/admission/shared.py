@@ -106,9 +106,10 @@ class SharedAdmission:
                 return (yield from self._taken(call, needs, decision))
         yield from self._wait_for_quota(call, quota)
         with self._locked as model:
-            is_held = model.not_before(call, self._slots.now_us()) > self._slots.now_us()
+            now_us = self._slots.now_us()
+            is_held = any(bucket.is_held(now_us) for bucket, _ in call.admitted)
             if is_held:
-                model.again(call, self._slots.now_us())
+                model.again(call, now_us)
         if is_held:
             yield from self.leave(call)
             return False
