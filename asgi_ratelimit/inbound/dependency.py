@@ -185,7 +185,7 @@ class RateLimit:
         if planned is None:
             return None
         receiving = receiving_of(connection) if planned.max_delays else None
-        (decision,) = await enforcer.take(planned, receiving, limits.enforcer.waiting_count)
+        (decision,) = await enforcer.take(planned, scope, receiving, limits.enforcer)
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:

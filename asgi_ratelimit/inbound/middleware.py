@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -10,9 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..algorithms import PLAIN_PARTS, is_allowed
 from ..buckets import DEFAULT_NAME
+from ..clock import monotonic_ns
+from ..counts import BOUNDS_NS, counts_of, publish, stop_publishing
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks
 from ..keys import KeyFunction, client_ip
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
@@ -34,6 +38,7 @@ from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, constant_quotas
 from .startup.construction import checked_app, logs_errors
+from .startup.route_templates import RouteTemplates
 from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
@@ -93,6 +98,7 @@ class RateLimitMiddleware:
         self._constant_plan: Plan | None = None
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
         self._store = as_store(store)
+        self._counts = failures.counts = counts_of(self._store)
         options = header_options(headers)
         refusal = Refusal(on_limited, options, defaults.name, failures)
         self._enforcer = Enforcer(
@@ -103,7 +109,9 @@ class RateLimitMiddleware:
             refusal,
             observers,
             WaitingCount(checked_max_waiting(max_waiting)),
+            route_of=RouteTemplates(self.app).of,
         )
+        self._is_observed = self._enforcer.is_observed
         self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
@@ -121,14 +129,30 @@ class RateLimitMiddleware:
         if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
         if submit is not None and template is not None and bucket is not None:
+            observes, counts = self._is_observed, self._counts
+            since_ns = monotonic_ns() if observes else 0
             outcome = submit(template, bucket)
             if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
+                started_ns = monotonic_ns()
                 outcome = await outcome
+                waits, waited_ns = counts.waits, monotonic_ns() - started_ns
+                waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
+                waits.total_ns += waited_ns
             if isinstance(outcome, tuple):
                 limits = RequestLimits(self._enforcer, send, template, bucket, outcome)
                 allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
+                counted = counts[template.name]
+                counted.requests.append(bucket)
+                if allowed:
+                    counted.admitted += 1
+                else:
+                    counted.refused += 1
+                    counted.refusals.append(bucket)
             else:  # decided without the store
                 limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
+                counts.count((outcome,))
+            if observes:
+                self._enforcer.observe_first(limits, scope, since_ns)
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
@@ -194,11 +218,11 @@ class RateLimitMiddleware:
         app = self.app
         if plan.is_single:
             take = plan.take(scope)
-            return app, [] if take is None else await self._enforcer.take_single(take)
+            return app, [] if take is None else await self._enforcer.take_single(take, scope)
         planned = await plan.evaluate(scope)
         if planned is None:
             return app, []
-        decisions = await self._enforcer.take(planned, receiving)
+        decisions = await self._enforcer.take(planned, scope, receiving)
         if planned.messages is not None:
             app = Throttled(app, self._store, planned.messages)
         if planned.settle_rules:
@@ -235,6 +259,7 @@ class RateLimitMiddleware:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, constant_quotas(self.rule_table.charging))
         warn_of_workers(self._store)
+        publish(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
         self._plan_for = self.rule_table.plan_for  # type: ignore[method-assign]
         self._constant_plan = self.rule_table.constant_plan
@@ -259,6 +284,8 @@ class RateLimitMiddleware:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 await self._enforcer.waiting_requests.aclose()
+                await self._enforcer.hooks.aclose()
+                await stop_publishing(self._store)
                 await self._store.aclose()
             await send(message)
 

@@ -44,6 +44,10 @@ class Documents(Protocol):
         """Delete one part, if it is there."""
         ...
 
+    async def aclose(self) -> None:
+        """Close what is open for the running event loop; a later call opens it again."""
+        ...
+
 
 def documents(store: object) -> Documents:
     """The documents of a store. Raises ``ConfigurationError`` for a store that has none."""
@@ -120,6 +124,9 @@ class MemoryDocuments:
         """Delete one part, if it is there."""
         with self._lock:
             self._parts.get(name, {}).pop(part, None)
+
+    async def aclose(self) -> None:
+        """There is nothing to let go of."""
 
     def _value(self, content: bytes, seconds: float | None) -> tuple[bytes, float]:
         return checked_content(content), self._now_us() + checked_seconds(seconds) * 1e6

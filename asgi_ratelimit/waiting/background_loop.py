@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -29,13 +28,15 @@ class _Background:
 _background = _Background()
 
 
-def _replace_background() -> None:
-    """A forked child inherits the loop, but not the thread that runs it."""
+def replace() -> None:
+    """Forget the loop: a forked child inherits it, but not the thread that runs it."""
     global _background
     _background = _Background()
 
 
-os.register_at_fork(after_in_child=_replace_background)
+def loop() -> asyncio.AbstractEventLoop:
+    """The background loop of this process."""
+    return _background.loop()
 
 
 def call_soon(function: Callable[..., object], *args: Any) -> None:

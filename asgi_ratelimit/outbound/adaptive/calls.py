@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ...profiles import Ban, Profile
 from ...profiles.routes import NO_ROUTES
 from .bucket import Bucket, Rate
+from .hidden import HiddenBucket
 
 PARTS = 60
 """How many parts the time of a ``Ban`` is cut into: answers are counted for each."""
@@ -81,7 +82,8 @@ class Route:
     def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; those of its section where nothing is known of the route."""
         section = self.section
-        return (host.everything, section.gate, self.gate, *(self.buckets if self.is_known else section.believed(host)))
+        known = self.buckets if self.is_known else section.believed(host)
+        return (host.everything, *host.hidden, section.gate, self.gate, *known)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -105,12 +107,14 @@ class Section:
 class Host:
     """What is known of a server. ``everything`` is the bucket of all its requests.
 
-    ``shared`` are the buckets of the last answer, where it does not tell them apart from others.
+    ``shared`` are the buckets of the last answer, where it does not tell them apart from others. ``hidden`` are those
+    of limits that no answer reports, if the profile asks to search for them.
     """
 
     name: str
     profile: Profile
     everything: Bucket
+    hidden: tuple[HiddenBucket, ...] = ()
     shared: tuple[Bucket, ...] = ()
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
     sections: dict[str, Section] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from ...profiles import Profile
 from ...quotas import SECOND_US
 from .bucket import LEAST, Bucket
 from .calls import Call, Host, LearnedLimit, Record, Route, Section
+from .hidden import HiddenBucket, Outcome, hidden_buckets
 
 MAX_HOSTS = 1_000
 MAX_ROUTES = 10_000
@@ -139,6 +140,7 @@ class Model:
     def answered(self, call: Call, status: int, said: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
         """A request has its answer, which says this of the server's limits; returns the buckets that it pauses."""
         host, route = call.host, call.route
+        self._judge(call, status, said, now_us)
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self._recognise(host, said.profile)
@@ -203,11 +205,24 @@ class Model:
         if said.covers_all or said.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
         wait_us = None if said.retry_after is None else math.ceil(said.retry_after * SECOND_US)
+        if wait_us is None and host.hidden and not exhausted and not any(each.is_closed for each in host.hidden):
+            return ()
         for bucket in paused:
             bucket.refuse(now_us, wait_us)
             seconds = (bucket.paused_until_us - now_us) / SECOND_US
             self._on_change(host.name, bucket, f"refused, paused for {seconds:.3g} s")
         return paused
+
+    def _judge(self, call: Call, status: int, said: ServerLimits, now_us: float) -> None:
+        """Let the limits that no answer reports learn from one."""
+        is_hidden = said.is_throttled and all(
+            limit.remaining is None or limit.remaining >= 1.0 for limit in said.limits
+        )
+        outcome = Outcome(status, is_hidden, (said.retry_after or 0.0) * SECOND_US)
+        for bucket, number in call.admitted:
+            change = bucket.judge(number, outcome, now_us) if isinstance(bucket, HiddenBucket) else ""
+            if change:
+                self._on_change(call.host.name, bucket, change)
 
     def _count_bad(self, host: Host, status: int, said: ServerLimits, now_us: float) -> None:
         ban = host.profile.ban
@@ -280,7 +295,7 @@ class Model:
     def _host(self, name: str, now_us: float) -> Host:
         host = self.hosts.get(name)
         if host is None:
-            host = self.hosts[name] = Host(name, self._profile, Bucket("everything"))
+            host = self.hosts[name] = Host(name, self._profile, Bucket("everything"), hidden_buckets(self._profile))
             if not host.has_routes:
                 host.everything.probe(now_us)
             _forget(self.hosts, MAX_HOSTS, lambda each: not any(route.queue for route in each.routes.values()))

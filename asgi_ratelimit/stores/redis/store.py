@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -15,6 +15,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ..calls import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .actions import Peek, Reset
@@ -67,6 +68,7 @@ class RedisStore:
         )
         self._documents = RedisDocuments(self._addresses, self._context.prefix, timeout)
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
+        self._tell_of_use: Callable[[bool], None] = _tell_nobody
         self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
 
     def __repr__(self) -> str:
@@ -76,6 +78,10 @@ class RedisStore:
     def clock(self) -> Clock | None:
         """The clock in place of the server's; ``None`` if there is none."""
         return self._context.clock
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
+        self._context.observers.add(observer)
 
     @property
     def documents(self) -> RedisDocuments:
@@ -171,9 +177,20 @@ class RedisStore:
         """
         node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
+        if not self._nodes:
+            self._tell_of_use(False)
         await self._documents.aclose()
         if node is not None:
             await node.aclose()
+
+    def when_used(self, listener: Callable[[bool], None]) -> None:
+        """Call ``listener(True)`` when one more event loop uses the store, and ``listener(False)`` when none does.
+
+        A store has one listener.
+        """
+        self._tell_of_use = listener
+        if self._nodes:
+            listener(True)
 
     def _node(self) -> RedisNode | ClusterNodes:
         """The node, or all of a cluster, for the running event loop: loops cannot share connections."""
@@ -184,6 +201,7 @@ class RedisStore:
                 if other is not None and other.is_closed():
                     self._nodes.pop(other, None)  # its node refers to it, so it would stay for ever
             node = self._nodes[loop] = self._open()
+            self._tell_of_use(True)
         self._latest = (loop, node)
         return node
 
@@ -191,6 +209,10 @@ class RedisStore:
         if isinstance(self._addresses, SingleAddress):
             return RedisNode(self._context, self._addresses.pool())
         return ClusterNodes(self._context, self._addresses)
+
+
+def _tell_nobody(is_used: bool) -> None:
+    """The listener of a store that has none."""
 
 
 def _without_units(settlement: Settlement) -> Settlement:

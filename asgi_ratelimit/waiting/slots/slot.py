@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from ...decision import Decision
+from ...algorithms import Booking, decision_of_booking
+from ...decision import Decision, Take
 from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 
 LATE_US = 100_000.0
@@ -21,17 +22,28 @@ Otherwise, a store that answers more slowly than a window passes would be asked 
 
 @dataclass(slots=True)
 class Slot:
-    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it.
+    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it, or what it is made of.
 
-    ``ahead_us`` is the time of the store less that of the local clock, and ``missed`` how many slots were missed before
-    it was booked in place of them.
+    ``since_us`` is when the store had answered, ``ahead_us`` its time less that of the local clock, and ``missed`` how
+    many slots were missed before it was booked in place of them.
     """
 
+    since_us: float
     at_us: float
     until_us: float
-    decision: Decision
+    take: Take | None
+    booked: Decision | Booking
     ahead_us: float
     missed: int = 0
+
+    @property
+    def decision(self) -> Decision:
+        """The decision that booked it, the same one each time."""
+        booked = self.booked
+        if type(booked) is tuple and self.take is not None:
+            booked = self.booked = decision_of_booking(self.take, booked)
+        assert isinstance(booked, Decision)
+        return booked
 
     def is_missed(self, now_us: float) -> bool:
         """Whether its time is over."""
@@ -46,10 +58,16 @@ def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0)
     delay_us, ahead_us = round(decision.delay * SECOND_US), decision.now_us - now_us
     at_us, states = now_us + delay_us, decision.states
     if len(states) == 1 and type(states[0].quota) is TokenBucket:
-        return Slot(at_us, at_us + LATE_US, decision, ahead_us, missed)
+        return Slot(now_us, at_us, at_us + LATE_US, decision.take, decision, ahead_us, missed)
     times: Sequence[float] | repeat[float] = decision.times_us or repeat(decision.now_us)
     good_us = min([_good_for_us(state.quota, store_us + delay_us) for state, store_us in zip(states, times)])
-    return Slot(at_us, asked_us + delay_us + good_us, decision, ahead_us, missed)
+    return Slot(now_us, at_us, asked_us + delay_us + good_us, decision.take, decision, ahead_us, missed)
+
+
+def slot_of_booking(take: Take, booking: Booking, now_us: float) -> Slot:
+    """The slot of what was booked just now, at ``now_us``."""
+    at_us = now_us + booking[0]
+    return Slot(now_us, at_us, at_us + LATE_US, take, booking, booking[1][3] - now_us)
 
 
 def _good_for_us(quota: Quota, slot_us: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -118,7 +119,11 @@ async def test_a_redis_that_does_not_answer(server: RedisServer) -> None:
     with pytest.raises(StoreTimeout, match=r"within 1\.0 s"):
         await shared.read("name")
     server.resume()
-    assert await shared.read("name") == b"1"
+    content = None
+    while content is None:
+        with suppress(StoreTimeout):  # one second may not be enough for it on a busy machine
+            content = await shared.read("name")
+    assert content == b"1"
     await store.aclose()
 
 

@@ -13,6 +13,7 @@ from ....decision import Charge
 from ....quotas import Quota
 from ..bucket import Bucket
 from ..calls import Call
+from ..hidden import HiddenBucket
 from .rates import NAME, learned_charge, pause_condition, pioneer_charge
 
 
@@ -29,6 +30,8 @@ def needs_of(call: Call, quotas: Sequence[Quota]) -> list[Need]:
     host = call.host.name
     needs = [Need(Charge(quota, host, 1, NAME), None, "quota") for quota in quotas]
     for bucket, _ in call.admitted:
+        if isinstance(bucket, HiddenBucket):
+            continue  # each process searches by itself
         needs += _of_gate(call, bucket) if is_gate(call, bucket) else _of_learned(host, bucket)
     return needs
 
