@@ -14,7 +14,7 @@ from ...sending.pauses import Pauses
 from ..bucket import Bucket, Rate
 from ..calls import Call, Record, Section
 from ..locked_model import LockedModel
-from .rates import NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
+from .rates import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 from .records import decoded, encoded, name_of, record_of
 
 RECORDED_S = 600.0
@@ -52,25 +52,25 @@ class Publisher:
             new, old = _agree(call)
             content = self._content(call, bool(new), now_us)
             pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _spent(call, now_us)
-            is_guess = bool(new) and not all(
-                bucket.rate is None or bucket.rate.is_sure for bucket in call.route.buckets
-            )
-        if is_guess and (yield from self._others_are_sure(call)):
-            new, old, content = [], [], None
         for bucket, wait_us in pauses:
             yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
         yield from self._take(new)
+        if new and (yield from self._is_known(call)):
+            return
         if content is not None:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
         yield from self._take(old)
 
-    def _others_are_sure(self, call: Call) -> Flow[bool]:
-        """Whether another process knows how a route is to be charged; then that is adopted."""
+    def _is_known(self, call: Call) -> Flow[bool]:
+        """Whether another process has written no less about a route; then that is adopted."""
         record = yield from self.read(call)
-        if record is None or not all(limit.rate is not None and limit.rate.is_sure for limit in record.limits):
+        if record is None:
             return False
         with self._locked as model:
+            known = {limit.name: limit.rate for limit in record.limits}
+            if not all(_is_no_less(known.get(bucket.name), bucket.rate) for bucket in call.route.buckets):
+                return False
             model.adopt(call, record, self._now_us())
         return True
 
@@ -117,6 +117,17 @@ def _agree(call: Call) -> tuple[list[Take], list[Take]]:
             most = old.limit * (1.0 + FILLED_S / old.period if old.refills else 1.0)
             old_takes.append(raised_to(learned_charge(host, bucket.name, old, bucket.cost), most))
     return new_takes, old_takes
+
+
+def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
+    """Whether what another process has written of a bucket is at least as sure as what this one has learned."""
+    if known is None or learned is None:
+        return learned is None
+    if known.limit != learned.limit or known.is_sure < learned.is_sure:
+        return False
+    if known.is_sure and not learned.is_sure:
+        return True
+    return known.refills == learned.refills and known.period >= learned.period * (1.0 - EQUAL)
 
 
 def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:

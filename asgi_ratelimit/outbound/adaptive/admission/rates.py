@@ -15,10 +15,13 @@ from ....buckets import as_bytes, digest
 from ....decision import Charge, Condition, Take
 from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
-from ..bucket import LEASE_US, Bucket, Rate
+from ..bucket import Bucket, Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
+
+LEASE_S = 4.0
+"""For how many seconds the pioneer of one process holds up the others. If it is dead, another one goes then."""
 
 PARTS = 100
 """The most parts of the rolling window that stands for a window of a server."""
@@ -54,8 +57,9 @@ def _learned(bucket: Bucket) -> Rate | None:
     if bucket.refill:
         is_sure = bucket.window_evidence < 0.0 or not bucket.unit_us
         return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, is_sure)
-    if bucket.window_us >= 1.0:
-        return Rate(bucket.limit, rounded(bucket.window_us / SECOND_US), False)
+    window_us = max(bucket.window_us, bucket.unit_us)
+    if window_us >= 1.0:
+        return Rate(bucket.limit, rounded(window_us / SECOND_US), False)
     return None
 
 
@@ -88,7 +92,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
 @lru_cache(maxsize=CACHED)
 def pioneer_charge(host: str, bucket: str) -> Charge:
     """The charge of a pioneer, which it gives back when it has its answer. If it dies, it drains: that is its lease."""
-    return Charge(TokenBucket(1, LEASE_US / SECOND_US, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+    return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
 
 
 @lru_cache(maxsize=CACHED)
