@@ -20,7 +20,7 @@ FILE = re.compile(r"`((?:asgi_ratelimit|tests|docs|examples|scripts|benchmarks)/
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PROGRAMS = {
-    f"{page.stem}-{number}": program
+    f"{page.relative_to(ROOT / 'docs').with_suffix('')}-{number}": program
     for page in PAGES
     for number, program in enumerate(BLOCK.findall(page.read_text("utf-8")), 1)
 }
@@ -40,7 +40,10 @@ def test_a_program_runs_and_prints_what_its_comments_say(program: str, capsys: p
     assert capsys.readouterr().out.splitlines() == EXPECTED.findall(program)
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=[page.stem for page in TEXTS])
+NAMES_OF_TEXTS = [str(page.relative_to(ROOT)) for page in TEXTS]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=NAMES_OF_TEXTS)
 def test_links_are_valid(page: Path) -> None:
     """Each linked page or heading exists."""
     for target, _, heading in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", page.read_text("utf-8")):
@@ -49,7 +52,7 @@ def test_links_are_valid(page: Path) -> None:
         assert not heading or heading in anchors(linked.read_text("utf-8")), heading
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=[page.stem for page in TEXTS])
+@pytest.mark.parametrize("page", TEXTS, ids=NAMES_OF_TEXTS)
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     """A path that a page mentions is one of this repository."""
     assert [path for path in FILE.findall(page.read_text("utf-8")) if not (ROOT / path).exists()] == []
