@@ -47,7 +47,9 @@ def watched() -> Iterator[Watched]:
 
 @asynccontextmanager
 async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
-    async with Limiter("10/hour", store=RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})) as limiter:
+    async with Limiter(
+        "10/hour", store=RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})
+    ) as limiter:
         yield limiter
 
 
