@@ -48,9 +48,9 @@ def test_a_forked_child_watches_by_itself(redis_url: str) -> None:
     """And so does its parent; a child on memory is not disturbed."""
     program = """
         import asyncio, os, sys, time
-        from asgi_ratelimit import MemoryStore, Overrides, SyncLimiter
+        from asgi_ratelimit import MemoryStore, Overrides, RedisStore, SyncLimiter
 
-        limiter = SyncLimiter("5/hour", store=sys.argv[1], name="api")
+        limiter = SyncLimiter("5/hour", store=RedisStore(sys.argv[1], timeout=20), name="api")
         limiter.rate_limit("key")
         own = MemoryStore()
         timed = SyncLimiter("5/hour", store=own)
