@@ -177,7 +177,8 @@ def as_text(quota: QuotaLike) -> str:
 
 def _written(quota: Quota) -> str:
     count, unit = in_units(quota.period)
-    rate = f"{_units(quota.limit)}/{unit if count == 1 else f'{_units(count)} {unit}s'}"
+    period = f"/{unit}" if count == 1 else f" per {_units(count)} {unit}s"
+    rate = f"{_units(quota.limit)}{period}"
     if isinstance(quota, FixedWindow):
         return f"{rate} fixed"
     if isinstance(quota, RollingWindow):

@@ -186,7 +186,7 @@ class RateLimit:
         if planned is None:
             return None
         receiving = receiving_of(connection) if planned.max_delays else None
-        decision, *_ = await enforcer.take(planned, receiving, limits.enforcer.waiting_count)
+        decision, *_ = await enforcer.take(planned, scope, receiving, limits.enforcer)
         if not planned.is_enforced:
             return None
         limits.add([decision], enforcer.store)

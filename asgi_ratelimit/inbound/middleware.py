@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -10,9 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..algorithms import PLAIN_PARTS, is_allowed
 from ..buckets import DEFAULT_NAME
+from ..clock import monotonic_ns
+from ..counts import BOUNDS_NS, counts_of, publish, stop_publishing
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
@@ -36,6 +40,7 @@ from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, constant_quotas
 from .startup.construction import checked_app, logs_errors
+from .startup.route_templates import RouteTemplates
 from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
@@ -96,8 +101,10 @@ class RateLimitMiddleware:
         self.rule_table = self._options.table(defaults, self._root, self._store)
         self._has_started = False
         self._constant_plan: Plan | None = None
+        self._counts = self._failures.counts = counts_of(self._store)
         self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, self._failures)
         self._enforcer = self._new_enforcer(defaults, observers, on_limited)
+        self._is_observed = self._enforcer.is_observed
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._options.name is not None:
@@ -115,6 +122,7 @@ class RateLimitMiddleware:
             Refusal(on_limited, options, defaults.name, self._failures),
             observers,
             WaitingCount(checked_max_waiting(self._options.max_waiting)),
+            route_of=RouteTemplates(self.app).of,
         )
 
     def options_changed(self, options: Options) -> None:
@@ -152,14 +160,30 @@ class RateLimitMiddleware:
         if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
         if submit is not None and template is not None and bucket is not None:
+            observes, counts = self._is_observed, self._counts
+            since_ns = monotonic_ns() if observes else 0
             outcome = submit(template, bucket)
             if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
+                started_ns = monotonic_ns()
                 outcome = await outcome
+                waits, waited_ns = counts.waits, monotonic_ns() - started_ns
+                waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
+                waits.total_ns += waited_ns
             if isinstance(outcome, tuple):
                 limits = RequestLimits(self._enforcer, send, template, bucket, outcome)
                 allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
+                counted = counts[template.name]
+                counted.requests.append(bucket)
+                if allowed:
+                    counted.admitted += 1
+                else:
+                    counted.refused += 1
+                    counted.refusals.append(bucket)
             else:  # decided without the store
                 limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
+                counts.count((outcome,))
+            if observes:
+                self._enforcer.observe_first(limits, scope, since_ns)
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
@@ -225,11 +249,11 @@ class RateLimitMiddleware:
         app = self.app
         if plan.is_single:
             take = plan.take(scope)
-            return app, [] if take is None else await self._enforcer.take_single(take)
+            return app, [] if take is None else await self._enforcer.take_single(take, scope)
         planned = await plan.evaluate(scope)
         if planned is None:
             return app, []
-        decisions = await self._enforcer.take(planned, receiving)
+        decisions = await self._enforcer.take(planned, scope, receiving)
         if planned.messages is not None:
             app = Throttled(app, self._store, planned.messages)
         if planned.settle_rules:
@@ -273,6 +297,7 @@ class RateLimitMiddleware:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, constant_quotas(self.rule_table.declared))
         warn_of_workers(self._store)
+        publish(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
         self._has_started = True
         self.overrides_changed()
@@ -293,12 +318,25 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        await self.app(scope, receive, self._closing(send))
+        await self.app(scope, self._draining(receive), self._closing(send))
+
+    def _draining(self, receive: Receive) -> Receive:
+        """See asynchronous hooks through before the app shuts down, because they may need what it closes."""
+
+        async def draining_receive() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._enforcer.hooks.aclose()
+            return message
+
+        return draining_receive
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
                 await self._enforcer.waiting_requests.aclose()
+                await self._enforcer.hooks.aclose()
+                await stop_publishing(self._store)
                 await self._store.aclose()
             await send(message)
 

@@ -22,6 +22,8 @@ Cost: TypeAlias = float | Mapping[str, float]
 
 def charges_of(quotas: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
     """The charges of a request against a limiter's quotas; ``ValueError`` if a key or a cost names other quotas."""
+    if type(key) is str and type(cost) is int and len(quotas) == 1:  # what most callers have
+        return (Charge(quotas[0], key, cost, name),)
     if not isinstance(key, Mapping) and not isinstance(cost, Mapping):
         text = as_key(key)
         return tuple([Charge(quota, text, cost, name) for quota in quotas])

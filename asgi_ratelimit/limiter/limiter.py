@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -12,8 +13,11 @@ from types import TracebackType
 
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
+from ..clock import SECOND_NS, monotonic_ns
+from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks, ObservedWait
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
@@ -57,6 +61,7 @@ class Limiter:
         self.name = checked_name(name)
         self.store = as_store(store)
         self.hooks = Hooks(hooks)
+        self.hooks.watch(self.store)
         self._slot_waiter: SlotWaiter | None = None
         self._own_name(quotas)
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
@@ -110,11 +115,9 @@ class Limiter:
         take = self._paced(key, cost, max_delay, operation)
         if self.live.word is not None:
             return await count_take(self, take)
-        try:
-            return self.report(await self._slots().acquire(take))
-        except PaceTimeout as error:
-            self.report(error.decision)
-            raise
+        with self.waiting_call() as wait:
+            wait.decision = await self._slots().acquire(take)
+        return wait.decision
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
@@ -230,7 +233,7 @@ class Limiter:
         ``max_delay`` seconds.
         """
         count = None if self.live.word is None else partial(count_take, self)
-        return Spending(self.store, self._paced(key, costs, max_delay, operation), self.report, count)
+        return Spending(self.store, self._paced(key, costs, max_delay, operation), self.waiting_call, count)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -240,8 +243,13 @@ class Limiter:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead."""
         return await self._enforce(Take(tuple(map(self._named, charges)), max_wait, may_settle=True))
 
+    def close_hooks(self) -> None:
+        """``aclose`` for code without ``async``, without the store."""
+        self.hooks.close()
+
     async def aclose(self) -> None:
-        """Close the store."""
+        """Close the store, once what hooks do in the background is done."""
+        await self.hooks.aclose()
         await self.store.aclose()
 
     async def __aenter__(self) -> Limiter:
@@ -258,12 +266,9 @@ class Limiter:
         if self.live.word is not None:
             counted_one: Decision = yield CallStore(self.store, count_take(self, take))
             return counted_one
-        try:
-            decision = yield from self._slots().wait(take)
-        except PaceTimeout as error:
-            self.report(error.decision)
-            raise
-        return self.report(decision)
+        with self.waiting_call() as wait:
+            wait.decision = yield from self._slots().wait(take)
+        return wait.decision
 
     def _slots(self) -> SlotWaiter:
         if self._slot_waiter is None or self._slot_waiter.store is not self.store:
@@ -289,12 +294,27 @@ class Limiter:
         return await (self._enforce(take) if self.live.word is None else count_take(self, take))
 
     async def _enforce(self, take: Take) -> Decision:
-        return self.report((await self.store.take((take,)))[0])
+        since_ns = monotonic_ns()
+        (decision,) = await self.store.take((take,))
+        return self.report(decision, since_ns)
 
-    def report(self, decision: Decision) -> Decision:
-        """Call the hooks with a decision, and return it."""
+    @contextmanager
+    def waiting_call(self) -> Iterator[ObservedWait]:
+        """A caller that waits for its slot: the block sets its decision, which is counted, and given to hooks."""
+        counts = counts_of(self.store)
+        try:
+            with self.hooks.waiting(self.name) as wait:
+                yield wait
+        except PaceTimeout as error:
+            counts.count((error.decision,))
+            raise
+        counts.count((wait.decision,))
+
+    def report(self, decision: Decision, since_ns: int) -> Decision:
+        """Count a decision that the store was asked for at that time, call the hooks with it, and return it."""
+        counts_of(self.store).count((decision,))
         if self.hooks:
-            self.hooks(self.name, decision)
+            self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
@@ -315,8 +335,9 @@ async def count_take(limiter: Limiter, take: Take) -> Decision:
     """The decision of a take that an override lets pass in any case: counted for ``"shadow"`` alone."""
     if limiter.live.word == OFF:
         return exempt(take, limiter.store)
+    since_ns = monotonic_ns()
     (decision,) = await limiter.store.take((replace(take, max_wait=0.0),))
-    return limiter.report(counted(decision))
+    return limiter.report(counted(decision), since_ns)
 
 
 class UnownedLimiter(Limiter):

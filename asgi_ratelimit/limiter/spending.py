@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 from ..decision import Decision, Take
+from ..hooks.calling import ObservedWait
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import CallStore, Flow, GiveBack, PaceTimeout, run_async, run_sync
+from ..waiting import CallStore, Flow, GiveBack, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
@@ -41,7 +43,7 @@ class Spending:
         self,
         store: Store,
         take: Take,
-        report: Callable[[Decision], Decision],
+        waiting_call: Callable[[], AbstractContextManager[ObservedWait]],
         count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
     ) -> None:
         """``count`` decides a take without a wait, where an override lets everything pass."""
@@ -49,7 +51,7 @@ class Spending:
         self._count = count
         self._waiter = SpendWaiter(store)
         self._take = take
-        self._report = report
+        self._waiting_call = waiting_call
         self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
@@ -74,12 +76,9 @@ class Spending:
             counted: Decision = yield CallStore(self._store, self._count(self._take))
             self._entered.append(Spent(counted))
             return self._entered[-1]
-        try:
-            decision = yield from self._waiter.wait(self._take)
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
-        self._entered.append(Spent(self._report(decision)))
+        with self._waiting_call() as wait:
+            wait.decision = yield from self._waiter.wait(self._take)
+        self._entered.append(Spent(wait.decision))
         return self._entered[-1]
 
     def _settle(self) -> Flow[None]:

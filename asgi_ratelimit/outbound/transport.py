@@ -76,7 +76,7 @@ class PacedTransport(WrappingTransport):
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
         all_hooks = limiter.hooks
         settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
-        self._sender = Sender(transport, limiter, concurrency, retries, settler, all_hooks)
+        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler, all_hooks)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"
@@ -108,12 +108,14 @@ class PacedTransport(WrappingTransport):
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         self._transport.close()
+        self._limiter.hooks.close()
         if self._owns_store and not self._limiter.store.in_process:
             background_loop.run(self._limiter.aclose())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         await self._transport.aclose()
+        await self._limiter.hooks.aclose()
         if self._owns_store:
             await self._limiter.aclose()
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from ..decision import Decision, Take
 from ..errors import ConfigurationError
 from ..limiter import Limiter, count_take
-from ..waiting import CallStore, PaceTimeout, SlotWaiter, run_sync
+from ..waiting import CallStore, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -44,25 +44,20 @@ class CallWaiter:
         if limiter.live.word is not None:
             CallStore(limiter.store, self.count(args, kwargs)).in_thread()
             return
-        try:
-            decision = run_sync(self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs)))
-        except PaceTimeout as error:
-            limiter.hooks(limiter.name, error.decision)
-            raise
-        if limiter.hooks:
-            limiter.hooks(limiter.name, decision)
+        flow = self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs))
+        if not limiter.hooks:
+            run_sync(flow)
+            return
+        with limiter.hooks.waiting(limiter.name) as wait:
+            wait.decision = run_sync(flow)
 
     def _priority(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
         return 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
 
-    async def _reported(self, wait: Coroutine[Any, Any, Decision]) -> Decision:
-        try:
-            decision = await wait
-        except PaceTimeout as error:
-            self.limiter.hooks(self.limiter.name, error.decision)
-            raise
-        self.limiter.hooks(self.limiter.name, decision)
-        return decision
+    async def _reported(self, acquire: Coroutine[Any, Any, Decision]) -> Decision:
+        with self.limiter.hooks.waiting(self.limiter.name) as wait:
+            wait.decision = await acquire
+        return wait.decision
 
 
 Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]
@@ -106,7 +101,7 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.acquire, waiter.waiter.crowds
+    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
     live, count = waiter.limiter.live, waiter.count
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:

@@ -35,6 +35,11 @@ def replace() -> None:
     _background = _Background()
 
 
+def loop() -> asyncio.AbstractEventLoop:
+    """The background loop of this process."""
+    return _background.loop()
+
+
 def call_soon(function: Callable[..., object], *args: Any) -> None:
     """Call a function on the background loop."""
     _background.loop().call_soon_threadsafe(function, *args)

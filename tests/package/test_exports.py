@@ -55,6 +55,29 @@ NAMES = {
         "parse_quotas",
     ],
     "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
+    "asgi_ratelimit.hooks": [
+        "Event",
+        "Failure",
+        "FailureHook",
+        "Hook",
+        "ObservedRequest",
+        "Result",
+        "StoreCall",
+        "failures",
+        "log_refusals",
+    ],
+    "asgi_ratelimit.dashboard": [
+        "Allow",
+        "KeyCounts",
+        "LearnedRow",
+        "ProcessSummary",
+        "QueueRow",
+        "RuleSummary",
+        "Summaries",
+        "Summary",
+        "dashboard",
+        "summary",
+    ],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -67,15 +90,19 @@ NAMES = {
         "state",
         "user",
     ],
+    "asgi_ratelimit.metrics": ["opentelemetry", "prometheus"],
     "asgi_ratelimit.profiles": [
         "PROFILES",
         "STANDARD_REFUSALS",
         "Ban",
+        "HiddenConcurrency",
+        "HiddenRate",
         "LearnedEstimate",
         "LimitHeaders",
         "Profile",
         "Refusal",
         "Routes",
+        "aimd",
         "anthropic",
         "anthropic_estimate",
         "anthropic_usage",
@@ -85,6 +112,7 @@ NAMES = {
         "discord",
         "github",
         "gitlab",
+        "gradient",
         "groq",
         "hubspot",
         "ietf",
@@ -103,11 +131,11 @@ NAMES = {
         "zendesk",
     ],
     "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
-    "asgi_ratelimit.tools": ["Covered", "coverage", "simulate"],
+    "asgi_ratelimit.tools": ["Covered", "Recorder", "coverage", "simulate"],
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"Key", "KeyFunction"}
+TYPES = {"Allow", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

@@ -62,9 +62,8 @@ class Trial:
         await settled(lambda: open_files() <= self.open_files)
 
     async def until_degraded(self) -> None:
-        """Take until the store is out, be it because it is silent."""
-        async with hurried():
-            await self._until(lambda decision: decision.degraded)
+        """Take until the store is out."""
+        await self._until(lambda decision: decision.degraded)
 
     async def until_back(self) -> None:
         """Take until Redis decides again."""
@@ -89,6 +88,15 @@ async def hurried() -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
+
+
+@asynccontextmanager
+async def frozen(server: RedisServer) -> AsyncIterator[None]:
+    """A server that answers nothing while the block runs, so that calls miss their deadlines, which pass soon."""
+    server.pause()
+    async with hurried():
+        yield
+    server.resume()
 
 
 async def _hurry() -> None:

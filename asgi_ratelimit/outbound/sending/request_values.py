@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
+from ...hooks.calling import ObservedWait
 from ...limiter import Cost, Key, Limiter
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
@@ -39,6 +40,8 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
+    wait: ObservedWait | None = None
+    """Its wait for a slot, as hooks see it."""
 
     @property
     def key(self) -> str:

@@ -15,6 +15,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ..calls import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .actions import Peek, Reset
@@ -78,6 +79,10 @@ class RedisStore:
     def clock(self) -> Clock | None:
         """The clock in place of the server's; ``None`` if there is none."""
         return self._context.clock
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
+        self._context.observers.add(observer)
 
     @property
     def documents(self) -> RedisDocuments:

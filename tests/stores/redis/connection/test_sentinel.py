@@ -18,6 +18,7 @@ from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.stores import RedisStore
 from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
+from tests.support.proxy import listening
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
@@ -157,6 +158,5 @@ async def plain_or_tls(plain: int, tls: int) -> AsyncIterator[int]:
         inner_writer.write(first)
         await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer), return_exceptions=True)
 
-    front = await asyncio.start_server(relay, HOST, 0)
-    async with front:
-        yield front.sockets[0].getsockname()[1]
+    async with listening(relay) as front:
+        yield front
