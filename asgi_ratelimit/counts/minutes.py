@@ -26,6 +26,9 @@ MINUTES = 60
 LASTS = 3900.0
 """Seconds after which what was written is gone."""
 
+FEW = 256
+"""So many cells of recordings are written every second; more of them only when the minute is over."""
+
 _RING = 64
 _MOST_KEYS, _LEFT_KEYS = 512, 256
 _PUBLISHED_KEYS, _FEWEST_PUBLISHED = 200, 2
@@ -97,8 +100,12 @@ class Minute:
             "quotas": quotas,
             "outbound": outbound,
         }
-        recordings = encoded({name: rule.recording for name, rule in self.rules.items()})
-        return json.dumps(values, separators=(",", ":")).encode() + b"\n" + recordings
+        return json.dumps(values, separators=(",", ":")).encode() + b"\n" + self._recordings()
+
+    def _recordings(self) -> bytes:
+        """Recordings are written when the minute is over, or where they are small."""
+        recordings = {name: rule.recording for name, rule in self.rules.items()}
+        return encoded(recordings if self.is_over or sum(each.cells for each in recordings.values()) <= FEW else {})
 
 
 def _read(latest: Iterable[str], count: int) -> Counter[str]:

@@ -79,8 +79,8 @@ async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> 
     store = MemoryStore(clock=clock)
     publisher = Publisher(store)
     await take(store)
-    assert publisher.collect(clock.now_us()) is True
-    assert publisher.collect(clock.now_us() + 1e6) is False
+    assert await publisher.collect(clock.now_us()) is True
+    assert await publisher.collect(clock.now_us() + 1e6) is False
 
 
 async def test_counts_survive_an_outage(clock: SteppedClock) -> None:

@@ -66,6 +66,18 @@ NAMES = {
         "failures",
         "log_refusals",
     ],
+    "asgi_ratelimit.dashboard": [
+        "Allow",
+        "KeyCounts",
+        "LearnedRow",
+        "ProcessSummary",
+        "QueueRow",
+        "RuleSummary",
+        "Summaries",
+        "Summary",
+        "dashboard",
+        "summary",
+    ],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -123,7 +135,7 @@ NAMES = {
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"FailureHook", "Hook", "Key", "KeyFunction", "Result"}
+TYPES = {"Allow", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

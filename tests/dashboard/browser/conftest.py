@@ -19,9 +19,9 @@ SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
 PATIENT_MS = 30_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium for the whole run."""
+    """A headless Chromium for one module: while it runs, no other test can have an event loop."""
     arguments = ["--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path(), args=arguments, timeout=PATIENT_MS)
