@@ -318,7 +318,18 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        await self.app(scope, receive, self._closing(send))
+        await self.app(scope, self._draining(receive), self._closing(send))
+
+    def _draining(self, receive: Receive) -> Receive:
+        """See asynchronous hooks through before the app shuts down, because they may need what it closes."""
+
+        async def draining_receive() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._enforcer.hooks.aclose()
+            return message
+
+        return draining_receive
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:

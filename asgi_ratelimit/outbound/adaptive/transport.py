@@ -17,7 +17,8 @@ from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
-from .sender import NAME, AdaptiveSender
+from .admission import NAME
+from .sender import AdaptiveSender
 from .state import LearnedBucket
 
 
@@ -60,7 +61,8 @@ class AdaptiveTransport(WrappingTransport):
         limiter = None
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
-        self._sender = AdaptiveSender(transport, self._profile, SlotWaiter(self._store), limiter, retries, longest)
+        slots = SlotWaiter(self._store, departs_later=True)
+        self._sender = AdaptiveSender(transport, self._profile, slots, limiter, retries, longest)
         outbound_sources.add(self._rows)
 
     def __repr__(self) -> str:

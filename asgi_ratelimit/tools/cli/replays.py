@@ -18,7 +18,7 @@ from ..replay import Limits, Replay, limits_of, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
 from .arguments import Parser, add_json, listed
-from .output import Row, moment, print_json, print_table, progress, share
+from .output import Row, counted, moment, print_json, print_table, progress, share
 
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
@@ -81,11 +81,12 @@ def what_if(options: argparse.Namespace) -> int:
 def _show(report: dict[str, Any]) -> None:
     """Print a report as tables."""
     requests, clients = report["requests"], report["clients"]
-    print(f"{requests:,} requests of {clients:,} clients, {moment(report['from'])} to {moment(report['to'])} UTC")
+    total = f"{counted(requests, 'request')} of {counted(clients, 'client')}"
+    print(f"{total}, {moment(report['from'])} to {moment(report['to'])} UTC")
     refused, refused_clients = report["refused"], report["refused_clients"]
     print(
-        f"would be refused: {refused:,} requests ({share(refused, requests)}), "
-        f"of {refused_clients:,} clients ({share(refused_clients, clients)})\n"
+        f"would be refused: {counted(refused, 'request')} ({share(refused, requests)}), "
+        f"of {counted(refused_clients, 'client')} ({share(refused_clients, clients)})\n"
     )
     columns = ("rule", "quota", ">requests", ">refused", ">share", ">clients", ">refused clients", ">share")
     print_table(columns, [_rule_row(rule) for rule in report["rules"]])
@@ -190,7 +191,7 @@ def _suggested(name: str, uses: UsesByKey, suggestions: Sequence[Suggestion]) ->
 def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggestion]) -> None:
     """Print suggestions as two tables: what clients use, and what limits would do."""
     requests = sum([len(each.times) for each in uses.values()])
-    print(f"{name}: {requests:,} requests of {len(uses):,} clients\n")
+    print(f"{name}: {counted(requests, 'request')} of {counted(len(uses), 'client')}\n")
     columns = [f">{quantile:.0%} of clients".replace("100% of clients", "the busiest") for quantile in QUANTILES]
     used = [(f"busiest {each.window}", *each.quantiles) for each in suggestions]
     print_table(("units in its", *[column.replace("% of", " % of") for column in columns]), used)
