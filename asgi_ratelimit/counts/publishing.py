@@ -16,7 +16,7 @@ from ..errors import StoreError
 from ..logs import FailureLog
 from ..quota_text import as_text
 from ..stores import ByStore, Store
-from ..stores.by_store import reference
+from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.owners import owned
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
@@ -159,6 +159,7 @@ def publish(store: Store) -> None:
         publisher = _publishers.get(store)
         if publisher is None:
             publisher = _publishers[store] = Publisher(store)
+            before_closing[store] = publisher.stop
         publisher.start(loop)
 
 

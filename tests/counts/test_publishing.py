@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, StoreTimeout
+from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, StoreTimeout
 from asgi_ratelimit.counts import Publisher, counts_of, publish, stop_publishing
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
@@ -130,3 +130,18 @@ async def test_a_store_without_documents(clock: SteppedClock) -> None:
 
     publish(OwnStore())  # type: ignore[arg-type]
     await stop_publishing(OwnStore())  # type: ignore[arg-type]
+
+
+async def test_a_store_that_is_closed_is_left_alone(redis_url: str, clock: SteppedClock) -> None:
+    """Closing it publishes what is left; after that nothing opens a connection again."""
+    store = RedisStore(redis_url, clock=clock, timeout=30)
+    publish(store)
+    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    other = RedisStore(redis_url, clock=clock, timeout=30)
+    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    await stop_publishing(store)
+    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    await other.aclose()
