@@ -145,3 +145,16 @@ async def test_a_store_that_is_closed_is_left_alone(redis_url: str, clock: Stepp
     await stop_publishing(store)
     assert [rule.admitted for rule in (await summary(other)).rules] == [1]
     await other.aclose()
+
+
+@pytest.mark.parametrize("start", [50.0, 57.25, 58.75, 59.0, 59.75])
+async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, start: float) -> None:
+    """Whenever a process publishes around the end of a minute, its counts are found in the end."""
+    store = MemoryStore(clock=clock)
+    clock.advance(start)
+    for number in range(12):
+        publish(store)
+        await take(store, key=f"key {number}")
+        clock.advance(0.25)
+        await stop_publishing(store)
+    assert await published(store) == (12, 0)
