@@ -119,7 +119,7 @@ class Publisher:
             self._task = loop.create_task(self._publish(self._now_us()))
 
     async def _publish(self, now_us: float) -> None:
-        if await self.collect(now_us) or self._unwritten:
+        if await self.collect(now_us) or self._unwritten or self._minute.has_news:
             await self._write()
 
     async def _write(self) -> None:

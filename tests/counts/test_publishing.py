@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 from unittest import mock
 
@@ -148,13 +149,23 @@ async def test_a_store_that_is_closed_is_left_alone(redis_url: str, clock: Stepp
 
 
 @pytest.mark.parametrize("start", [50.0, 57.25, 58.75, 59.0, 59.75])
-async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, start: float) -> None:
-    """Whenever a process publishes around the end of a minute, its counts are found in the end."""
-    store = MemoryStore(clock=clock)
+@pytest.mark.parametrize("every", [2, 3, 100])
+async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, start: float, every: int) -> None:
+    """Around the end of a minute, with a store that answers each second, third or hundredth time only until the end."""
+    store, calls = MemoryStore(clock=clock), count(1)
+    write_part = store.documents.write_part
+
+    async def sometimes(*arguments: Any, **options: Any) -> None:
+        if next(calls) % every and clock.now < began + 4:
+            raise StoreTimeout("no answer")
+        await write_part(*arguments, **options)
+
     clock.advance(start)
-    for number in range(12):
-        publish(store)
-        await take(store, key=f"key {number}")
-        clock.advance(0.25)
-        await stop_publishing(store)
+    began = clock.now
+    with mock.patch.object(store.documents, "write_part", sometimes):
+        for number in range(20):
+            publish(store)
+            await take(store, times=number < 12, key=f"key {number}")
+            clock.advance(0.25)
+            await stop_publishing(store)
     assert await published(store) == (12, 0)
