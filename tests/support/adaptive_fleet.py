@@ -84,7 +84,10 @@ async def main(server: str, redis: str, options: dict[str, Any]) -> None:
     """Run the callers of one process."""
     store = RedisStore(redis, timeout=options.get("timeout", 5.0))
     transport = AdaptiveTransport(
-        httpx.AsyncHTTPTransport(limits=httpx.Limits(keepalive_expiry=2.0)), profile="discord", quota=options.get("quota"), store=store
+        httpx.AsyncHTTPTransport(limits=httpx.Limits(keepalive_expiry=2.0)),
+        profile="discord",
+        quota=options.get("quota"),
+        store=store,
     )
     async with httpx.AsyncClient(transport=transport, timeout=30) as client:
         print("ready", flush=True)
