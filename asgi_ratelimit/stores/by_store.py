@@ -24,6 +24,10 @@ class ByStore(Generic[T]):
         entry = self._values.get(id(store))
         return None if entry is None or entry[0]() is not store else entry[1]
 
+    def values(self) -> list[T]:
+        """The values of all stores that live."""
+        return [value for reference, value in list(self._values.values()) if reference() is not None]
+
     def __setitem__(self, store: Any, value: T) -> None:
         self._values[id(store)] = reference(store, partial(self._remove, id(store))), value
 

@@ -13,7 +13,7 @@ from itertools import count
 import httpx
 import pytest
 
-from examples import demo, fastapi_app, stand_ins, starlette_app
+from examples import dashboard_app, demo, fastapi_app, stand_ins, starlette_app
 from tests.support.server import ROOT, Server
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +38,17 @@ async def test_the_rule_for_one_route(client: httpx.AsyncClient) -> None:
     """Three logins pass, and the fourth leaves the default limit as it was."""
     assert [(await client.post("/login")).status_code for _ in range(4)] == [200] * 3 + [429]
     assert (await client.get("/")).status_code == 200
+
+
+async def test_the_page_is_for_this_machine_alone() -> None:
+    """The app with the page limits others, and shows the page to nobody else."""
+    statuses = []
+    for address in ("127.0.0.1", "192.0.2.77"):
+        transport = httpx.ASGITransport(dashboard_app.app, client=(address, 50000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://example") as client:
+            statuses.append((await client.get("/limits/")).status_code)
+            assert [(await client.get("/login")).status_code for _ in range(6)] == [200] * 5 + [429]
+    assert statuses == [200, 403]
 
 
 async def test_the_exempt_route(client: httpx.AsyncClient) -> None:

@@ -14,6 +14,7 @@ NAMES = {
     "asgi_ratelimit": [
         "AdaptiveTransport",
         "Blocks",
+        "Change",
         "Charge",
         "ConfigurationError",
         "Decision",
@@ -22,6 +23,8 @@ NAMES = {
         "Limiter",
         "Limits",
         "MemoryStore",
+        "Override",
+        "Overrides",
         "PaceTimeout",
         "PacedTransport",
         "Penalty",
@@ -52,6 +55,29 @@ NAMES = {
         "parse_quotas",
     ],
     "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
+    "asgi_ratelimit.hooks": [
+        "Event",
+        "Failure",
+        "FailureHook",
+        "Hook",
+        "ObservedRequest",
+        "Result",
+        "StoreCall",
+        "failures",
+        "log_refusals",
+    ],
+    "asgi_ratelimit.dashboard": [
+        "Allow",
+        "KeyCounts",
+        "LearnedRow",
+        "ProcessSummary",
+        "QueueRow",
+        "RuleSummary",
+        "Summaries",
+        "Summary",
+        "dashboard",
+        "summary",
+    ],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -64,6 +90,7 @@ NAMES = {
         "state",
         "user",
     ],
+    "asgi_ratelimit.metrics": ["opentelemetry", "prometheus"],
     "asgi_ratelimit.profiles": [
         "PROFILES",
         "STANDARD_REFUSALS",
@@ -104,11 +131,11 @@ NAMES = {
         "zendesk",
     ],
     "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
-    "asgi_ratelimit.tools": ["Covered", "coverage", "simulate"],
+    "asgi_ratelimit.tools": ["Covered", "Recorder", "coverage", "simulate"],
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"Key", "KeyFunction"}
+TYPES = {"Allow", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

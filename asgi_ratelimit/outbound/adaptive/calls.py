@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...profiles import Ban, Profile
 from ...profiles.routes import NO_ROUTES
-from .bucket import Bucket
+from .bucket import Bucket, Rate
 from .hidden import HiddenBucket
 
 PARTS = 60
@@ -40,6 +40,27 @@ class BadAnswers:
         if self.count < ban.count * 0.9:
             return None
         return (self._parts[0][0] + PARTS) * length_us - now_us
+
+
+class LearnedLimit(NamedTuple):
+    """A bucket as one process describes it to others."""
+
+    name: str
+    limit: float
+    cost: float
+    rate: Rate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one process tells others of a route: the ``profile`` of its host's answers, and its limits.
+
+    ``is_of_all``: they are not told apart by route.
+    """
+
+    profile: str
+    limits: tuple[LearnedLimit, ...]
+    is_of_all: bool
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -71,6 +92,11 @@ class Section:
 
     gate: Bucket
     buckets: tuple[Bucket, ...] = ()
+    record: Record | None = None
+    """What other processes know of its routes, as of ``recorded_us``."""
+    recorded_us: float = -math.inf
+    read_us: float = -math.inf
+    """When that was read last."""
 
     def believed(self, host: Host) -> tuple[Bucket, ...]:
         """The buckets of a route of which nothing is known yet."""
@@ -114,6 +140,10 @@ class Call:
     is_admitted: bool = False
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
+    taken: list[Any] = field(default_factory=list)
+    """What was taken for it in a store that processes share."""
+    polls: int = 0
+    """How often it has looked whether the pioneer of another process has its answer."""
 
     def wake(self, at_us: float) -> None:
         """Look again at ``at_us``, or at the deadline if that comes first."""

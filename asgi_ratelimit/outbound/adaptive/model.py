@@ -18,7 +18,7 @@ from ...headers import ServerLimit, ServerLimits
 from ...profiles import Profile
 from ...quotas import SECOND_US
 from .bucket import LEAST, Bucket
-from .calls import Call, Host, Route, Section
+from .calls import Call, Host, LearnedLimit, Record, Route, Section
 from .hidden import HiddenBucket, Outcome, hidden_buckets
 
 MAX_HOSTS = 1_000
@@ -73,6 +73,28 @@ class Model:
         else:
             call.wake(math.inf)
 
+    def again(self, call: Call, now_us: float) -> None:
+        """A request that was admitted has to wait once more, before all others of its route."""
+        self.left(call, now_us)
+        self.ask(call, now_us, is_first=True)
+
+    def adopt(self, call: Call, record: Record, now_us: float) -> None:
+        """Go on with what another process has learned of the route of a request, as if an answer had reported it."""
+        host, route = call.host, call.route
+        self._recognise(host, record.profile)
+        buckets = tuple([self._adopted(host, limit, now_us) for limit in record.limits])
+        if record.is_of_all:
+            host.shared = buckets
+        self._know(route, buckets, True)
+        route.section.record, route.section.recorded_us = record, now_us
+        gates = [route.gate, route.section.gate, *([host.everything] if host.everything.window == 1 else [])]
+        for gate in gates:
+            gate.open(gate.window)
+            gate.hold(0.0)
+        self._wait_elsewhere(host, route, now_us)
+        for gate in gates:
+            self._release(host, gate, now_us)
+
     def not_before(self, call: Call, now_us: float) -> float:
         """A time before which no request of a call's route may go, whatever answers come."""
         return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
@@ -104,8 +126,7 @@ class Model:
     def sends(self, call: Call, now_us: float) -> bool:
         """An admitted request is sent now; if it may not go because a pause has begun, it waits once more."""
         if any(bucket.holds_up(window, now_us) for bucket, window in call.admitted):
-            self.left(call, now_us)
-            self.ask(call, now_us, is_first=True)
+            self.again(call, now_us)
             return False
         call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
         return True
@@ -317,11 +338,20 @@ class Model:
             key = f"{key} of {call.route.key}"
         bucket = host.buckets.get(key)
         if bucket is None:
-            bucket = host.buckets[key] = Bucket(key)
-            bucket.probe(now_us)
-            _forget(host.buckets, MAX_ROUTES, lambda each: not each.waiting)
-            _forget(host.buckets, 0, lambda each: each is not bucket and each.is_idle(now_us))
+            bucket = self._new_bucket(host, key, now_us)
         host.buckets.move_to_end(key)
+        return bucket
+
+    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> Bucket:
+        bucket = host.buckets.get(limit.name) or self._new_bucket(host, limit.name, now_us)
+        bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)
+        return bucket
+
+    def _new_bucket(self, host: Host, key: str, now_us: float) -> Bucket:
+        bucket = host.buckets[key] = Bucket(key)
+        bucket.probe(now_us)
+        _forget(host.buckets, MAX_ROUTES, lambda each: not each.waiting)
+        _forget(host.buckets, 0, lambda each: each is not bucket and each.is_idle(now_us))
         return bucket
 
     def _recognise(self, host: Host, profile_name: str) -> None:

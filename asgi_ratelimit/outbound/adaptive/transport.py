@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
+from ...counts import Row, outbound_sources
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY
 from ...limiter import Limiter
@@ -15,7 +17,8 @@ from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
-from .sender import NAME, AdaptiveSender
+from .admission import NAME
+from .sender import AdaptiveSender
 from .state import LearnedBucket
 
 
@@ -58,7 +61,9 @@ class AdaptiveTransport(WrappingTransport):
         limiter = None
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
-        self._sender = AdaptiveSender(transport, self._profile, SlotWaiter(self._store), limiter, retries, longest)
+        slots = SlotWaiter(self._store, departs_later=True)
+        self._sender = AdaptiveSender(transport, self._profile, slots, limiter, retries, longest)
+        outbound_sources.add(self._rows)
 
     def __repr__(self) -> str:
         return f"AdaptiveTransport({self._transport!r}, profile={self._profile.name!r})"
@@ -66,6 +71,18 @@ class AdaptiveTransport(WrappingTransport):
     def state(self) -> tuple[LearnedBucket, ...]:
         """The buckets that were learned: what is left of each, how many requests wait for it, and for how long."""
         return self._sender.state()
+
+    def _rows(self) -> Iterator[Row]:
+        for bucket in self.state():
+            yield {
+                "host": bucket.host,
+                "name": bucket.name,
+                "limit": bucket.limit,
+                "remaining": bucket.remaining,
+                "under_way": bucket.under_way,
+                "waiting": bucket.waiting,
+                "paused_for": round(bucket.paused_for),
+            }
 
     def handle_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
