@@ -35,6 +35,8 @@ def monotonic_us() -> float:
     return time.monotonic_ns() / 1000
 
 
+SECOND_NS = 1_000_000_000
+
 monotonic_ns = time.monotonic_ns
 """As ``monotonic_us``, in nanoseconds, and without a Python call."""
 

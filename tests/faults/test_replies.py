@@ -57,7 +57,7 @@ async def test_a_password_that_is_missing(proxy: Proxy, caplog: pytest.LogCaptur
 async def test_a_password_that_is_missing_on_a_cluster(caplog: pytest.LogCaptureFixture) -> None:
     """The node is out, and the log says why."""
     with RedisCluster() as cluster:
-        async with Limiter(QUOTA, store=RedisStore(cluster.url, timeout=5)) as limiter:
+        async with Limiter(QUOTA, store=RedisStore(cluster.url, timeout=30)) as limiter:
             assert not (await limiter.rate_limit("key")).degraded
             for node in cluster.primaries:
                 asked(node, "ACL", "SETUSER", "default", "-evalsha", "-eval")

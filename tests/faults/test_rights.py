@@ -39,7 +39,7 @@ async def test_the_least_rights(server: RedisServer, protocol: int, database: in
     url = f"redis://least:secret@{HOST}:{server.port}/{database}?protocol={protocol}"
     async with Limiter(
         "5/hour; 10/day fixed; 10/week rolling",
-        store=RedisStore(url, timeout=5, on_error="deny"),
+        store=RedisStore(url, timeout=30, on_error="deny"),
     ) as limiter:
         decisions = [await limiter.rate_limit("key"), await limiter.pace("key"), await limiter.rate_limit("key", 9)]
         asked(server, "SCRIPT", "FLUSH")
@@ -65,7 +65,7 @@ async def test_each_of_these_rights_is_needed(
 ) -> None:
     """Without it a command is refused, and the log says so."""
     asked(server, "ACL", "SETUSER", "less", "on", ">secret", *LEAST_RIGHTS, right.replace("+", "-"))
-    store = RedisStore(f"redis://less:secret@{HOST}:{server.port}", timeout=5)
+    store = RedisStore(f"redis://less:secret@{HOST}:{server.port}", timeout=30)
     async with Limiter("5/hour", store=store) as limiter:
         await limiter.rate_limit("key")
         with suppress(StoreError):
@@ -82,7 +82,7 @@ async def test_the_least_rights_on_a_cluster() -> None:
     with RedisCluster() as cluster:
         for node in cluster.primaries:
             asked(node, "ACL", "SETUSER", "least", "on", ">secret", *LEAST_RIGHTS, *CLUSTER_RIGHTS)
-        store = RedisStore(cluster.url.replace("//", "//least:secret@"), timeout=5, on_error="deny")
+        store = RedisStore(cluster.url.replace("//", "//least:secret@"), timeout=30, on_error="deny")
         async with Limiter("100/hour", store=store) as limiter:
             assert all([(await limiter.rate_limit(f"key {number}")).allowed for number in range(20)])
             cluster.begin_to_move(key_slot(b"moving"), cluster.primaries[key_slot(b"moving") < 5_461])

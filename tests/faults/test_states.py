@@ -22,7 +22,7 @@ from tests.support.proxy import Proxy
 from tests.support.redis_cluster import asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import PATIENT, QUOTA, Trial, trial
+from tests.support.trial import PATIENT, QUOTA, Trial, frozen, trial
 
 pytestmark = pytest.mark.anyio
 
@@ -67,11 +67,10 @@ async def test_an_outage_is_no_second_quota(server: RedisServer, quota: Quota) -
     """What Redis admitted counts here, and what this process admits counts when Redis is back."""
     async with trial(server.url, server, quota=quota) as tried:
         await tried.takes(8)
-        server.pause()
-        await tried.until_degraded()
-        await tried.takes(7)
-        assert tried.admitted() == 15
-        server.resume()
+        async with frozen(server):
+            await tried.until_degraded()
+            await tried.takes(7)
+            assert tried.admitted() == 15
         await tried.until_back()
         await tried.takes(30)
         assert tried.admitted() == 20
@@ -83,10 +82,9 @@ async def test_what_was_used_up_stays_used_up(server: RedisServer) -> None:
     async with trial(server.url, server, outages=3) as tried:
         for _ in range(3):
             await tried.takes(30)
-            server.pause()
-            await tried.until_degraded()
-            await tried.takes(30)
-            server.resume()
+            async with frozen(server):
+                await tried.until_degraded()
+                await tried.takes(30)
             await tried.until_back()
         assert tried.admitted() == 20
         decision = await tried.limiter.rate_limit("key")
@@ -99,10 +97,9 @@ async def test_a_reset_is_final(server: RedisServer) -> None:
         for _ in range(2):
             await tried.takes(20)
             await tried.limiter.reset("key")
-            server.pause()
-            await tried.until_degraded()
-            assert all(d.allowed for d in await tried.takes(20))
-            server.resume()
+            async with frozen(server):
+                await tried.until_degraded()
+                assert all(d.allowed for d in await tried.takes(20))
             await tried.until_back()
             await tried.limiter.reset("key")
 
@@ -112,12 +109,11 @@ async def test_replicas_have_a_share_each(server: RedisServer) -> None:
     trials = [Trial.on(server.url, replicas=4) for _ in range(4)]
     for each in trials:
         await each.takes(1)
-    server.pause()
-    for each in trials:
-        await each.until_degraded()
-        await each.takes(10)
-    assert 12 <= sum(each.admitted() for each in trials) <= 20
-    server.resume()
+    async with frozen(server):
+        for each in trials:
+            await each.until_degraded()
+            await each.takes(10)
+        assert 12 <= sum(each.admitted() for each in trials) <= 20
     for each in trials:
         await each.until_back()
     for each in trials:
@@ -130,12 +126,11 @@ async def test_replicas_have_a_share_each(server: RedisServer) -> None:
 async def test_a_refund_of_a_local_decision(server: RedisServer) -> None:
     """What is refunded before Redis is back is not charged there."""
     async with trial(server.url, server) as tried:
-        server.pause()
-        await tried.until_degraded()
-        decisions = await tried.takes(10)
-        for decision in decisions[:6]:
-            await tried.limiter.refund(decision)
-        server.resume()
+        async with frozen(server):
+            await tried.until_degraded()
+            decisions = await tried.takes(10)
+            for decision in decisions[:6]:
+                await tried.limiter.refund(decision)
         await tried.until_back()
         assert (await tried.limiter.peek("key")).remaining in (QUOTA.burst - 4, QUOTA.burst - 5)
 
@@ -145,13 +140,12 @@ async def test_a_refund_while_redis_is_out(server: RedisServer, quota: Quota) ->
     """It raises nothing, and is carried out once, when Redis is back."""
     async with trial(server.url, server, quota=quota) as tried:
         decisions = await tried.takes(10)
-        server.pause()
-        await tried.until_degraded()
-        for decision in decisions[:6]:
-            await tried.limiter.refund(decision)
-        for decision in decisions[6:8]:
-            await tried.limiter.settle(decision, 3)
-        server.resume()
+        async with frozen(server):
+            await tried.until_degraded()
+            for decision in decisions[:6]:
+                await tried.limiter.refund(decision)
+            for decision in decisions[6:8]:
+                await tried.limiter.settle(decision, 3)
         await tried.until_back()
         for decision in decisions[:6]:
             await tried.limiter.refund(decision)

@@ -364,7 +364,7 @@ async def test_a_settle_function_that_fails_changes_nothing(settle: Any, caplog:
 async def test_a_store_that_is_out_harms_no_answer() -> None:
     """What it cannot settle stays charged; the request goes on."""
     with RedisServer() as server:
-        store = RedisStore(server.url, timeout=0.5)
+        store = RedisStore(server.url, timeout=30)
         peer = Peer()
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -353,7 +353,7 @@ async def test_an_outage_of_the_store(on_error: Any, expected: list[int]) -> Non
         return PlainTextResponse()
 
     with RedisServer() as server:
-        store = RedisStore(server.url, on_error=on_error, timeout=5)
+        store = RedisStore(server.url, on_error=on_error, timeout=30)
         app = limited(quota="1/minute", store=store, routes=[Route("/{path:path}", counted)])
         server.stop()
         assert await statuses(app, "/", "/") == expected

@@ -353,7 +353,7 @@ def test_threads_and_tasks_wait_in_one_queue() -> None:
         async with limiter.spend("key", 60) as spent:
             thread = Thread(target=in_thread)
             thread.start()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not waiters_of(store).spenders:  # noqa: ASYNC110  # the thread cannot signal that it waits
                     await asyncio.sleep(0)
             spent.settle(0)

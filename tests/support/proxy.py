@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
 from tests.support.server import HOST
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(handle: Handler, **options: Any) -> AsyncIterator[int]:
+    """A port whose connections ``handle`` serves. Its clients must have gone at the end; nothing of them is left."""
+    serving: list[asyncio.Future[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(handle(reader, writer))
+        serving.append(task)
+        await task
+
+    async with await asyncio.start_server(serve, HOST, 0, **options) as server:
+        yield server.sockets[0].getsockname()[1]
+    await asyncio.gather(*serving, return_exceptions=True)
 
 
 class Proxy:

@@ -121,7 +121,7 @@ async def redis_store(redis_url: str) -> AsyncIterator[RedisStore]:
 
 async def until(store: Store, holds: Callable[[float], bool]) -> None:
     """Wait until the time in which the bucket is full again satisfies a condition."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds((await Limiter(HOURLY, store=store).peek("key")).reset_after):
             pass
 

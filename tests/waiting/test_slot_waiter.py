@@ -286,7 +286,7 @@ def test_a_thread_moves_up_when_a_task_gives_up() -> None:
         task = asyncio.ensure_future(run_async(waiter.wait(take)))
         thread = asyncio.ensure_future(asyncio.to_thread(run_sync, waiter.wait(take)))
         limiter = Limiter(quota, store=store)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while await limiter.waiting("key") <= 1:  # noqa: ASYNC110  # the thread cannot signal that it waits
                 await asyncio.sleep(0)
         task.cancel()

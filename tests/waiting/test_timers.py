@@ -126,7 +126,7 @@ def test_every_task_wakes_at_its_time(sleeps: list[tuple[int, bool]]) -> None:
                 task.cancel()
         for task, us, stays in tasks:
             if stays:
-                assert await asyncio.wait_for(task, 10) >= start + us
+                assert await asyncio.wait_for(task, 60) >= start + us
 
     asyncio.run(main())
 
@@ -176,7 +176,7 @@ def test_a_wake_up_that_is_set_again() -> None:
         await asyncio.sleep(0)
         wake_up.set(start + 2e9)
         wake_up.set(start + 2e3)
-        await asyncio.wait_for(task, 10)
+        await asyncio.wait_for(task, 60)
         return elapsed_us() - start
 
     assert asyncio.run(main()) >= 2e3

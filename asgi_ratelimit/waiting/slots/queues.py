@@ -17,12 +17,14 @@ from __future__ import annotations
 import math
 from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
 
+from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
 from ..forks import reset_in_child
@@ -156,6 +158,15 @@ class SlotQueues:
     def __bool__(self) -> bool:
         """Whether any caller waits."""
         return bool(self._queues)
+
+    def counts(self) -> Counter[str]:
+        """How many callers wait, by the name of their limiter."""
+        with self._lock:
+            counts: Counter[str] = Counter()
+            for queue in self._queues.values():
+                if queue.waiters:
+                    counts[queue.waiters[0].take.charges[0].name or DEFAULT_NAME] += len(queue.waiters)
+            return counts
 
     def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""

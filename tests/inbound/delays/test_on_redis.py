@@ -112,7 +112,7 @@ async def test_on_redis_a_request_that_is_cancelled_twice_gives_its_slot_back(re
     await asyncio.wait(requests)
     site.middleware.app = stop
     stopping = site.middleware({"type": "lifespan"}, Visitor().receive, Visitor().send)
-    await asyncio.wait_for(stopping, 20.0)  # and does not wait for their slots
+    await asyncio.wait_for(stopping, 60.0)  # and does not wait for their slots
     assert {repr(task) for task in asyncio.all_tasks() - before} == set()
     again = RedisStore(redis_url, timeout=30, on_error="deny")
     key = header("x-client").of(http(headers=[(b"x-client", b"ann")]))

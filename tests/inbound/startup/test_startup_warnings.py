@@ -148,7 +148,7 @@ async def test_a_middleware_added_twice_is_logged_at_start_up(caplog: pytest.Log
 def test_warnings_show_in_the_output_of_a_server() -> None:
     """Once for each of its workers, without any configuration of logging."""
     with Uvicorn("tests.support.inbound_apps:careless_app", "--workers", "2") as server:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             output = server.output()
             counts = Counter(re.findall(r"docs/warnings\.md#([\w-]+)", output))

@@ -74,5 +74,5 @@ async def settle_down() -> None:
 
 async def outcomes(*results: asyncio.Future[str]) -> list[str | BaseException]:
     """The result or the error of each future: none may stay pending."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await asyncio.gather(*results, return_exceptions=True)

@@ -25,6 +25,7 @@ from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.redis.connection import connection
 from tests.stores.redis.limiters import PATIENT, QUOTA, limiter_on, require_service
+from tests.support.proxy import listening
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST, ROOT
 from tests.support.trial import settled
@@ -146,9 +147,8 @@ async def tls_in_front_of(port: int, certificate: Path, key: Path) -> AsyncItera
         inner_reader, inner_writer = await asyncio.open_connection(HOST, port)
         await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
 
-    front = await asyncio.start_server(relay, HOST, 0, ssl=context)
-    async with front:
-        yield front.sockets[0].getsockname()[1]
+    async with listening(relay, ssl=context) as front:
+        yield front
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -62,7 +62,7 @@ async def outcome_of(connection: OpenConnection, *commands: tuple[Any, ...], cou
     outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     packed = b"".join([pack_command(command) for command in commands])
     connection.send(packed, len(commands) if count is None else count, outcome.set_result)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await outcome
 
 

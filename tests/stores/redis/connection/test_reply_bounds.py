@@ -15,6 +15,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.redis.connection import connection as module
 from asgi_ratelimit.stores.redis.connection.connection import Outcome, open_connection
+from tests.support.proxy import listening
 from tests.support.server import HOST
 
 pytestmark = pytest.mark.anyio
@@ -42,9 +43,8 @@ async def server_that_says(answer: Callable[[bytes], list[bytes]]) -> AsyncItera
                     await asyncio.sleep(0)
         writer.close()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(serve) as port:
+        yield port
 
 
 def after_the_handshake(*pieces: bytes) -> Callable[[bytes], list[bytes]]:
@@ -58,7 +58,7 @@ async def outcome_on(port: int) -> Outcome:
     owned, opened = await open_connection(pool)
     outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     opened.send(b"*2\r\n$4\r\nECHO\r\n$1\r\nx\r\n", 1, outcome.set_result)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await outcome
     assert not opened.is_clean
     await owned.disconnect(nowait=True)

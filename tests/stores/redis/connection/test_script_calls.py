@@ -157,5 +157,5 @@ async def reply_to(caller: ScriptCaller) -> Any:
     loop = asyncio.get_running_loop()
     reply: asyncio.Future[Any] = loop.create_future()
     caller.call(a_call(), loop.time(), reply.set_result)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await reply

@@ -18,10 +18,11 @@ from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.stores import RedisStore
 from tests.stores.redis.connection.test_connecting import copy, self_signed, tls_in_front_of
+from tests.support.proxy import listening
 from tests.support.redis_cluster import RedisSentinel, asked, is_in_step, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
-from tests.support.trial import transitions
+from tests.support.trial import PATIENT, transitions
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,9 @@ def watched() -> Iterator[Watched]:
 
 @asynccontextmanager
 async def limiter_on(source: Any, **options: Any) -> AsyncIterator[Limiter]:
-    async with Limiter("10/hour", store=RedisStore(source, **{"timeout": 5, "on_error": "deny", **options})) as limiter:
+    async with Limiter(
+        "10/hour", store=RedisStore(source, **{"timeout": PATIENT, "on_error": "deny", **options})
+    ) as limiter:
         yield limiter
 
 
@@ -74,7 +77,7 @@ async def test_a_client_can_be_given(watched: Watched) -> None:
 
 async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """This process decides until the sentinels have agreed, then the replica does, with the states that it has."""
-    async with limiter_on(watched.sentinel.url, timeout=0.25, on_error="local") as limiter:
+    async with limiter_on(watched.sentinel.url, on_error="local") as limiter:
         assert not (await limiter.rate_limit("key")).degraded
         wait_until(lambda: len(asked(watched.replica, "KEYS", "rl:*")) == 1)
         watched.primary.stop()
@@ -87,7 +90,7 @@ async def test_a_replica_that_takes_over(watched: Watched, caplog: pytest.LogCap
 
 async def test_a_primary_that_was_demoted(watched: Watched) -> None:
     """The connection to it is replaced by one to the new primary."""
-    async with limiter_on(watched.sentinel.url, timeout=0.5, on_error="local") as limiter:
+    async with limiter_on(watched.sentinel.url, on_error="local") as limiter:
         assert not (await limiter.rate_limit("key")).degraded
         wait_until(lambda: starts_a_failover(watched.sentinel))
         wait_until(lambda: is_primary(watched.replica))
@@ -155,6 +158,5 @@ async def plain_or_tls(plain: int, tls: int) -> AsyncIterator[int]:
         inner_writer.write(first)
         await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer), return_exceptions=True)
 
-    front = await asyncio.start_server(relay, HOST, 0)
-    async with front:
-        yield front.sockets[0].getsockname()[1]
+    async with listening(relay) as front:
+        yield front
