@@ -12,6 +12,7 @@ from asgi_ratelimit.headers import ServerLimit, ServerLimits
 from asgi_ratelimit.outbound.adaptive.calls import Call
 from asgi_ratelimit.outbound.adaptive.model import Model
 from asgi_ratelimit.profiles import named
+from tests.support.examples import up_to
 
 SECOND = 1_000_000.0
 
@@ -135,5 +136,5 @@ class ModelMachine(RuleBasedStateMachine):
             assert all((bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*gates, *host.buckets.values()))
 
 
-ModelMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+ModelMachine.TestCase.settings = settings(up_to(200), stateful_step_count=40)
 TestModel = ModelMachine.TestCase
