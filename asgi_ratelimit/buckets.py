@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from urllib.parse import unquote_to_bytes
 
 DEFAULT_NAME = "default"
 """The name of a limiter that was given none."""
@@ -86,3 +87,11 @@ def _percent_encoded(data: bytes) -> str:
 
 def _percent(match: re.Match[bytes]) -> bytes:
     return b"%%%02X" % match.group()[0]
+
+
+def key_in(text: str) -> str | None:
+    """The key of a bucket's text; ``None`` where it holds only a hash of the key."""
+    tag = text[text.index("{") + 1 : -1]
+    if tag.startswith("%#"):
+        return None
+    return "" if tag == "%" else unquote_to_bytes(tag).decode("utf-8", "surrogatepass")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import TIMEOUT_MAX, Event
 from typing import Protocol
 
@@ -34,15 +35,21 @@ def monotonic_us() -> float:
     return time.monotonic_ns() / 1000
 
 
+SECOND_NS = 1_000_000_000
+
 monotonic_ns = time.monotonic_ns
 """As ``monotonic_us``, in nanoseconds, and without a Python call."""
 
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 
+elapsed_ns: Callable[[], int] = monotonic_ns if _BOOT_TIME is None else partial(time.clock_gettime_ns, _BOOT_TIME)
+"""As ``elapsed_us``, in nanoseconds, and without a Python call."""
+
+
 def elapsed_us() -> float:
     """As ``monotonic_us``, but counting the time in which the machine is suspended, if the system has such a clock."""
-    return monotonic_us() if _BOOT_TIME is None else time.clock_gettime_ns(_BOOT_TIME) / 1000
+    return elapsed_ns() / 1000
 
 
 def time_of(clock: Clock | None) -> Callable[[], float]:

@@ -145,13 +145,18 @@ class Take:
 
     def __post_init__(self) -> None:
         if self.max_wait != 0:
-            self.max_wait_us = _max_wait_us(self.max_wait)
+            self.max_wait_us = math.inf if self.max_wait == math.inf else _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
             self._require_distinct_buckets()
             if len(self.charges) > FEW_CHARGES:
                 self._require_bounded()
         if self.best_effort:
             self._require_one_cost()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one charge, all or nothing, of which nothing is recorded."""
+        return not (self.may_settle or self.best_effort) and self.operation is None and len(self.charges) == 1
 
     def _require_distinct_buckets(self) -> None:
         if not self.charges:

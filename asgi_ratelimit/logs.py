@@ -28,7 +28,7 @@ class FailureLog:
     def __init__(self) -> None:
         self._unreported: dict[object, tuple[float, int]] = {}
 
-    def report(self, what: str, error: Exception, of: object = None) -> None:
+    def report(self, what: str, error: BaseException, of: object = None) -> None:
         """Log that ``what`` failed, unless that was logged within the last minute.
 
         ``of`` identifies what failed; the text does so by default.

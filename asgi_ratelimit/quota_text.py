@@ -5,8 +5,11 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
+from difflib import get_close_matches
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -116,7 +119,9 @@ class _Parser:
     def period(self) -> float:
         count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
         if self.peek() not in UNITS:
-            raise self.error("is not a unit of time", missing="a unit of time")
+            near = get_close_matches(self.peek(), UNITS, 1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise self.error(f"is not a unit of time{hint}", missing="a unit of time")
         self.at += 1
         return count * UNITS[self.words[self.at - 1][0].lower()]
 
@@ -163,6 +168,29 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
     if isinstance(quota, Iterable):
         return [each for item in quota for each in _flatten(item, default_burst)]
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
+
+
+def as_text(quota: QuotaLike) -> str:
+    """Quotas in the form that ``parse_quotas`` reads; their names, and a slower burst, have no place in it."""
+    return "; ".join(_written(each) for each in as_quotas(quota))
+
+
+def _written(quota: Quota) -> str:
+    count, unit = in_units(quota.period)
+    period = f"/{unit}" if count == 1 else f" per {_units(count)} {unit}s"
+    rate = f"{_units(quota.limit)}{period}"
+    if isinstance(quota, FixedWindow):
+        return f"{rate} fixed"
+    if isinstance(quota, RollingWindow):
+        usual = fitting_parts(quota.period_us)
+        return f"{rate} rolling" if quota.buckets == usual else f"{rate} rolling {quota.buckets}"
+    usual_burst = max(1.0, math.floor(quota.limit))
+    return rate if quota.burst == usual_burst else f"{rate} burst {_units(quota.burst)}"
+
+
+def _units(units: float) -> str:
+    """A number without an exponent, that is read as the same one."""
+    return f"{Decimal(repr(float(units))).normalize():f}"
 
 
 def explain(quota: QuotaLike) -> str:

@@ -18,9 +18,9 @@ stands for a bucket that was never used:
 * ``older``: the value of another version of the quota, under another limit, which other processes may still use.
 """
 
-from .draining import admit, refused
+from .draining import admit, book, refused
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
-from .outcomes import availability, decision_of, is_allowed, wait_of
+from .outcomes import availability, decision_of, decision_of_booking, is_allowed, wait_of
 from .packed import pack, unpack
 from .settle import settle, settlement_of
 from .state import (
@@ -29,6 +29,7 @@ from .state import (
     MAX_LOWS,
     NEVER_US,
     PLAIN_PARTS,
+    Booking,
     Outcome,
     Outlook,
     PlainOutcome,
@@ -44,6 +45,7 @@ __all__ = [
     "MAX_LOWS",
     "NEVER_US",
     "PLAIN_PARTS",
+    "Booking",
     "Outcome",
     "Outlook",
     "PlainOutcome",
@@ -51,10 +53,12 @@ __all__ = [
     "Taken",
     "admit",
     "availability",
+    "book",
     "booked_ahead",
     "current",
     "decide",
     "decision_of",
+    "decision_of_booking",
     "foresee",
     "is_allowed",
     "pack",

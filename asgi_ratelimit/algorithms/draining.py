@@ -76,6 +76,32 @@ def simple_wait(quota: TokenBucket, level: float, elapsed: float, target: float)
     return drain_wait(quota, level, elapsed, target)
 
 
+def book(
+    quota: TokenBucket, level: float, elapsed: float, cost: float, max_wait_us: float
+) -> tuple[float, float] | None:
+    """The level after taking ``cost`` at the earliest slot, and the microseconds until that; at one rate.
+
+    ``None`` where ``take`` has to decide: the slot is too far away, the cost is above the burst, or other charges were
+    booked in this microsecond. Nothing is recorded for settlements.
+    """
+    limit, scaled = quota.limit, cost * quota.period_us
+    if scaled % 1.0:
+        scaled = scaled_cost(quota, cost)
+    left, target = level - elapsed * limit, quota.burst_level - scaled
+    if left < 0.0:
+        left = 0.0
+    if left <= target:
+        return left + scaled, 0.0
+    if not target >= 0.0:
+        return None
+    wait_us = simple_wait(quota, level, elapsed, target)
+    if wait_us > max_wait_us or wait_us == NEVER:
+        return None
+    left = level - (elapsed + wait_us) * limit
+    booked = (left if left > 0.0 else 0.0) + scaled + wait_us * limit
+    return None if elapsed <= 0.0 and booked <= quota.burst_level else (booked, wait_us)
+
+
 def units_at(quota: TokenBucket, level: float) -> float:
     """The whole units that fit above a level, on the terms of ``take``, whatever the division rounds."""
     units = (quota.burst_level - level) / quota.period_us // 1.0

@@ -9,7 +9,7 @@ from ..decision import Charge, Decision, Take
 from ..quotas import Quota
 from .draining import available
 from .kinds import ALGORITHMS
-from .state import PLAIN_PARTS, Outcome, State
+from .state import PLAIN_PARTS, Booking, Outcome
 from .take import decide_taken
 
 
@@ -34,9 +34,14 @@ def availability(quota: Quota, outcome: Outcome) -> tuple[float, float]:
 def decision_of(charge: Charge, outcome: Outcome) -> Decision:
     """The decision of a take of one charge without a wait."""
     if len(outcome) == PLAIN_PARTS:
-        level, last, generation, now, _, birth = outcome
-        state: State = (level, last, int(generation), (), (), b"")
-        taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, 0.0)
-    else:
-        taken, state, now, birth = outcome
+        return decision_of_booking(Take((charge,)), (0.0, outcome))
+    taken, state, now, birth = outcome
     return decide_taken(Take((charge,)), [state], [taken], now, birth)
+
+
+def decision_of_booking(take: Take, booking: Booking) -> Decision:
+    """The decision of a take of one charge that was booked."""
+    _, (level, last, generation, now, _, birth) = booking
+    (charge,), state = take.charges, (level, last, int(generation), (), (), b"")
+    taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, take.max_wait_us)
+    return decide_taken(take, [state], [taken], now, birth)

@@ -28,6 +28,10 @@ GeneralOutcome: TypeAlias = tuple[Taken, State, float, int]
 
 Outcome: TypeAlias = PlainOutcome | GeneralOutcome
 
+Booking: TypeAlias = tuple[float, PlainOutcome]
+"""What came of one charge that may wait, of a token bucket where nothing but its level counts: the microseconds until
+its slot, and what a charge that waits for nothing comes to."""
+
 PLAIN_PARTS: Final = 6
 """The parts of a ``PlainOutcome``, which the other kind has not."""
 

@@ -47,9 +47,8 @@ class Limits:
         """
         enforcer = self._request_limits.enforcer
         for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
-            (decision,) = await store.take((take,))
+            decision = await enforcer.take_more(store, take, self._connection.scope)
             self._request_limits.add_update(decision, store)
-            enforcer.observe([decision])
             if not decision.allowed:
                 if not required:
                     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -10,10 +10,13 @@ from typing import Any, Final, TypeAlias
 from starlette.types import Message, Scope, Send
 
 from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
+from ..clock import SECOND_NS, monotonic_ns
+from ..counts import Counts, counts_of, publish
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
 from ..headers import Dialect, delay, draft, draft_of_outlook
-from ..hooks import Hooks
+from ..hooks.calling import Hooks
+from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
@@ -54,32 +57,46 @@ class Enforcer:
     """The own answers of rules, by their names."""
     handler: Handler | None = None
     """The handler that the app has for refusals."""
+    route_of: RouteOf = lambda scope: None
+    """The template of a request's route, for hooks."""
+    counts: Counts = field(init=False)
+    is_published: bool = False
+    """Whether it has seen to it that its counts are published."""
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
     """Submits a request of one charge, where nobody needs a decision at once."""
 
     def __post_init__(self) -> None:
-        self.failures = Failures(self.hooks)
+        self.counts = counts_of(self.store)
+        self.failures = Failures(self.hooks, self.counts)
         self.waiting_requests = WaitingRequests(self.store)
         self.is_observed = bool(self.hooks)
+        self.hooks.watch(self.store)
         self.submit = submitter(self.store)
-        self.submit_charge = None if self.is_observed else charge_submitter(self.store)
+        self.submit_charge = charge_submitter(self.store)
 
     async def take(
-        self, planned: PlannedTakes, receiving: Receiving | None = None, count: WaitingCount | None = None
+        self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
     ) -> list[Decision]:
-        """The decision on each planned take, with penalties applied; hooks are called with all of them.
+        """The decision on each planned take, with penalties applied, counted; hooks are called with all of them.
 
-        A request that may wait instead of being refused does so here; it needs ``receiving``. It is one of ``count``,
-        which is that of the middleware around the app, by default this one's.
+        A request that may wait instead of being refused does so here; it needs ``receiving``. ``outer`` is that of the
+        middleware around the app, by default this one: its hooks are called, and it counts the requests that wait.
         """
+        outer = outer or self
+        if not self.is_published:
+            self.is_published = True
+            publish(self.store)
+        since_ns = monotonic_ns()
         decisions = await self._decisions(planned.takes)
+        latency = self._count_wait(since_ns)
+        waited = None
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
         enforced = decisions[: planned.is_enforced]
         if receiving is not None and planned.max_delays and not enforced[0].allowed:
-            count = count or self.waiting_count
-            enforced = [await self.waiting_requests.wait(enforced[0], planned.max_delays, receiving, count)]
+            enforced = [await self._wait(enforced[0], planned.max_delays, receiving, outer)]
+            waited = enforced[0].delay or None
         if planned.checks_blocks:
             has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
             enforced = [
@@ -87,21 +104,63 @@ class Enforcer:
                 for decision in enforced
             ]
         decisions = [*enforced, *shadows]
-        self.observe(decisions)
+        self.counts.count(decisions)
+        if outer.is_observed:
+            outer.observe(decisions, scope, latency, waited)
         return decisions
 
-    async def take_single(self, take: Take) -> list[Decision]:
+    async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
         """The decision on one take that is enforced; hooks are called with it."""
-        decision = self.submit(take)
-        decisions = [decision if isinstance(decision, Decision) else await decision]
-        self.observe(decisions)
-        return decisions
-
-    def observe(self, decisions: Iterable[Decision]) -> None:
-        """Call the hooks with these decisions."""
+        since_ns = monotonic_ns()
+        submitted = self.submit(take)
+        decision = submitted if isinstance(submitted, Decision) else await submitted
+        latency = self._count_wait(since_ns)
+        self.counts.count((decision,))
         if self.is_observed:
-            for decision in decisions:
-                self.hooks(self.name, decision)
+            self.observe([decision], scope, latency)
+        return [decision]
+
+    async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
+        """The decision on one more take of a request, from the store of an earlier one; hooks are called with it."""
+        since_ns = monotonic_ns()
+        (decision,) = await store.take((take,))
+        counts_of(store).count((decision,))
+        if self.is_observed:
+            self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
+        return decision
+
+    def _count_wait(self, since_ns: int) -> float:
+        """The seconds since then, which are counted where the store may wait."""
+        waited_ns = monotonic_ns() - since_ns
+        if not self.store.in_process:
+            self.counts.waits.add(waited_ns)
+        return waited_ns / SECOND_NS
+
+    def observe_first(self, limits: RequestLimits, scope: Scope, since_ns: int) -> None:
+        """Call the hooks with the first decision on a request, which the store was asked for at this time."""
+        decision = limits if limits.is_unread else limits.decisions[0]
+        self.hooks(
+            self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS, None, ObservedRequest(scope, self.route_of)
+        )
+
+    def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
+        """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""
+        request = ObservedRequest(scope, self.route_of)
+        for place, decision in enumerate(decisions):
+            if place == 0:
+                self.hooks(self.name, decision, latency, waited, request)
+            else:
+                self.hooks(self.name, decision, request=request)
+
+    async def _wait(
+        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
+    ) -> Decision:
+        """Wait as one of the queue of the middleware around the app."""
+        outer.hooks.queued(outer.name, 1)
+        try:
+            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
+        finally:
+            outer.hooks.queued(outer.name, -1)
 
     async def _decisions(self, takes: Sequence[Take]) -> list[Decision]:
         if len(takes) > 1:
@@ -122,16 +181,16 @@ class RequestLimits:
 
     __slots__ = (
         "_answer",
-        "_bucket",
         "_decisions",
         "_outcome",
         "_reported",
         "_stores",
-        "_template",
+        "bucket",
         "enforcer",
         "has_started",
         "is_exempt",
         "server_send",
+        "template",
         "waited",
     )
 
@@ -152,8 +211,8 @@ class RequestLimits:
         """
         self.enforcer = enforcer
         self.server_send = server_send
-        self._template = template
-        self._bucket = bucket
+        self.template = template
+        self.bucket = bucket
         self._outcome = outcome
         self._decisions = decisions
         self.is_exempt = is_exempt
@@ -171,7 +230,7 @@ class RequestLimits:
                 return self._answer_instead(self._answer)
             dialect = self.enforcer.dialect
             if dialect is not None:
-                outcome, template = self._outcome, self._template
+                outcome, template = self._outcome, self.template
                 if dialect is draft and self._decisions is None and outcome is not None and template is not None:
                     headers = draft_of_outlook(template.quota, *availability(template.quota, outcome))
                 else:
@@ -198,15 +257,25 @@ class RequestLimits:
     def decisions(self) -> list[Decision]:
         """All decisions on this request, in their order."""
         if self._decisions is None:
-            template, outcome = self._template, self._outcome
-            charge = None if template is None else template.charge(self._bucket)
+            template, outcome = self.template, self._outcome
+            charge = None if template is None else template.charge(self.bucket)
             self._decisions = [] if charge is None or outcome is None else [decision_of(charge, outcome)]
         return self._decisions
 
     @property
+    def is_unread(self) -> bool:
+        """Whether it is the outcome of one charge, of which nobody has read a decision."""
+        return self._decisions is None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the only charge was taken."""
+        return self._outcome is not None and is_allowed(self._outcome)
+
+    @property
     def refused(self) -> tuple[Quota, float] | None:
         """The quota that refused the only charge, and the microseconds to wait, while nobody has read a decision."""
-        outcome, template = self._outcome, self._template
+        outcome, template = self._outcome, self.template
         if self._decisions is not None or template is None or outcome is None or is_allowed(outcome):
             return None
         return template.quota, wait_of(outcome)

@@ -1,7 +1,7 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, UnownedLimiter, as_store
+from .limiter import Limiter, UnownedLimiter, as_store, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
@@ -17,4 +17,5 @@ __all__ = [
     "UnownedLimiter",
     "as_store",
     "checked_name",
+    "count_take",
 ]

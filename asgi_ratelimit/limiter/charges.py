@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..buckets import as_bytes, as_key
 from ..decision import Charge, Decision, checked_actual
@@ -22,6 +22,8 @@ Cost: TypeAlias = float | Mapping[str, float]
 
 def charges_of(quotas: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
     """The charges of a request against a limiter's quotas; ``ValueError`` if a key or a cost names other quotas."""
+    if type(key) is str and type(cost) is int and len(quotas) == 1:  # what most callers have
+        return (Charge(quotas[0], key, cost, name),)
     if not isinstance(key, Mapping) and not isinstance(cost, Mapping):
         text = as_key(key)
         return tuple([Charge(quota, text, cost, name) for quota in quotas])
@@ -31,6 +33,24 @@ def charges_of(quotas: Sequence[Quota], name: str, key: Key, cost: Cost) -> tupl
         own_cost = cost[quota.name] if isinstance(cost, Mapping) else cost
         charges.append(Charge(quota, as_key(own_key), own_cost, name))
     return tuple(charges)
+
+
+def charges_under(own: Sequence[Quota], live: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
+    """``charges_of`` where an override replaces the limiter's ``own`` quotas: keys and costs still name those.
+
+    A quota of the override that they do not name is not charged. If that leaves none, the own ones are.
+    """
+    charges = charges_of(own, name, key, cost)
+    named = [names for names in (key, cost) if isinstance(names, Mapping)]
+    chosen = [quota for quota in live if all(quota.name in names for names in named)]
+    if not chosen:
+        return charges
+    return charges_of(chosen, name, _restricted(key, chosen), _restricted(cost, chosen))
+
+
+def _restricted(named: Any, quotas: Sequence[Quota]) -> Any:
+    """What a key or a cost says of these quotas."""
+    return {quota.name: named[quota.name] for quota in quotas} if isinstance(named, Mapping) else named
 
 
 def _charged_quotas(quotas: Sequence[Quota], key: Key, cost: Cost) -> list[Quota]:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from types import TracebackType
 
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
+from ..clock import SECOND_NS, monotonic_ns
+from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
+from ..hooks.calling import Hooks, ObservedWait
+from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
+from ..quotas import Quota
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..stores.checked import checked_store
 from ..stores.owners import register
-from ..waiting import Flow, PaceTimeout, SlotWaiter
+from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
 from .charges import (
     Cost,
     Key,
     charged_units,
     charges_of,
+    charges_under,
     checked_decision,
     checked_name,
     checked_operation,
@@ -48,15 +57,25 @@ class Limiter:
         name: str = DEFAULT_NAME,
         hooks: Iterable[Hook] = (),
     ) -> None:
-        self.quotas = as_quotas(quota)
+        quotas = as_quotas(quota)
         self.name = checked_name(name)
         self.store = as_store(store)
-        self._hooks = Hooks(hooks)
+        self.hooks = Hooks(hooks)
+        self.hooks.watch(self.store)
         self._slot_waiter: SlotWaiter | None = None
-        self._own_name()
+        self._own_name(quotas)
+        self.live = LiveQuotas(self.store, self.name, quotas, self._read)
 
-    def _own_name(self) -> None:
-        register(self.store, self, [(self.name, quota) for quota in self.quotas])
+    _read: ReadQuotas = staticmethod(as_quotas)
+    """Makes quotas of what an override says."""
+
+    def _own_name(self, quotas: Iterable[Quota]) -> None:
+        register(self.store, self, [(self.name, quota) for quota in quotas])
+
+    @property
+    def quotas(self) -> tuple[Quota, ...]:
+        """The quotas that apply now: those that it was given, or those of an override."""
+        return self.live.quotas
 
     def __repr__(self) -> str:
         return f"Limiter({self.quotas!r}, store={self.store!r}, name={self.name!r})"
@@ -94,15 +113,19 @@ class Limiter:
         the slot is more than ``max_delay`` seconds away.
         """
         take = self._paced(key, cost, max_delay, operation)
-        try:
-            return self._report(await self._slots().acquire(take))
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
+        if self.live.word is not None:
+            return await count_take(self, take)
+        with self.waiting_call() as wait:
+            wait.decision = await self._slots().acquire(take)
+        return wait.decision
 
     async def peek(self, key: Key, cost: Cost = 1) -> Decision:
         """The decision that ``rate_limit`` would return now; nothing is taken. May raise ``StoreError``."""
-        return await self.store.peek(Take(self.charges(key, cost)))
+        take = Take(self.charges(key, cost))
+        if self.live.word == OFF:
+            return exempt(take, self.store)
+        decision = await self.store.peek(take)
+        return decision if self.live.word is None else counted(decision)
 
     async def refund(self, decision: Decision, cost: Cost | None = None) -> None:
         """Give back ``cost`` units of each charge of a decision, or all of them.
@@ -133,7 +156,7 @@ class Limiter:
         Raises ``ValueError`` for anything but a decision or a ticket.
         """
         if isinstance(booked, Ticket):
-            await apply_settlement(self.store, booked.cancellation(self.quotas, self.name))
+            await apply_settlement(self.store, booked.cancellation(self._ticket_quotas, self.name))
         else:
             states = checked_decision(booked, "cancel(await limiter.pace(key))").states
             await settle(self.store, booked, [0.0] * len(states))
@@ -158,6 +181,8 @@ class Limiter:
         Callers of this process and of others that wait for the same quotas are counted. Nothing is booked. May raise
         ``StoreError``.
         """
+        if self.live.word is not None:
+            return 0.0
         peeked = await self.store.peek(self._paced(key, cost, None))
         return peeked.delay if peeked.allowed else peeked.retry_after
 
@@ -166,10 +191,11 @@ class Limiter:
 
         ``str(ticket)`` goes with the job, and ``redeem`` lets it run, once, without competing again. Raises
         ``PaceTimeout`` if there is no slot at all, or if the store is out and its ``on_error`` refuses, and
-        ``ValueError`` for keys that are too long for a ticket.
+        ``ValueError`` for keys that are too long for a ticket. An override in words, ``"shadow"`` or ``"off"``, does
+        not concern tickets.
         """
         operating(self.store)
-        decision = await self.pace(key, cost, operation=operation)
+        decision = await self._enforce(self._paced(key, cost, None, operation))
         try:
             return Ticket.of(decision)
         except ValueError:
@@ -188,14 +214,14 @@ class Limiter:
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
         ticket = ticket if isinstance(ticket, Ticket) else Ticket.parse(ticket)
-        redemption = ticket.redemption(self.quotas, self.name)
+        redemption = ticket.redemption(self._ticket_quotas, self.name)
         decision = await operating(self.store).redeem(redemption)
         late = late_by(ticket, decision)
         if late >= REDEEMABLE_FOR:
             raise ValueError(f"the slot of this ticket was {late:.0f} s ago: tickets are good for a week after that")
         if not decision.allowed:
             return decision
-        return await self._take(redemption.take) if late > late_tolerance else on_time(ticket, decision)
+        return await self._enforce(redemption.take) if late > late_tolerance else on_time(ticket, decision)
 
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
@@ -206,7 +232,8 @@ class Limiter:
         never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken within
         ``max_delay`` seconds.
         """
-        return Spending(self.store, self._paced(key, costs, max_delay, operation), self._report)
+        count = None if self.live.word is None else partial(count_take, self)
+        return Spending(self.store, self._paced(key, costs, max_delay, operation), self.waiting_call, count)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -214,10 +241,15 @@ class Limiter:
 
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead."""
-        return await self._take(Take(tuple(map(self._named, charges)), max_wait, may_settle=True))
+        return await self._enforce(Take(tuple(map(self._named, charges)), max_wait, may_settle=True))
+
+    def close_hooks(self) -> None:
+        """``aclose`` for code without ``async``, without the store."""
+        self.hooks.close()
 
     async def aclose(self) -> None:
-        """Close the store."""
+        """Close the store, once what hooks do in the background is done."""
+        await self.hooks.aclose()
         await self.store.aclose()
 
     async def __aenter__(self) -> Limiter:
@@ -230,12 +262,13 @@ class Limiter:
 
     def acquiring(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None) -> Flow[Decision]:
         """``acquire`` for code without ``async``."""
-        try:
-            decision = yield from self._slots().wait(self._paced(key, cost, max_delay, operation))
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
-        return self._report(decision)
+        take = self._paced(key, cost, max_delay, operation)
+        if self.live.word is not None:
+            counted_one: Decision = yield CallStore(self.store, count_take(self, take))
+            return counted_one
+        with self.waiting_call() as wait:
+            wait.decision = yield from self._slots().wait(take)
+        return wait.decision
 
     def _slots(self) -> SlotWaiter:
         if self._slot_waiter is None or self._slot_waiter.store is not self.store:
@@ -252,13 +285,36 @@ class Limiter:
             operating(self.store)
         return checked_operation(operation)
 
-    async def _take(self, take: Take) -> Decision:
-        return self._report((await self.store.take((take,)))[0])
+    @property
+    def _ticket_quotas(self) -> tuple[Quota, ...]:
+        """The quotas that a ticket may name: an override may have come or gone since it was booked."""
+        return (*self.live.own, *self.live.quotas)
 
-    def _report(self, decision: Decision) -> Decision:
-        """Call the hooks with a decision, and return it."""
-        if self._hooks:
-            self._hooks(self.name, decision)
+    async def _take(self, take: Take) -> Decision:
+        return await (self._enforce(take) if self.live.word is None else count_take(self, take))
+
+    async def _enforce(self, take: Take) -> Decision:
+        since_ns = monotonic_ns()
+        (decision,) = await self.store.take((take,))
+        return self.report(decision, since_ns)
+
+    @contextmanager
+    def waiting_call(self) -> Iterator[ObservedWait]:
+        """A caller that waits for its slot: the block sets its decision, which is counted, and given to hooks."""
+        counts = counts_of(self.store)
+        try:
+            with self.hooks.waiting(self.name) as wait:
+                yield wait
+        except PaceTimeout as error:
+            counts.count((error.decision,))
+            raise
+        counts.count((wait.decision,))
+
+    def report(self, decision: Decision, since_ns: int) -> Decision:
+        """Count a decision that the store was asked for at that time, call the hooks with it, and return it."""
+        counts_of(self.store).count((decision,))
+        if self.hooks:
+            self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision
 
     def charges(self, key: Key, cost: Cost = 1) -> tuple[Charge, ...]:
@@ -266,17 +322,51 @@ class Limiter:
 
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
-        return charges_of(self.quotas, self.name, key, cost)
+        live = self.live
+        if live.quotas is not live.own:
+            return charges_under(live.own, live.quotas, self.name, key, cost)
+        return charges_of(live.own, self.name, key, cost)
 
     def _named(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)
 
 
-class UnownedLimiter(Limiter):
-    """A limiter whose name is somebody else's, or nobody's: others may have other quotas under it."""
+async def count_take(limiter: Limiter, take: Take) -> Decision:
+    """The decision of a take that an override lets pass in any case: counted for ``"shadow"`` alone."""
+    if limiter.live.word == OFF:
+        return exempt(take, limiter.store)
+    since_ns = monotonic_ns()
+    (decision,) = await limiter.store.take((replace(take, max_wait=0.0),))
+    return limiter.report(counted(decision), since_ns)
 
-    def _own_name(self) -> None:
+
+class UnownedLimiter(Limiter):
+    """A limiter whose name is somebody else's, or nobody's: others may have other quotas under it.
+
+    ``read`` makes quotas of what an override says.
+    """
+
+    def __init__(
+        self,
+        quota: QuotaLike,
+        *,
+        store: Store | str | None = None,
+        name: str = DEFAULT_NAME,
+        hooks: Iterable[Hook] = (),
+        read: ReadQuotas = as_quotas,
+    ) -> None:
+        self._read = read
+        super().__init__(quota, store=store, name=name, hooks=hooks)
+
+    def _own_name(self, quotas: Iterable[Quota]) -> None:
         pass
+
+    def renamed(self, name: str) -> UnownedLimiter:
+        """The same limiter under another name."""
+        other = copy(self)
+        other.name = checked_name(name)
+        other.live = LiveQuotas(self.store, name, self.live.own, self._read)
+        return other
 
 
 def as_store(store: Store | str | None) -> Store:

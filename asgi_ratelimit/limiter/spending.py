@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
+from typing import Any
 
 from ..decision import Decision, Take
+from ..hooks.calling import ObservedWait
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import Flow, GiveBack, PaceTimeout, run_async, run_sync
+from ..waiting import CallStore, Flow, GiveBack, run_async, run_sync
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
@@ -36,11 +39,19 @@ class Spent:
 class Spending:
     """What ``Limiter.spend`` returns: a context manager, with and without ``async``, that waits when it is entered."""
 
-    def __init__(self, store: Store, take: Take, report: Callable[[Decision], Decision]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        take: Take,
+        waiting_call: Callable[[], AbstractContextManager[ObservedWait]],
+        count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
+    ) -> None:
+        """``count`` decides a take without a wait, where an override lets everything pass."""
         self._store = store
+        self._count = count
         self._waiter = SpendWaiter(store)
         self._take = take
-        self._report = report
+        self._waiting_call = waiting_call
         self._entered: list[Spent] = []
 
     async def __aenter__(self) -> Spent:
@@ -61,12 +72,13 @@ class Spending:
         run_sync(self._settle())
 
     def _wait(self) -> Flow[Spent]:
-        try:
-            decision = yield from self._waiter.wait(self._take)
-        except PaceTimeout as error:
-            self._report(error.decision)
-            raise
-        self._entered.append(Spent(self._report(decision)))
+        if self._count is not None:
+            counted: Decision = yield CallStore(self._store, self._count(self._take))
+            self._entered.append(Spent(counted))
+            return self._entered[-1]
+        with self._waiting_call() as wait:
+            wait.decision = yield from self._waiter.wait(self._take)
+        self._entered.append(Spent(wait.decision))
         return self._entered[-1]
 
     def _settle(self) -> Flow[None]:
@@ -75,4 +87,5 @@ class Spending:
             if spent.actual != charged_units(spent.decision):
                 yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))
         finally:
-            self._waiter.finish(self._take)
+            if self._count is None:
+                self._waiter.finish(self._take)

@@ -104,7 +104,8 @@ class SyncLimiter:
 
     def close(self) -> None:
         """Close the store; ``with SyncLimiter(...) as limiter`` does it at the end of the block."""
-        self._do(self._limiter.aclose())
+        self._limiter.close_hooks()
+        self._do(self._limiter.store.aclose())
 
     def __enter__(self) -> SyncLimiter:
         return self

@@ -29,6 +29,9 @@ def from_call(given: Any, function: Callable[..., Any], what: str) -> Resolve:
         return lambda args, kwargs: given
     signature = inspect.signature(function)
     getters = {name: _getter(name, signature) for name in _parameters(given, signature, what)}
+    if len(getters) == 1:
+        ((only, get_only),) = getters.items()
+        return lambda args, kwargs: given(**{only: get_only(args, kwargs)})
     return lambda args, kwargs: given(**{name: get(args, kwargs) for name, get in getters.items()})
 
 

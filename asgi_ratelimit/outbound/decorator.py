@@ -11,15 +11,15 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError
-from ..hooks import Hook, Hooks
+from ..hooks import Hook
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
-from ..quota_text import QuotaLike, as_quotas
+from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.owners import register
 from ..waiting import SlotWaiter
 from .call_arguments import Resolve, depends_on_call, from_call
 from .decorator_order import warn_of_route
-from .margin import with_margin
+from .margin import reads_with_margin
 from .wrappers import CallWaiter, TakeOfCall, wrapper_for
 
 P = ParamSpec("P")
@@ -70,40 +70,40 @@ def pace(
     """
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
-    quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
-    limiter = UnownedLimiter(quotas, store=store, name="pace" if name is None else name)
-    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay)
-    return Pace(limiter, name, given, Hooks(hooks))
+    read = reads_with_margin(EVEN_BURST, margin)
+    limiter = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
+    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay, margin)
+    return Pace(limiter, name, given)
 
 
 @dataclass(frozen=True, slots=True)
 class OfCall:
-    """What ``pace`` was given that may depend on a call, and the longest delay."""
+    """What ``pace`` was given that may depend on a call, the longest delay, and the margin."""
 
     key: KeyOfCall
     cost: CostOfCall
     priority: PriorityOfCall
     max_delay: float | None
+    margin: float
 
 
 class Pace:
     """The decorator that ``pace`` returns; several functions under it share their buckets if it has a name."""
 
-    def __init__(self, limiter: Limiter, name: str | None, given: OfCall, hooks: Hooks) -> None:
+    def __init__(self, limiter: UnownedLimiter, name: str | None, given: OfCall) -> None:
         self._limiter = limiter
         self._name = name
         self._given = given
-        self._hooks = hooks
         self._max_wait = max_wait_of(given.max_delay)
-        self._waiter = SlotWaiter(limiter.store)
+        self._waiter = SlotWaiter(limiter.store, margin=given.margin)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)
         wrap, limiter = wrapper_for(function), self._limiter
         if self._name is None:
-            limiter = UnownedLimiter(limiter.quotas, store=limiter.store, name=_name_of(function))
+            limiter = limiter.renamed(_name_of(function))
         take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
-        waiter = CallWaiter(self._waiter, take_of, priority_of, self._hooks, limiter.name)
+        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter)
         paced = functools.wraps(function)(wrap(function, waiter))
         if self._name is not None:
             register_name(self._limiter, paced)
@@ -112,11 +112,13 @@ class Pace:
     def _take_of(self, function: Callable[..., Any], limiter: Limiter) -> TakeOfCall:
         given = self._given
         if not depends_on_call(given.key) and not depends_on_call(given.cost):
-            constant = Take(limiter.charges(cast("Key", given.key), cast("Cost", given.cost)), self._max_wait)
-            return lambda args, kwargs: constant
-        key = from_call(given.key, function, "key")
+            return constant_take(limiter, cast("Key", given.key), cast("Cost", given.cost), self._max_wait)
+        key, charges, max_wait = from_call(given.key, function, "key"), limiter.charges, self._max_wait
+        if not depends_on_call(given.cost):
+            units = cast("Cost", given.cost)
+            return lambda args, kwargs: Take(charges(key(args, kwargs), units), max_wait)
         cost = from_call(given.cost, function, "cost")
-        return lambda args, kwargs: Take(limiter.charges(key(args, kwargs), cost(args, kwargs)), self._max_wait)
+        return lambda args, kwargs: Take(charges(key(args, kwargs), cost(args, kwargs)), max_wait)
 
     def _priority_of(self, function: Callable[..., Any]) -> Resolve | None:
         if self._given.priority == 0:
@@ -125,6 +127,21 @@ class Pace:
         if not depends_on_call(self._given.priority):
             return priority
         return lambda args, kwargs: checked_priority(priority(args, kwargs))
+
+
+def constant_take(limiter: Limiter, key: Key, cost: Cost, max_wait: float) -> TakeOfCall:
+    """The take of calls that are all charged alike; it is made anew where other quotas apply."""
+    live = limiter.live
+    quotas, take = live.quotas, Take(limiter.charges(key, cost), max_wait)
+
+    def take_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Take:
+        nonlocal quotas, take
+        if live.quotas is not quotas:
+            now = live.quotas
+            quotas, take = now, Take(limiter.charges(key, cost), max_wait)
+        return take
+
+    return take_of
 
 
 def checked_priority(priority: Any) -> Any:

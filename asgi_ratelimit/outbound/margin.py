@@ -5,10 +5,11 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import ConfigurationError
+from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota, TokenBucket
 
 
@@ -20,6 +21,11 @@ def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
     if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < 1:  # true for NaN, too
         raise ConfigurationError(f"margin is the part of the limit that stays unused, not {margin!r}: margin=0.05")
     return tuple([_with_margin(quota, margin) for quota in quotas]) if margin else tuple(quotas)
+
+
+def reads_with_margin(default_burst: float, margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]:
+    """What makes quotas with this margin of a ``quota`` argument, as an override has one, too."""
+    return lambda quota: with_margin(as_quotas(quota, default_burst=default_burst), margin)
 
 
 def _with_margin(quota: Quota, margin: float) -> Quota:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..decision import Take
 from ..errors import ConfigurationError
-from ..hooks import Hook, Hooks
-from ..limiter import UnownedLimiter
-from ..quota_text import QuotaLike, as_quotas
+from ..hooks import Hook
+from ..limiter import UnownedLimiter, count_take
+from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting import background_loop
+from ..waiting import CallStore, background_loop
 from .decorator import EVEN_BURST, register_name
-from .margin import with_margin
+from .margin import reads_with_margin
 from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
 from .wrapping_transport import WrappingTransport
 
@@ -61,18 +62,21 @@ class PacedTransport(WrappingTransport):
         name: str | None = None,
         hooks: Iterable[Hook] = (),
     ) -> None:
-        quotas = with_margin(as_quotas(quota, default_burst=EVEN_BURST), margin)
+        read = reads_with_margin(EVEN_BURST, margin)
+        quotas = read(quota)
         self._wrap(transport, 'PacedTransport({}, "20/s")')
-        self._limiter = limiter = UnownedLimiter(quotas, store=store, name=NAME if name is None else name)
+        self._limiter = limiter = UnownedLimiter(
+            quotas, store=store, name=NAME if name is None else name, hooks=hooks, read=read
+        )
         if name is not None:
             register_name(limiter, self)
         self._owns_store = store is None or isinstance(store, str)
         _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
         _require_count("retries", retries, 0)
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
-        all_hooks = Hooks(hooks)
+        all_hooks = limiter.hooks
         settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
-        self._sender = Sender(transport, limiter, concurrency, retries, settler, all_hooks)
+        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler, all_hooks)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"
@@ -84,6 +88,9 @@ class PacedTransport(WrappingTransport):
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
+        if self._limiter.live.word is not None:
+            CallStore(self._limiter.store, count_take(self._limiter, Take(paced.charges))).in_thread()
+            return self._transport.handle_request(request)
         return self._sender.send_in_thread(paced)
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -93,17 +100,22 @@ class PacedTransport(WrappingTransport):
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return await self._transport.handle_async_request(request)
+        if self._limiter.live.word is not None:
+            await count_take(self._limiter, Take(paced.charges))
+            return await self._transport.handle_async_request(request)
         return await self._sender.send_in_task(paced)
 
     def close(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         self._transport.close()
+        self._limiter.hooks.close()
         if self._owns_store and not self._limiter.store.in_process:
             background_loop.run(self._limiter.aclose())
 
     async def aclose(self) -> None:
         """Close the wrapped transport, and the store if it was opened here."""
         await self._transport.aclose()
+        await self._limiter.hooks.aclose()
         if self._owns_store:
             await self._limiter.aclose()
 

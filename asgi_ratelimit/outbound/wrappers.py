@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from ..decision import Decision, Take
 from ..errors import ConfigurationError
-from ..hooks import Hooks
-from ..waiting import PaceTimeout, SlotWaiter, run_sync
+from ..limiter import Limiter, count_take
+from ..waiting import CallStore, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -19,41 +19,45 @@ TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
 
 @dataclass(slots=True)
 class CallWaiter:
-    """Waits for the slots of a function's calls, and calls the hooks with the decisions under the limiter's name."""
+    """Waits for the slots of a function's calls, and calls the limiter's hooks with the decisions."""
 
     waiter: SlotWaiter
     take_of: TakeOfCall
     priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float] | None
     """``None`` where all have the same."""
-    hooks: Hooks
-    name: str
+    limiter: Limiter
+
+    def count(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
+        """Let a call pass in any case, as an override says."""
+        return count_take(self.limiter, self.take_of(args, kwargs))
 
     def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
         """Wait in a task."""
+        if self.limiter.live.word is not None:
+            return self.count(args, kwargs)
         wait = self.waiter.acquire(self.take_of(args, kwargs), self._priority(args, kwargs))
-        return self._reported(wait) if self.hooks else wait
+        return self._reported(wait) if self.limiter.hooks else wait
 
     def acquire_in_thread(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Wait in a thread."""
-        try:
-            decision = run_sync(self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs)))
-        except PaceTimeout as error:
-            self.hooks(self.name, error.decision)
-            raise
-        if self.hooks:
-            self.hooks(self.name, decision)
+        limiter = self.limiter
+        if limiter.live.word is not None:
+            CallStore(limiter.store, self.count(args, kwargs)).in_thread()
+            return
+        flow = self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs))
+        if not limiter.hooks:
+            run_sync(flow)
+            return
+        with limiter.hooks.waiting(limiter.name) as wait:
+            wait.decision = run_sync(flow)
 
     def _priority(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
         return 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
 
-    async def _reported(self, wait: Coroutine[Any, Any, Decision]) -> Decision:
-        try:
-            decision = await wait
-        except PaceTimeout as error:
-            self.hooks(self.name, error.decision)
-            raise
-        self.hooks(self.name, decision)
-        return decision
+    async def _reported(self, acquire: Coroutine[Any, Any, Decision]) -> Decision:
+        with self.limiter.hooks.waiting(self.limiter.name) as wait:
+            wait.decision = await acquire
+        return wait.decision
 
 
 Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]
@@ -97,7 +101,8 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.acquire, waiter.waiter.crowds
+    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
+    live, count = waiter.limiter.live, waiter.count
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
         turn = crowds.turn()
@@ -106,14 +111,17 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
                 await turn
             finally:
                 crowds.pass_turn()
-        await wait(take_of(args, kwargs), has_turn=True)
+        if live.word is None:
+            await wait(take_of(args, kwargs), has_turn=True)
+        else:
+            await count(args, kwargs)
         return await function(*args, **kwargs)
 
     async def paced(*args: Any, **kwargs: Any) -> Any:
         await acquire(args, kwargs)
         return await function(*args, **kwargs)
 
-    return paced_plainly if waiter.priority_of is None and not waiter.hooks else paced
+    return paced_plainly if waiter.priority_of is None and not waiter.limiter.hooks else paced
 
 
 def _plain_function(function: Function, waiter: CallWaiter) -> Function:

@@ -1,6 +1,7 @@
 """Profiles: what the answers of an API mean, as data, and what they say that a request has used.
 
 ``auto`` recognises most APIs by their headers; a declared profile knows more. ``Profile(...)`` describes another one.
+``aimd`` and ``gradient`` make profiles that search for limits which no answer reports.
 For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
 """
 
@@ -29,19 +30,24 @@ from .apis import (
 )
 from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
 from .estimates import anthropic_estimate, model, openai_estimate
+from .hidden_limits import HiddenConcurrency, HiddenRate
 from .learning import LearnedEstimate
 from .routes import Routes
+from .searches import aimd, gradient
 from .usage import anthropic_usage, openai_usage
 
 __all__ = [
     "PROFILES",
     "STANDARD_REFUSALS",
     "Ban",
+    "HiddenConcurrency",
+    "HiddenRate",
     "LearnedEstimate",
     "LimitHeaders",
     "Profile",
     "Refusal",
     "Routes",
+    "aimd",
     "anthropic",
     "anthropic_estimate",
     "anthropic_usage",
@@ -51,6 +57,7 @@ __all__ = [
     "discord",
     "github",
     "gitlab",
+    "gradient",
     "groq",
     "hubspot",
     "ietf",

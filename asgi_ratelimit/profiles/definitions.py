@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 from ..errors import ConfigurationError
+from .hidden_limits import HiddenConcurrency, HiddenRate
 from .routes import NO_ROUTES, Routes
 from .sources import ResetMeaning, Sign, Source, Sources, Unit, each_source, require_one_of, require_sources
 
@@ -121,6 +122,7 @@ class Profile:
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: any of these signs says that it is
       about all requests, not only about this bucket.
     * ``routes``: which requests share a bucket, as far as their paths tell. ``ban``: what leads to a ban.
+    * ``hidden_rate`` and ``hidden_concurrency``: what answers do not report, and a transport searches for.
     * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first of them
       that it has a sign of, and by itself otherwise.
     """
@@ -135,6 +137,8 @@ class Profile:
     covers_all: tuple[Sign, ...] = ()
     routes: Routes = NO_ROUTES
     ban: Ban | None = None
+    hidden_rate: HiddenRate | None = None
+    hidden_concurrency: HiddenConcurrency | None = None
     signs: tuple[str, ...] = ()
     candidates: tuple[Profile, ...] = ()
     candidates_by_sign: Mapping[str, int] = field(init=False, repr=False, compare=False)

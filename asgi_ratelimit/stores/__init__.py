@@ -6,10 +6,11 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from ..algorithms import Outcome
+from ..algorithms import Booking, Outcome
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from .by_store import ByStore
+from .calls import Observer
 from .memory import MemoryStore
 from .operations import settled_as
 from .urls import SCHEMES, shown
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .redis import RedisStore
 
 __all__ = [
+    "Book",
     "ByStore",
     "MemoryStore",
     "RedisStore",
@@ -25,7 +27,9 @@ __all__ = [
     "Submit",
     "SubmitCharge",
     "apply_settlement",
+    "booker",
     "charge_submitter",
+    "observe",
     "open_store",
     "operating",
     "reset",
@@ -41,6 +45,9 @@ SubmitCharge: TypeAlias = Callable[[ChargeTemplate, str], Outcome | Decision | A
 """Submits a take of one charge, without a wait, of a template and on a bucket: returns the outcome, or the decision
 where the store is out."""
 
+Book: TypeAlias = Callable[[Charge, float], Booking | None]
+"""Takes one charge at a slot at most so many microseconds away; ``None`` where ``submit`` has to decide."""
+
 
 class Store(Protocol):
     """Keeps the states of buckets, and decides takes, each all or nothing.
@@ -50,7 +57,9 @@ class Store(Protocol):
 
     * ``submit(take)``, which returns the decision of one take, or an awaitable of it, and ``submit_charge(template,
       bucket)``, which does so for a take of one charge, and returns its outcome;
-    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's.
+    * ``book(charge, max_wait_us)`` of a store in this process, which takes one charge at a slot without a decision;
+    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's;
+    * ``observe(observer)``, whose ``store_called`` is then called with a ``StoreCall`` after each call to a server.
 
     A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
     all of them alike, and has ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
@@ -130,10 +139,27 @@ def charge_submitter(store: Store) -> SubmitCharge | None:
     return submit_charge
 
 
-def _beside_take(store: Store, name: str) -> Any:
-    """A method of a store, unless a derived class has a ``take`` of its own, which must not be bypassed."""
-    defining = next((kind for kind in type(store).__mro__ if "take" in vars(kind)), None)
+def booker(store: Store) -> Book | None:
+    """``store.book``; ``None`` for a store that has none, or is not in this process."""
+    book: Book | None = _beside_take(store, "book", "submit") if store.in_process else None
+    return book
+
+
+def _beside_take(store: Store, name: str, *others: str) -> Any:
+    """A method of a store, unless a derived class has a ``take`` or another of its own, which must not be bypassed."""
+    replaced = {"take", *others}
+    defining = next((kind for kind in type(store).__mro__ if not replaced.isdisjoint(vars(kind))), None)
     return getattr(store, name, None) if defining is None or name in vars(defining) else None
+
+
+def observe(store: Store, observer: Observer) -> None:
+    """Call ``observer.store_called`` after each call of a store to its server; a store without a server has none.
+
+    The store holds the observer weakly.
+    """
+    add = getattr(store, "observe", None)
+    if add is not None:
+        add(observer)
 
 
 class OperatingStore(Store, Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import ref
@@ -24,6 +24,10 @@ class ByStore(Generic[T]):
         entry = self._values.get(id(store))
         return None if entry is None or entry[0]() is not store else entry[1]
 
+    def values(self) -> list[T]:
+        """The values of all stores that live."""
+        return [value for reference, value in list(self._values.values()) if reference() is not None]
+
     def __setitem__(self, store: Any, value: T) -> None:
         self._values[id(store)] = reference(store, partial(self._remove, id(store))), value
 
@@ -31,6 +35,10 @@ class ByStore(Generic[T]):
         entry = self._values.get(identity)
         if entry is not None and entry[0] is reference:  # not that of a new store at the same address
             del self._values[identity]
+
+
+before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
+"""What is awaited before a store closes its connections, if it has any; it must not refer to the store."""
 
 
 def reference(store: Any, when_gone: Callable[[Any], None] | None = None) -> Callable[[], object]:

@@ -10,10 +10,12 @@ from threading import Lock
 from ..algorithms import (
     ALGORITHMS,
     BIRTH_BITS,
+    Booking,
     Outcome,
     Outlook,
     State,
     admit,
+    book,
     current,
     decide,
     foresee,
@@ -27,6 +29,7 @@ from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
+from .documents import MemoryDocuments
 from .eviction import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
 from .operations import (
     OPERATION_TTL,
@@ -77,6 +80,7 @@ class MemoryStore:
         self._acquire, self._release = self._lock.acquire, self._lock.release  # half the time of a with statement
         self._values = BoundedValues(max_keys)
         self._shards, self._mask = self._values.shards, self._values.mask
+        self._documents = MemoryDocuments(self._clock.now_us)
         self._births = getrandbits(BIRTH_BITS - 1)  # not 0, so that tickets of an earlier process are not given back
 
     def __repr__(self) -> str:
@@ -93,6 +97,11 @@ class MemoryStore:
     def clock(self) -> Clock:
         """The clock that the store goes by."""
         return self._clock
+
+    @property
+    def documents(self) -> MemoryDocuments:
+        """What limiters of this process share beside the buckets."""
+        return self._documents
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
         """One decision for each take, in their order. It never waits."""
@@ -145,6 +154,45 @@ class MemoryStore:
                 del values[bucket]  # it becomes the newest one
             values[bucket] = left
             return level, last, generation, now, after, birth
+        finally:
+            self._release()
+
+    def book(self, charge: Charge, max_wait_us: float) -> Booking | None:
+        """Take one charge at the earliest slot; ``None`` where that is for ``submit`` to decide, and nothing is taken.
+
+        Nothing is recorded for settlements.
+        """
+        quota, bucket = charge.quota, charge.bucket
+        if not quota.is_simple or not charge.cost:
+            return None
+        values = self._shards[hash(bucket) & self._mask]
+        self._acquire()
+        try:
+            now = float(self._now_ns() // 1000)
+            value = values.get(bucket)
+            if value is None and self._values.aside:
+                value = self._values.recall(bucket)
+            self._births = birth = self._births + 1
+            if value is None:
+                level, last, generation = 0.0, now, float(birth)
+            elif len(value) == PLAIN_VALUE_SIZE:
+                _, stamp, last, generation, level = unpack_plain(value)
+                if stamp != quota.stamp or last > now:
+                    return None
+            else:
+                return None
+            booked = book(quota, level, now - last, charge.cost, max_wait_us)  # type: ignore[arg-type]  # it is simple
+            if booked is None:
+                return None
+            after, wait_us = booked
+            left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
+            if value is None or self._values.count >= self._max_keys:
+                self._values.put(bucket, left, now)
+                if self._values.has_warning:
+                    self._warn()
+            else:
+                values[bucket] = left
+            return wait_us, (level, last, generation, now, after, birth)
         finally:
             self._release()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -80,3 +80,12 @@ def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
         _uses[buckets] = living
     else:
         _uses.pop(buckets, None)
+
+
+def owned(store: object) -> Iterator[tuple[str, Quota]]:
+    """The quotas that living owners use on a store, each under the name of its limit."""
+    for (identity, name, _), uses in list(_uses.items()):
+        if identity == id(store):
+            living = [use.quota for use in uses if use.owner() is not None and use.store() is store]
+            if living:
+                yield name, living[0]

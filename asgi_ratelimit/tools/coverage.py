@@ -12,7 +12,7 @@ from ..inbound.dependency import RateLimit
 from ..inbound.middleware import RateLimitMiddleware
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.routes import AppRoute, RouteMiddleware, example_path, walk
-from ..quotas import FixedWindow, Quota, RollingWindow, in_units
+from ..quota_text import as_text
 
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 """The methods that are checked for a route that takes any."""
@@ -90,18 +90,14 @@ def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:
 
 
 def _limit_text(rule: CompiledRule) -> str:
+    return f"{rule.name}: {quotas_as_text(rule)}"
+
+
+def quotas_as_text(rule: CompiledRule) -> str:
+    """The quotas of a rule as people write them, or the name of the function that returns them."""
     if callable(rule.quota):
-        return f"{rule.name}: by {getattr(rule.quota, '__name__', repr(rule.quota))}"
-    return f"{rule.name}: {'; '.join(map(_quota_text, rule.quota))}"
-
-
-def _quota_text(quota: Quota) -> str:
-    """A quota as people write it."""
-    count, unit = in_units(quota.period)
-    text = f"{quota.limit:g}/{unit}" if count == 1 else f"{quota.limit:g} per {count:g} {unit}s"
-    if isinstance(quota, (FixedWindow, RollingWindow)):
-        return f"{text} {'fixed' if isinstance(quota, FixedWindow) else 'rolling'}"
-    return text if quota.burst == quota.limit else f"{text} burst {quota.burst:g}"
+        return f"by {getattr(rule.quota, '__name__', repr(rule.quota))}"
+    return as_text(rule.quota) if rule.quota else ""
 
 
 def _is_of_fastapi(route: AppRoute) -> bool:

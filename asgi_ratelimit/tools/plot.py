@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 Series: TypeAlias = Mapping[str, Sequence[float | None]]
 """Times in seconds by the name of their series; ``None`` stands for a refused request."""
+Histograms: TypeAlias = Mapping[str, Sequence[int]]
+"""How many times are in each of as many equal parts of the time, by the name of the series."""
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
@@ -20,11 +22,15 @@ def timeline(series: Series, width: int = WIDTH) -> list[str]:
     """A row of bars for each series, whose height shows how many times are in each part, and a row with the seconds."""
     start, end = span(series)
     histograms = {name: counts(times, start, end, width) for name, times in series.items()}
+    return bars(histograms, "0", f"{end - start:.6g} s")
+
+
+def bars(histograms: Histograms, start: str, end: str) -> list[str]:
+    """A row of bars for each histogram, and a row with the names of the start and the end."""
     most = max(max(histogram) for histogram in histograms.values())
-    label = max(map(len, histograms))
+    label, width = max(map(len, histograms)), max(map(len, histograms.values()))
     rows = [f"{name:<{label}}  {''.join(_bar(count, most) for count in bins)}" for name, bins in histograms.items()]
-    last = f"{end - start:.6g} s"
-    return [*rows, f"{'':<{label}}  0{last:>{width - 1}}"]
+    return [*rows, f"{'':<{label}}  {start}{end:>{max(width - len(start), len(end))}}"]
 
 
 def span(series: Series) -> tuple[float, float]:
@@ -45,21 +51,30 @@ def counts(times: Sequence[float | None], start: float, end: float, bins: int) -
 
 def _bar(count: int, most: int) -> str:
     """A block character for a count; every count above 0 is visible."""
-    return BARS[max(round(count / most * (len(BARS) - 1)), int(count > 0))]
+    return BARS[max(round(count / most * (len(BARS) - 1)), int(count > 0))] if most else BARS[0]
 
 
 def save_png(path: Path, series: Series) -> None:
     """Draw the rates of the series, in requests a second. Raises ``ImportError`` without matplotlib."""
+    start, end = span(series)
+    save_bars(path, {name: counts(times, start, end, BINS) for name, times in series.items()}, end - start)
+
+
+def save_bars(path: Path, histograms: Histograms, seconds: float) -> None:
+    """Draw histograms of so many seconds, in requests a second. Raises ``ImportError`` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError('a PNG needs matplotlib: pip install "asgi-ratelimit-pacer[plot]", or omit --png') from error
-    start, end = span(series)
-    step = (end - start) / BINS
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot(xlabel="seconds", ylabel="requests a second")
-    for name, times in series.items():
-        rates = [count / step for count in counts(times, start, end, BINS)]
-        axes.step([number * step for number in range(BINS)], rates, where="post", label=name)
+    for name, histogram in histograms.items():
+        step = seconds / len(histogram)
+        axes.step(
+            [number * step for number in range(len(histogram))],
+            [count / step for count in histogram],
+            where="post",
+            label=name,
+        )
     axes.legend()
     figure.savefig(path, format="png")

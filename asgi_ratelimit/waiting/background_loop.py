@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -29,13 +29,15 @@ class _Background:
 _background = _Background()
 
 
-def _replace_background() -> None:
-    """A forked child inherits the loop, but not the thread that runs it."""
+def replace() -> None:
+    """Forget the loop: a forked child inherits it, but not the thread that runs it."""
     global _background
     _background = _Background()
 
 
-os.register_at_fork(after_in_child=_replace_background)
+def loop() -> asyncio.AbstractEventLoop:
+    """The background loop of this process."""
+    return _background.loop()
 
 
 def call_soon(function: Callable[..., object], *args: Any) -> None:
@@ -43,9 +45,9 @@ def call_soon(function: Callable[..., object], *args: Any) -> None:
     _background.loop().call_soon_threadsafe(function, *args)
 
 
-def start(coroutine: Coroutine[Any, Any, Any]) -> None:
+def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
     """Run a coroutine on the background loop, and do not wait for it."""
-    asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
+    return asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

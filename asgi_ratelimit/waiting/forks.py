@@ -6,6 +6,8 @@ import os
 from typing import Protocol
 from weakref import WeakSet
 
+from . import background_loop
+
 
 class Resettable(Protocol):
     """An object that can return to its initial state."""
@@ -24,6 +26,7 @@ def reset_in_child(resettable: Resettable) -> None:
 
 
 def _reset() -> None:
+    background_loop.replace()  # first, because what is reset may use it at once
     for resettable in list(_registered):
         resettable.reset()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
 
 from ..clock import SystemClock
+from ..counts import Row, outbound_sources
 from ..stores import ByStore, CameBack, Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
@@ -79,11 +81,17 @@ class _Registry:
     def reset(self) -> None:
         self._lock = Lock()
 
+    def rows(self) -> Iterator[Row]:
+        """How many callers of this process wait for slots, by the name of their limiter."""
+        counts = sum([waiters.slots.counts() for waiters in self._waiters.values()], Counter[str]())
+        for name, waiting in sorted(counts.items()):
+            yield {"name": name, "waiting": waiting}
+
     def waiters_of(self, store: Store) -> Waiters:
         with self._lock:
             waiters = self._waiters.get(store)
             if waiters is None:
-                waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store)))
+                waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store), not store.in_process))
                 when_units_come_back(store, waiters.units_came_back)
             return waiters
 
@@ -95,6 +103,7 @@ def _on_the_way_us(store: Store) -> float:
 
 
 _registry = _Registry()
+outbound_sources.add(_registry.rows)
 
 
 def waiters_of(store: Store) -> Waiters:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +10,12 @@ from functools import partial
 
 from ..clock import Clock, time_of
 from ..decision import Charge, Decision, Take
-from ..errors import StoreError
 from ..quotas import SECOND_US
-from ..stores import Store, settle, submitter
+from ..stores import Store, booker, submitter
 from . import background_loop
 from .drivers import (
     BookSlot,
     Flow,
-    GiveBack,
     NewWakeUp,
     TaskOrThread,
     block,
@@ -30,9 +27,10 @@ from .drivers import (
 )
 from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
+from .slots.giving_back import UnusedSlots
 from .slots.late_departures import LateDepartures
 from .slots.queues import Waiter
-from .slots.slot import Slot, slot_of
+from .slots.slot import LATE_US, Slot, slot_of, slot_of_booking
 from .timeouts import as_refused, pace_timeout
 from .wakeups import LoopWakeUp, ThreadWakeUp
 
@@ -40,20 +38,24 @@ from .wakeups import LoopWakeUp, ThreadWakeUp
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
+    ``margin`` is the part that the limits of its takes are lower by than what may leave.
+
     With ``departs_later``, a call over a store elsewhere leaves only at ``departs_at_once`` or ``depart``, which its
     caller has to call: so the store can be asked in between.
     """
 
-    def __init__(self, store: Store, *, departs_later: bool = False) -> None:
+    def __init__(self, store: Store, *, margin: float = 0.0, departs_later: bool = False) -> None:
         self.store = store
         self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
         self.now_us = time_of(self.clock)
         waiters = waiters_of(store)
         self._queues, self.crowds = waiters.slots, waiters.crowds
-        self._submit = submitter(store)
+        self._submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
+        self._unused = UnusedSlots(store, waiters.crowds)
+        self._margin = margin
         self._departs_later = departs_later and not store.in_process
-        self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled)
+        self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._ahead_us = 0.0  # the time of the store less that of the local clock, as of its last answer
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
@@ -66,14 +68,19 @@ class SlotWaiter:
         """
         own = own_part(take)
         if own is not None:
-            return (yield from self._wait_with_own_keys(take, own, priority))
+            slot: Slot = yield from self._wait_with_own_keys(take, own, priority)
+            return slot.decision
         decision: Decision = yield TaskOrThread(
             partial(self.acquire, take, priority), partial(self.acquire_in_thread, take, priority)
         )
         return decision
 
-    async def acquire(self, take: Take, priority: float = 0.0, has_turn: bool = False) -> Decision:
-        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio.
+    async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
+        """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
+        return (await self.wait_in_task(take, priority)).decision
+
+    async def wait_in_task(self, take: Take, priority: float = 0.0, has_turn: bool = False) -> Slot:
+        """As ``acquire``; returns the slot, whose decision is made when somebody reads it.
 
         In a crowd, the caller first waits for its turn, unless it has done that.
         """
@@ -91,12 +98,12 @@ class SlotWaiter:
             own = own_part(take)
             if own is not None:
                 return await run_async(self._wait_with_own_keys(take, own, priority))
-        decision = self._decide_at_once(take, priority)
-        if decision is not None and self._leaves_at_once(take, decision):
-            return decision
-        waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._departs_later)
+        slot = self._slot_at_once(take, priority)
+        if slot is not None and self._leaves_at_once(take, slot):
+            return slot
+        waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._margin, self._departs_later)
         try:
-            self._join(waiter, decision)
+            self._join(waiter, slot)
             return await self.sleep_in_task(waiter)
         except GeneratorExit:  # the task is closed, so nothing can be awaited any more
             self._give_up_at_once(waiter)
@@ -104,22 +111,22 @@ class SlotWaiter:
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                await self._give_back_in_turn(surplus)
+                await self._unused.give_back_in_turn(surplus)
             raise
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code without ``async``, for charges of one key."""
-        decision = self._decide_at_once(take, priority)
-        if decision is not None and self._leaves_at_once(take, decision):
-            return decision
-        waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._departs_later)
+        slot = self._slot_at_once(take, priority)
+        if slot is not None and self._leaves_at_once(take, slot):
+            return slot.decision
+        waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._margin, self._departs_later)
         try:
-            self._join(waiter, decision)
-            return self.sleep_in_thread(waiter)
+            self._join(waiter, slot)
+            return self.sleep_in_thread(waiter).decision
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                GiveBack(self.store, self._give_back(surplus)).in_thread()
+                self._unused.giving_back(surplus).in_thread()
             raise
 
     def try_take(self, take: Take) -> Flow[Decision]:
@@ -137,76 +144,97 @@ class SlotWaiter:
         if not self.departs_at_once(charges):
             yield from self._late.wait(charges, self.clock, self._ahead_us)
 
-    async def sleep_in_task(self, waiter: Waiter) -> Decision:
-        """Sleep until a waiter leaves; returns the decision of its slot."""
-        while True:
-            await waiter.wake_up.sleep()  # type: ignore[attr-defined]  # it was made for a task
-            decision = self._decision_at_departure(waiter)
-            if decision is not None:
-                return decision
+    def pass_on(self, decision: Decision) -> Flow[None]:
+        """Let the next caller that waits for an equal take go now, with a slot that has come and was not used."""
+        now_us, take = self.now_us(), decision.take
+        assert take is not None  # it has been booked here
+        slot = Slot(now_us, now_us, now_us + LATE_US, take, decision, self._ahead_us)
+        surplus = self._queues.swap_for_newest(take, slot)
+        if surplus is not None:
+            yield self._unused.giving_back(surplus)
 
-    def sleep_in_thread(self, waiter: Waiter) -> Decision:
+    async def sleep_in_task(self, waiter: Waiter) -> Slot:
+        """Sleep until a waiter leaves; returns its slot."""
+        while True:
+            slot = self._queues.take_slot(waiter, await waiter.wake_up.sleep())  # type: ignore[attr-defined]  # of a task
+            if slot is not None:
+                if waiter.has_left:
+                    return slot
+                self._book_anew(waiter, slot)
+
+    def sleep_in_thread(self, waiter: Waiter) -> Slot:
         """As ``sleep_in_task``, blocking this thread."""
         while True:
             block(waiter.wake_up)  # type: ignore[arg-type]  # it was made for a thread
-            decision = self._decision_at_departure(waiter)
-            if decision is not None:
-                return decision
+            slot = self._queues.take_slot(waiter, self.now_us())
+            if slot is not None:
+                if waiter.has_left:
+                    return slot
+                self._book_anew(waiter, slot)
 
-    def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Decision]:
+    def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Slot]:
         """``wait`` for several keys. The own ones are held until shortly before the slot, so that they take turns."""
-        decision = yield from self._own_keys.book(take, own, priority)
-        if self._leaves_at_once(take, decision):
+        slot = self._slot_of(take, (yield from self._own_keys.book(take, own, priority)))
+        if self._leaves_at_once(take, slot):
             self._own_keys.leave(own)
-            return decision
-        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority, self._departs_later)
-        self._join(waiter, decision)
+            return slot
+        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority, self._margin, self._departs_later)
+        self._join(waiter, slot)
         try:
             try:
-                yield from sleep(self.clock, decision.delay * SECOND_US - AHEAD_US)
+                yield from sleep(self.clock, slot.at_us - slot.since_us - AHEAD_US)
             finally:
                 self._own_keys.leave(own)
-            left: Decision = yield TaskOrThread(
-                partial(self.sleep_in_task, waiter), partial(self.sleep_in_thread, waiter)
-            )
+            left: Slot = yield TaskOrThread(partial(self.sleep_in_task, waiter), partial(self.sleep_in_thread, waiter))
         except GeneratorExit:
             self._give_up_at_once(waiter)
             raise
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
-                yield GiveBack(self.store, self._give_back(surplus))
+                yield self._unused.giving_back(surplus)
             raise
         return left
 
-    def _decide_at_once(self, take: Take, priority: float) -> Decision | None:
-        """The decision of a store in this process; ``None`` if the waiter has to join its queue first."""
+    def _slot_at_once(self, take: Take, priority: float) -> Slot | None:
+        """The slot that a store in this process books; ``None`` if the waiter has to join its queue first."""
         if not self._in_process or (priority and take.max_wait_us < math.inf):
             return None
-        decision = self._decide(take)
+        if self._book is not None and take.is_plain:
+            booking = self._book(take.charges[0], take.max_wait_us)
+            if booking is not None:
+                return slot_of_booking(take, booking, self.now_us())
+        return self._slot_of(take, self._decide(take))
+
+    def _slot_of(self, take: Take, decision: Decision) -> Slot:
         if not decision.allowed:
             raise pace_timeout(take, decision)
-        return decision
+        now_us = self.now_us()
+        return slot_of(decision, now_us, now_us)
 
     def _decide(self, take: Take) -> Decision:
         """The decision of a store in this process."""
         answer = self._submit(take)
         return answer if type(answer) is Decision else background_loop.run_in_place(answer)  # type: ignore[arg-type]
 
-    def _leaves_at_once(self, take: Take, decision: Decision) -> bool:
-        if decision.delay or (self._queues and self._queues.has(take)):
+    def _leaves_at_once(self, take: Take, slot: Slot) -> bool:
+        now_us = slot.since_us
+        if slot.at_us > now_us or (self._queues and self._queues.has(take)):
             return False
-        now_us = self.now_us()
-        self._ahead_us = decision.now_us - now_us
-        return self._departs_later or self._queues.leave_at_once(take.charges, now_us, decision.now_us - now_us)
+        self._ahead_us = slot.ahead_us
+        return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us, self._margin) == 0.0
 
-    def _join(self, waiter: Waiter, decision: Decision | None) -> None:
-        """Join the queue, with a decision or before the slot is booked."""
+    def _join(self, waiter: Waiter, slot: Slot | None) -> None:
+        """Join the queue, with a slot or before one is booked."""
+        if slot is not None:
+            waiter.asked_us = slot.since_us
+            self._queues.join(waiter, slot.since_us, slot)
+            if waiter.take.max_wait_us < math.inf:
+                self._require_in_time(waiter, slot)
+            return
         waiter.asked_us = self.now_us()
         self._queues.join(waiter, waiter.asked_us)
-        if decision is not None:
-            self._booked(waiter, decision)
-        elif self.store.in_process:
+        if self.store.in_process:
             self._book_in_process(waiter, self._take_of(waiter))
         elif isinstance(waiter.wake_up, LoopWakeUp):
             self._send(waiter)
@@ -254,26 +282,21 @@ class SlotWaiter:
         if not decision.allowed:
             self._queues.failed(waiter, pace_timeout(take, decision))
             return
-        now_us = self.now_us()
-        self._ahead_us = decision.now_us - now_us
-        surplus = self._queues.answered(waiter, slot_of(decision, waiter.asked_us, now_us, missed))
+        slot = slot_of(decision, waiter.asked_us, self.now_us(), missed)
+        self._ahead_us = slot.ahead_us
+        surplus = self._queues.answered(waiter, slot)
         if surplus is not None:
-            self._give_back_later(surplus)
-        if take.max_wait_us < math.inf and not missed:  # an earlier slot may belong to the callers in front
-            too_long_us = self._queues.wait_us(waiter, now_us) - take.max_wait_us
-            if too_long_us > 0.0:
-                waiter.fail(pace_timeout(take, as_refused(decision, too_long_us)))
+            self._unused.give_back_later(surplus)
+        if not missed:
+            self._require_in_time(waiter, slot)
 
-    def _decision_at_departure(self, waiter: Waiter) -> Decision | None:
-        """The decision of the slot at which a waiter leaves now; ``None`` if it has to sleep."""
-        while waiter.error is None:
-            slot = self._queues.take_slot(waiter, self.now_us())
-            if slot is None:
-                return None
-            if waiter.has_left:
-                return slot.decision
-            self._book_anew(waiter, slot)
-        raise waiter.error
+    def _require_in_time(self, waiter: Waiter, slot: Slot) -> None:
+        """Fail a waiter whose place in the queue is too far away; an earlier slot may belong to those in front."""
+        max_wait_us = waiter.take.max_wait_us
+        if max_wait_us < math.inf:
+            too_long_us = self._queues.wait_us(waiter, slot.since_us) - max_wait_us
+            if too_long_us > 0.0:
+                waiter.fail(pace_timeout(waiter.take, as_refused(slot.decision, too_long_us)))
 
     def _book_anew(self, waiter: Waiter, missed: Slot) -> None:
         """Give a missed slot back, and book another one in place of it, within what is left of its ``max_wait``."""
@@ -283,13 +306,13 @@ class SlotWaiter:
             start(rebooking) if isinstance(waiter.wake_up, LoopWakeUp) else background_loop.start(rebooking)
             return
         waiter.asked_us = self.now_us()
-        background_loop.run_in_place(self._give_back(missed))
+        self._unused.give_back_at_once(missed)
         self._book_in_process(waiter, replace(waiter.take, operation=None))
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``_book_anew`` in a store elsewhere."""
         try:
-            await self._give_back(missed)
+            await self._unused.give_back(missed)
             waiter.asked_us = self.now_us()
             (decision,) = await self.store.take((replace(waiter.take, operation=None),))
         except BaseException as error:  # noqa: BLE001  # as above
@@ -306,34 +329,10 @@ class SlotWaiter:
         return replace(take, max_wait=max(left_us, 0.0) / SECOND_US)
 
     def _give_up_at_once(self, waiter: Waiter) -> None:
-        """Leave the queue where nothing can be awaited; a store elsewhere keeps the surplus slot booked."""
+        """Leave the queue where nothing can be awaited."""
         surplus = self._queues.leave(waiter)
-        if surplus is not None and self.store.in_process:
-            background_loop.run_in_place(self._give_back(surplus))
-
-    def _give_back_later(self, surplus: Slot) -> None:
-        """Give a slot back from a callback, which cannot wait for that."""
-        if self.store.in_process:
-            background_loop.run_in_place(self._give_back(surplus))
-        else:
-            start(self._give_back(surplus))
-
-    async def _give_back_in_turn(self, slot: Slot) -> None:
-        """Give a slot back; if many callers are cancelled at once, a few at a time."""
-        turn = self.crowds.turn() if self._in_process else None
-        try:
-            if turn is not None:
-                await turn
-        finally:
-            if turn is not None:
-                self.crowds.pass_turn()
-            await GiveBack(self.store, self._give_back(slot)).in_task()
-
-    async def _give_back(self, slot: Slot) -> None:
-        """Give a slot back. While the store is out, it stays booked: later callers wait longer."""
-        decision = slot.decision
-        with contextlib.suppress(StoreError):
-            await settle(self.store, decision, [0.0] * len(decision.states), is_unused=True)
+        if surplus is not None:
+            self._unused.give_back_at_once(surplus)
 
     async def _undo(self, decisions: Sequence[Decision]) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
@@ -343,4 +342,4 @@ class SlotWaiter:
                 now_us = self.now_us()
                 surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
                 if surplus is not None:
-                    await self._give_back(surplus)
+                    await self._unused.give_back(surplus)

@@ -15,14 +15,14 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextvars import Context
-from functools import cache
+from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
-from typing import Any
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from typing import Any, Protocol, TypeAlias
+from weakref import ReferenceType, ref
 
-from ..clock import elapsed_us
+from ..clock import elapsed_ns
 
 ABSOLUTE = 1
 """``TFD_TIMER_ABSTIME``: the time that is set is one of the clock, and not one from now."""
@@ -36,20 +36,14 @@ EARLY_US, SOONER_US, LATER_US = 250.0, 2.0, 20.0
 microseconds more for each task that was not early, and twenty less for each that was: so one of eleven is."""
 
 
-class Timer:
-    """Calls ``callback`` at a time, on the event loop."""
+class Ringing(Protocol):
+    """What has a timer: ``timer`` is its number, and 0 while it has none."""
 
-    __slots__ = ("_timers", "callback")
+    timer: int
 
-    def __init__(self, timers: LoopTimers, callback: Callable[[], None]) -> None:
-        self._timers = timers
-        self.callback: Callable[[], None] | None = callback
-
-    def cancel(self) -> None:
-        """Do not call it."""
-        if self.callback is not None:
-            self.callback = None
-            self._timers.drop_cancelled()
+    def ring(self) -> None:
+        """Its time has come; called on the event loop."""
+        ...
 
 
 class LoopTimers:
@@ -59,8 +53,8 @@ class LoopTimers:
         self._fd = fd
         self._set = _setter(fd)
         self._set_us = inf
-        self._pending: list[tuple[float, int, Timer]] = []
-        self._numbers = count()
+        self._pending: list[tuple[float, int, Ringing]] = []
+        self._numbers = count(1)
         self._cancelled = 0
         self._early_us = 0.0
 
@@ -70,15 +64,24 @@ class LoopTimers:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def call_at(self, at_us: float, callback: Callable[[], None]) -> Timer:
-        """Call this at a time of ``elapsed_us``, in microseconds, or slightly before."""
-        timer = Timer(self, callback)
+    def set(self, ringing: Ringing, at_us: float) -> None:
+        """Let it ring at a time of ``elapsed_us``, in microseconds, or slightly before."""
         at_us -= self._early_us
-        heappush(self._pending, (at_us, next(self._numbers), timer))
+        number = ringing.timer = next(self._numbers)
+        heappush(self._pending, (at_us, number, ringing))
         if at_us < self._set_us:
             self._set_us = at_us
             self._set(at_us)
-        return timer
+
+    def cancel(self, ringing: Ringing) -> None:
+        """Do not let it ring: its place is freed at its time, or now, if there are many."""
+        if ringing.timer:
+            ringing.timer = 0
+            self._cancelled += 1
+            if self._cancelled > FEW and self._cancelled > len(self._pending) // 2:
+                self._pending[:] = [each for each in self._pending if each[2].timer == each[1]]
+                heapify(self._pending)
+                self._cancelled = 0
 
     def was_late(self, late_us: float) -> None:
         """A task runs so many microseconds after the time of its timer, or before it, if the number is negative."""
@@ -87,45 +90,53 @@ class LoopTimers:
         elif self._early_us < EARLY_US:
             self._early_us += SOONER_US
 
-    def drop_cancelled(self) -> None:
-        """A timer was cancelled: its place is freed at its time, or now, if there are many."""
-        self._cancelled += 1
-        if self._cancelled > FEW and self._cancelled > len(self._pending) // 2:
-            self._pending = [each for each in self._pending if each[2].callback is not None]
-            heapify(self._pending)
-            self._cancelled = 0
-
     def ring(self) -> None:
-        """Call what is due, and set the file to the next time; called by the loop when the file is readable."""
+        """Ring what is due, and set the file to the next time; called by the loop when the file is readable."""
         self._set_us = inf
-        now_us = elapsed_us()
-        while self._pending and (self._pending[0][0] <= now_us or self._pending[0][2].callback is None):
-            timer = heappop(self._pending)[2]
-            callback, timer.callback = timer.callback, None
-            if callback is None:
-                self._cancelled -= 1
+        now_us, pending = elapsed_ns() / 1000, self._pending
+        while pending and (pending[0][0] <= now_us or pending[0][2].timer != pending[0][1]):
+            _, number, ringing = heappop(pending)
+            if ringing.timer == number:
+                ringing.timer = 0
+                ringing.ring()
             else:
-                callback()
-        if self._pending and self._pending[0][0] < self._set_us:
-            self._set_us = self._pending[0][0]
-            self._set(self._set_us)
+                self._cancelled -= 1
+        if pending:
+            if pending[0][0] < self._set_us:
+                self._set_us = pending[0][0]
+                self._set(self._set_us)
         elif self._set_us == inf:
-            self._set(0.0)  # otherwise it would stay readable
+            try:  # noqa: SIM105  # quicker, once for each waiter
+                os.read(self._fd, 8)  # otherwise it would stay readable
+            except BlockingIOError:  # it has been set since
+                pass
 
 
-_by_loop: WeakKeyDictionary[AbstractEventLoop, ReferenceType[LoopTimers] | None] = WeakKeyDictionary()
-"""The timers of each event loop; ``None`` where there can be none."""
+TimersOfLoop: TypeAlias = Callable[[], "LoopTimers | None"]
+"""Refers to the timers of an event loop; returns ``None`` where there are none, or once the loop is gone."""
+
+_by_loop: dict[int, tuple[ReferenceType[AbstractEventLoop], TimersOfLoop]] = {}
+"""Each event loop by its ``id``, and its timers."""
 
 
-def timers_of(loop: AbstractEventLoop) -> LoopTimers | None:
-    """The exact timers of the running event loop; ``None`` where the system, or the loop, has none."""
-    try:
-        reference = _by_loop[loop]
-    except KeyError:
-        timers = _add_timers(loop)
-        _by_loop[loop] = None if timers is None else ref(timers)
-        return timers
-    return None if reference is None else reference()
+def timers_of(loop: AbstractEventLoop) -> TimersOfLoop:
+    """The exact timers of the running event loop."""
+    entry = _by_loop.get(id(loop))
+    if entry is not None and entry[0]() is loop:
+        return entry[1]
+    timers = _add_timers(loop)
+    reference: TimersOfLoop = no_timers if timers is None else ref(timers)
+    _by_loop[id(loop)] = ref(loop, partial(_forget, id(loop))), reference
+    return reference
+
+
+def no_timers() -> None:
+    """The system, or the loop, has none."""
+
+
+def _forget(number: int, loop: ReferenceType[AbstractEventLoop]) -> None:
+    if number in _by_loop and _by_loop[number][0] is loop:
+        del _by_loop[number]
 
 
 def _add_timers(loop: AbstractEventLoop) -> LoopTimers | None:
@@ -161,10 +172,12 @@ def _setter(fd: int) -> Callable[[float], None]:
 
     call = _c_library().timerfd_settime
     times = (ctypes.c_long * 4)()  # seconds and nanoseconds: of the interval, and of the time
+    place, second_ns = ctypes.c_void_p(ctypes.addressof(times)), 1_000_000_000
 
     def set_by_c_library(at_us: float) -> None:
-        times[2], times[3] = divmod(round(at_us * 1000.0), 1_000_000_000)
-        call(fd, ABSOLUTE, times, None)
+        nanoseconds = int(at_us * 1000.0)
+        times[2], times[3] = nanoseconds // second_ns, nanoseconds % second_ns
+        call(fd, ABSOLUTE, place, None)
 
     return set_by_c_library
 
@@ -181,7 +194,7 @@ def _c_library() -> Any:
 
     try:
         library = ctypes.PyDLL(None)
-        library.timerfd_settime.argtypes = ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p
+        library.timerfd_settime  # noqa: B018  # without it, the C library is another one
     except AttributeError as error:
         raise OSError("the C library has no timerfd") from error
     return library

@@ -6,7 +6,6 @@ A sleep is one wait of the event loop, or of the thread: nothing polls, and no l
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from threading import Event, RLock, get_ident
@@ -15,7 +14,7 @@ from typing import Protocol
 from ..clock import Clock, elapsed_us, time_of, wait_for
 from ..decision import Charge
 from .forks import reset_in_child
-from .timers import LoopTimers, Timer, timers_of
+from .timers import no_timers, timers_of
 
 
 class WakeUp(Protocol):
@@ -24,91 +23,110 @@ class WakeUp(Protocol):
     at_us: float
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of the caller; ``None`` for a thread."""
+        ...
+
+    @property
     def is_dead(self) -> bool:
         """Whether the caller can never wake, because its event loop is closed."""
         ...
 
-    def set(self, at_us: float) -> None:
-        """Wake the caller at ``at_us``, and no longer at the time set before. Thread-safe."""
+    def set(self, at_us: float, now_us: float | None = None) -> None:
+        """Wake the caller at ``at_us``, and no longer at the time set before; ``now_us`` is now. Thread-safe."""
         ...
 
 
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
-    __slots__ = ("_future", "_loop", "_now", "_rung", "_thread", "_timer", "_timers", "at_us")
+    __slots__ = ("_future", "_handle", "_now", "_thread", "_timers", "at_us", "loop", "timer")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
+        self.timer = 0
         self._now = time_of(clock)
-        self._loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        self._future: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | Timer | None = None
-        self._timers: LoopTimers | None = None
-        self._rung = False
+        self._future: asyncio.Future[bool] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
 
-    def set(self, at_us: float) -> None:
+    def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
         if self._future is None:  # it looks at the time before it sleeps
             return
-        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+        try:
             if get_ident() == self._thread:
-                self._set_timer()
+                self._set_timer(now_us)
             else:
-                self._loop.call_soon_threadsafe(self._set_timer)
+                self.loop.call_soon_threadsafe(self._set_timer)
+        except RuntimeError:  # the loop is closed, so nobody waits any more
+            pass
 
     @property
     def is_dead(self) -> bool:
         """Whether the event loop is closed."""
-        return self._loop.is_closed()
+        return self.loop.is_closed()
 
-    async def sleep(self) -> None:
-        """Sleep until the time that is set."""
-        while self.at_us > self._now():
-            self._future = self._loop.create_future()
-            if self.at_us < math.inf:  # otherwise, the timer is set with the time
+    async def sleep(self) -> float:
+        """Sleep until the time that is set; returns the time."""
+        while True:
+            at_us = self.at_us
+            if at_us < math.inf and at_us <= (now_us := self._now()):
+                return now_us
+            self._future = self.loop.create_future()
+            if at_us < math.inf:  # otherwise, the timer is set with the time
                 self._set_timer()
             try:
-                await self._future
+                has_rung = await self._future
             finally:
                 self._future = None
-                if self._timer is not None:
-                    self._timer.cancel()
-                    self._timer = None
-            if self._rung:
-                self._rung = False
-                if self._timers is not None:
-                    self._timers.was_late(self._now() - self.at_us)
+                if self.timer or self._handle is not None:
+                    self._cancel_timer()
+            if has_rung and (timers := self._timers()) is not None:
+                now_us = self._now()
+                timers.was_late(now_us - self.at_us)
+                if now_us >= self.at_us:
+                    return now_us
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _set_timer(self, now_us: float | None = None) -> None:
+        if self.timer or self._handle is not None:
+            self._cancel_timer()
         if self._future is None or self._future.done():
             return
-        left_us = self.at_us - self._now()
+        at_us = self.at_us
+        left_us = at_us - (self._now() if now_us is None else now_us)
         if left_us <= 0:
-            self._future.set_result(None)
+            self._future.set_result(False)
         elif left_us < math.inf:
-            self._timers = timers_of(self._loop) if self._now is elapsed_us else None  # they are of no other clock
-            if self._timers is None:
-                self._timer = self._loop.call_later(left_us / 1e6, self._ring)
+            timers = self._timers()
+            if timers is None:
+                self._handle = self.loop.call_later(left_us / 1e6, self.ring)
             else:
-                self._timer = self._timers.call_at(self.at_us, self._ring)
+                timers.set(self, at_us)
 
-    def _ring(self) -> None:
-        self._timer = None
+    def _cancel_timer(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        timers = self._timers()
+        if timers is not None:
+            timers.cancel(self)
+
+    def ring(self) -> None:
+        """Its timer has rung."""
+        self._handle = None
         if self._future is not None and not self._future.done():
-            self._rung = True
-            self._future.set_result(None)  # the task looks at the time, and sleeps again if the timer was early
+            self._future.set_result(True)  # the task looks at the time, and sleeps again if the timer was early
 
 
 class ThreadWakeUp:
     """The wake-up of a thread."""
 
     is_dead = False
+    loop = None
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
@@ -116,7 +134,7 @@ class ThreadWakeUp:
         self._now = time_of(clock)
         self._changed = Event()
 
-    def set(self, at_us: float) -> None:
+    def set(self, at_us: float, now_us: float | None = None) -> None:  # noqa: ARG002  # for tasks
         """Wake the thread at ``at_us``."""
         self.at_us = at_us
         self._changed.set()

@@ -72,8 +72,9 @@ def test_the_wheel_is_complete(wheel: Path) -> None:
     """It holds the script, the marker for types, and only files of the package."""
     names = set(ZipFile(wheel).namelist())
     package = ROOT / "asgi_ratelimit"
-    data = ["stores/redis/rate_limit.lua", "keys/cdn_networks.toml", "py.typed"]
-    files = [*package.rglob("*.py"), *[package / name for name in data]]
+    data = ["stores/redis/rate_limit.lua", "keys/cdn_networks.toml", "metrics/grafana.json", "py.typed"]
+    assets = (package / "dashboard" / "assets").iterdir()
+    files = [*package.rglob("*.py"), *[package / name for name in data], *assets]
     assert {name for name in names if ".dist-info/" not in name} == {str(file.relative_to(ROOT)) for file in files}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 

@@ -14,6 +14,7 @@ NAMES = {
     "asgi_ratelimit": [
         "AdaptiveTransport",
         "Blocks",
+        "Change",
         "Charge",
         "ConfigurationError",
         "Decision",
@@ -22,6 +23,8 @@ NAMES = {
         "Limiter",
         "Limits",
         "MemoryStore",
+        "Override",
+        "Overrides",
         "PaceTimeout",
         "PacedTransport",
         "Penalty",
@@ -52,6 +55,32 @@ NAMES = {
         "parse_quotas",
     ],
     "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
+    "asgi_ratelimit.hooks": [
+        "ChangeHook",
+        "ChangeKind",
+        "Event",
+        "Failure",
+        "FailureHook",
+        "Hook",
+        "LimitChange",
+        "ObservedRequest",
+        "Result",
+        "StoreCall",
+        "failures",
+        "log_refusals",
+    ],
+    "asgi_ratelimit.dashboard": [
+        "Allow",
+        "KeyCounts",
+        "LearnedRow",
+        "ProcessSummary",
+        "QueueRow",
+        "RuleSummary",
+        "Summaries",
+        "Summary",
+        "dashboard",
+        "summary",
+    ],
     "asgi_ratelimit.keys": [
         "Key",
         "KeyFunction",
@@ -64,15 +93,19 @@ NAMES = {
         "state",
         "user",
     ],
+    "asgi_ratelimit.metrics": ["opentelemetry", "prometheus"],
     "asgi_ratelimit.profiles": [
         "PROFILES",
         "STANDARD_REFUSALS",
         "Ban",
+        "HiddenConcurrency",
+        "HiddenRate",
         "LearnedEstimate",
         "LimitHeaders",
         "Profile",
         "Refusal",
         "Routes",
+        "aimd",
         "anthropic",
         "anthropic_estimate",
         "anthropic_usage",
@@ -82,6 +115,7 @@ NAMES = {
         "discord",
         "github",
         "gitlab",
+        "gradient",
         "groq",
         "hubspot",
         "ietf",
@@ -100,11 +134,11 @@ NAMES = {
         "zendesk",
     ],
     "asgi_ratelimit.testing": ["SteppedClock", "SteppedLimiter", "stepped_dependencies"],
-    "asgi_ratelimit.tools": ["Covered", "coverage", "simulate"],
+    "asgi_ratelimit.tools": ["Covered", "Recorder", "coverage", "simulate"],
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"Key", "KeyFunction"}
+TYPES = {"Allow", "ChangeHook", "ChangeKind", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

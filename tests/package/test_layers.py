@@ -23,18 +23,22 @@ LAYERS = (
     {"buckets"},
     {"decision", "quota_text"},
     {"profiles"},
-    {"algorithms", "headers", "hooks"},
+    {"algorithms", "headers"},
     {"stores"},
+    {"counts"},
     {"waiting"},
+    {"hooks"},
+    {"overrides"},
     {"keys", "limiter"},
-    {"inbound", "outbound", "clients", "testing"},
-    {"tools"},
+    {"inbound", "outbound", "clients", "metrics", "testing"},
+    {"tools", "dashboard"},
     {PACKAGE, "__main__"},
 )
 """From the bottom to the top; a name is that of a module or of a package in ``asgi_ratelimit``."""
 
 OPTIONAL = {
     "aiohttp",
+    "argcomplete",
     "fastapi",
     "httpx",
     "httpx2",
@@ -43,13 +47,14 @@ OPTIONAL = {
     "opentelemetry",
     "prometheus_client",
     "requests",
+    "rich",
     "uvicorn",
 }
 
 REDIS = {"redis", "hiredis"}
 """Installed with the package, but imported only where a store is on Redis."""
 
-PUBLIC = ("clients", "keys", "profiles", "testing", "tools")
+PUBLIC = ("clients", "dashboard", "hooks", "keys", "metrics", "profiles", "testing", "tools")
 """Public modules besides the package itself."""
 
 MAX_MODULES = 10

@@ -3,7 +3,7 @@
 ``KIND`` says how: ``bucket`` (tokens that come back at the rate, up to ``BURST``), ``spaced`` (no call sooner after the
 last one than the rate says, but for ``TOLERANCE`` milliseconds), ``fixed`` (windows aligned to the epoch) or
 ``rolling`` (a log of the calls of the last period). ``LIMIT`` calls are allowed in each ``PERIOD`` seconds. A refusal
-says when to come back, as ``UNIT`` wants it: in whole ``seconds``, rounded up, or in ``milliseconds``.
+says when to come back, as ``UNIT`` wants it: in whole ``seconds``, rounded up, in ``milliseconds``, or ``never``.
 ``/counts`` says how many calls were served and refused, and how long the calls that were served took altogether.
 
 Nothing of the package is used here, so that its arithmetic is not checked against itself.
@@ -111,7 +111,7 @@ class Service:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.counter = counter_of(settings)
-        self.in_milliseconds = settings.get("UNIT") == "milliseconds"
+        self.unit = settings.get("UNIT", "seconds")
         self.served: list[float] = []
         self.refused = 0
 
@@ -125,7 +125,7 @@ class Service:
         wait = self.counter.wait(now)
         if wait > 0.0:
             self.refused += 1
-            await answer(send, 429, [self.retry_after(wait)])
+            await answer(send, 429, self.retry_after(wait))
             return
         self.served.append(now)
         await answer(send, 200, [])
@@ -135,11 +135,13 @@ class Service:
         seconds = self.served[-1] - self.served[0] if self.served else 0.0
         return {"served": len(self.served), "refused": self.refused, "seconds": seconds}
 
-    def retry_after(self, wait: float) -> tuple[bytes, bytes]:
-        """The header that says when to come back."""
-        if self.in_milliseconds:
-            return b"retry-after-ms", b"%d" % math.ceil(wait * 1000)
-        return b"retry-after", b"%d" % math.ceil(wait)
+    def retry_after(self, wait: float) -> list[tuple[bytes, bytes]]:
+        """The header that says when to come back, if any does."""
+        if self.unit == "never":
+            return []
+        if self.unit == "milliseconds":
+            return [(b"retry-after-ms", b"%d" % math.ceil(wait * 1000))]
+        return [(b"retry-after", b"%d" % math.ceil(wait))]
 
 
 async def answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"ok") -> None:

@@ -177,7 +177,7 @@ def test_any_app_is_covered_by_middleware_around_it() -> None:
         ("10/s; 1000/hour", "10/second; 1000/hour"),
         (FixedWindow(5, 60), "5/minute fixed"),
         (RollingWindow(5, 86_400), "5/day rolling"),
-        (TokenBucket(0.5), "0.5/second burst 1"),
+        (TokenBucket(0.5), "0.5/second"),
         (tier, "by tier"),
     ],
 )

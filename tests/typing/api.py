@@ -53,8 +53,9 @@ from asgi_ratelimit import (
     parse_quotas,
 )
 from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
-from asgi_ratelimit.hooks import Event, Failure, failures
+from asgi_ratelimit.hooks import Event, Failure, Hook, failures, log_refusals
 from asgi_ratelimit.keys import combine, cookie, first_of, header, path_param, state, user
+from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import (
     LearnedEstimate,
     Profile,
@@ -227,6 +228,16 @@ async def pardon(blocks: Blocks) -> None:
 
 def told(event: Event) -> None:
     assert_type(event.decision, Decision)
+    assert_type(event.rule, str)
+    assert_type(event.route, str | None)
+    assert_type(event.latency, float | None)
+
+
+async def sent(event: Event) -> None:
+    """An asynchronous hook."""
+
+
+EXPORTERS: list[Hook] = [prometheus(), opentelemetry(), log_refusals(level=20, keys=True, every=60), told, sent]
 
 
 RULES = [
@@ -252,7 +263,9 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     starlette.add_middleware(RateLimitMiddleware, quota="100/minute", rules=RULES, store=MemoryStore())
     fastapi = FastAPI()
     fastapi.add_middleware(RateLimitMiddleware, quota=None, key=header("x-api-key"), rules=RULES, cost=1)
-    fastapi.add_middleware(RateLimitMiddleware, tier, on_limited=sorry, headers="both", on_error="allow", hooks=[told])
+    fastapi.add_middleware(
+        RateLimitMiddleware, tier, on_limited=sorry, headers="both", on_error="allow", hooks=EXPORTERS
+    )
     proxied = client_ip("unix", 56, forwarded_header="forwarded")
     fastapi.add_middleware(RateLimitMiddleware, key=proxied, allow=proxied.within("10.0.0.0/8"), deny=is_bot)
     options = HeaderOptions("legacy", near_limit=0.2, spread=0.1, partition_secret="secret")

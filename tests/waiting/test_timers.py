@@ -94,7 +94,7 @@ def test_a_loop_that_watches_no_files_uses_its_own_timers() -> None:
 
 
 async def timers_of_running_loop() -> LoopTimers | None:
-    return timers_of(asyncio.get_running_loop())
+    return timers_of(asyncio.get_running_loop())()
 
 
 @OF_LINUX
@@ -138,14 +138,31 @@ def test_cancelled_timers_do_not_pile_up() -> None:
     async def main() -> int:
         timers = await timers_of_running_loop()
         assert timers is not None
-        stays = timers.call_at(elapsed_us() + 1e12, lambda: None)
-        for _ in range(10_000):
-            timers.call_at(elapsed_us() + 1e12, lambda: None).cancel()
+        stays = asyncio.ensure_future(sleep_until(elapsed_us() + 1e12))
+        for _ in range(10):
+            gone = [asyncio.ensure_future(sleep_until(elapsed_us() + 1e12)) for _ in range(100)]
+            await asyncio.sleep(0)
+            for each in gone:
+                each.cancel()
+            await asyncio.wait(gone)
         waiting = len(timers)
         stays.cancel()
         return waiting
 
     assert asyncio.run(main()) <= FEW + 2
+
+
+@OF_LINUX
+def test_timers_of_two_loops_are_apart() -> None:
+    """Also where the second loop takes the place of the first one in memory."""
+
+    async def main() -> LoopTimers | None:
+        await sleep_until(elapsed_us() + 100)
+        return await timers_of_running_loop()
+
+    timers = [asyncio.run(main()) for _ in range(20)]
+    assert None not in timers
+    assert len(set(map(id, timers))) == 20
 
 
 def test_a_wake_up_that_is_set_again() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...hooks import Failure, Hooks
+from ...counts import Counts
+from ...hooks import Failure
+from ...hooks.calling import Hooks
 from ...logs import FailureLog
 
 _NO_HOOKS = Hooks(())
@@ -11,11 +13,14 @@ _NO_HOOKS = Hooks(())
 class Failures:
     """The failures of all functions of one middleware, or of dependencies without one."""
 
-    def __init__(self, hooks: Hooks = _NO_HOOKS) -> None:
+    def __init__(self, hooks: Hooks = _NO_HOOKS, counts: Counts | None = None) -> None:
         self._hooks = hooks
+        self.counts = counts
         self._log = FailureLog()
 
     def report(self, name: str, failed: str, outcome: str, error: Exception) -> None:
         """Report that the function ``failed``, an argument such as ``"key"``, of the limit ``name`` has failed."""
         self._log.report(f"the {failed} function of {name!r} failed, {outcome}", error)
+        if self.counts is not None:
+            self.counts[name].failed += 1
         self._hooks.failed(Failure(name, failed, error))

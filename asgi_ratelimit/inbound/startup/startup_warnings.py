@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from starlette.types import ASGIApp
@@ -52,14 +52,19 @@ def warn_of_duplicate(name: str) -> None:
 
 def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
     """Warn of rules that never apply to any request."""
+    for text in unused_rules(rules, app):
+        warn_once("a-rule-that-never-applies", text)
+
+
+def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
+    """Why rules never apply to any request."""
     routes = list(walk(app))
     for number, rule in enumerate(rules):
         final = next((each for each in rules[:number] if _precludes(each, rule)), None)
         if final is not None:
-            text = f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
-            warn_once("a-rule-that-never-applies", text)
+            yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
         elif not any(_may_match(rule, route) for route in routes):
-            warn_once("a-rule-that-never-applies", f"{rule!r} matches no route of the app: is its path complete?")
+            yield f"{rule!r} matches no route of the app: is its path complete?"
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...headers import ServerLimit
 from ...quotas import SECOND_US
@@ -22,8 +22,27 @@ RETRY_US = 1 * SECOND_US
 LONGEST_RETRY_US = 60 * SECOND_US
 """The longest pause after refusals that name no time; each is twice as long as the one before."""
 
+MOST_EVIDENCE = 5.0
+"""How many units of evidence for one kind of reset are kept; so one late answer does not change what was learned."""
+
+MUCH_USED = 3
+"""When so many units are used, the time until a bucket is full shows whether they come back one by one."""
+
 LEAST = 1e-6
 """With fewer units than this, nothing is left."""
+
+
+class Rate(NamedTuple):
+    """How much there is of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
+
+    With ``refills``, units come back one by one; otherwise all at the end of a window. Until answers have shown which
+    of them it is, the rate is not ``is_sure``.
+    """
+
+    limit: float
+    period: float
+    refills: bool
+    is_sure: bool = True
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -45,10 +64,20 @@ class Bucket:
     refill: float = 0.0
     reset_at_us: float = math.inf
     reset_is_assumed: bool = False
+    unit_us: float = 0.0
+    """The longest time in which a unit has come back, by what answers have reported."""
     is_next_unit: bool = False
-    has_window: bool = False
-    """Whether the server says when the bucket is full, but all units come back then at once."""
+    window_evidence: float = 0.0
+    """Where the server says when the bucket is full: above 0, if answers suggest that all units come back at once."""
     paused_until_us: float = 0.0
+    held_until_us: float = 0.0
+    """Until when the store has nothing left of this bucket: other processes have used it."""
+    is_spent: bool = False
+    """Whether nothing was left by the latest answer."""
+    reported: float = math.inf
+    """The units that were left by the latest answer."""
+    rate: Rate | None = None
+    """What all processes that share a store charge this bucket by."""
     is_probed: bool = False
     lease_until_us: float = 0.0
     window: int = 0
@@ -74,6 +103,8 @@ class Bucket:
         self._move_on(now_us)
         if self.paused_until_us > now_us:
             return self.paused_until_us
+        if self.held_until_us > now_us:
+            return self.held_until_us
         if self.is_probed:
             return max(now_us, self.lease_until_us)
         least = self._least()
@@ -91,7 +122,15 @@ class Bucket:
         ready_us = self.ready_at(now_us)
         if self.paused_until_us > now_us:
             return self.paused_until_us
+        if self.held_until_us > now_us and not self.is_probed:
+            return self.held_until_us
         return now_us if self.is_probed or self.reset_is_assumed else ready_us
+
+    def more_at(self, now_us: float) -> float:
+        """When there is more of a bucket of which nothing is left; ``now_us`` if that is not known."""
+        if self.refill:
+            return now_us + max(math.ceil((self._least() - self.available) / self.refill), 0.0)
+        return now_us if self.reset_is_assumed or self.reset_at_us == math.inf else self.reset_at_us
 
     def admit(self, now_us: float) -> int:
         """Count a request that may go now; returns its window."""
@@ -138,6 +177,28 @@ class Bucket:
         """Let no request go before ``until_us``, and one pioneer then."""
         self.paused_until_us = max(self.paused_until_us, until_us)
 
+    def hold(self, until_us: float) -> None:
+        """Let no request go before ``until_us``, because the store has nothing left of this bucket."""
+        self.held_until_us = until_us
+
+    def is_held(self, now_us: float) -> bool:
+        """Whether no request may go, whatever this process knows to be available."""
+        return max(self.paused_until_us, self.held_until_us) > now_us
+
+    def adopt(self, limit: float, cost: float, rate: Rate | None, now_us: float) -> None:
+        """Go on with what another process has learned of this bucket; the store knows how much is left."""
+        if self.is_probed or limit != self.limit:
+            self._begin(now_us, limit)
+            self.limit, self.cost, self.refill, self.unit_us = limit, cost, 0.0, 0.0
+        if rate != self.rate:
+            self.rate, self.held_until_us = rate, 0.0
+        if rate is not None and rate.refills:
+            self.window_evidence = -MOST_EVIDENCE if rate.is_sure else 0.0
+            self.unit_us = max(self.unit_us, rate.period / limit * SECOND_US)
+        elif rate is not None:
+            self.window_evidence, self.refill = MOST_EVIDENCE, 0.0
+            self.window_us = max(self.window_us, rate.period * SECOND_US)
+
     def refuse(self, now_us: float, wait_us: float | None) -> None:
         """The server has refused a request; without a time, each refusal in a row doubles the pause."""
         if wait_us is None:
@@ -176,6 +237,7 @@ class Bucket:
         self.misses = 0
         self._learn_kind(said, now_us)
         self.updated_us = now_us
+        self.reported, self.is_spent = remaining, remaining < self._least()
         if self.refill:
             remaining = self._exact(said, remaining)
         if self.is_probed:
@@ -193,7 +255,7 @@ class Bucket:
             self.ahead = left, reset_at_us
         else:
             self.available = min(self.available, remaining)
-            if self.reset_at_us == math.inf or self.reset_is_assumed:
+            if self.reset_is_assumed or reset_at_us < self.reset_at_us:
                 self._set_reset(reset_at_us)
 
     def is_idle(self, now_us: float) -> bool:
@@ -219,11 +281,12 @@ class Bucket:
     def _learn_kind(self, said: ServerLimit, now_us: float) -> None:
         limit = math.inf if said.limit is None else said.limit
         if limit != self.limit:
-            self.refill = 0.0
+            self.refill = self.unit_us = 0.0
         self.limit = limit
         self.cost = said.cost if said.cost is not None else 1.0 if said.unit == "requests" else 0.0
-        self.window_us = max(self.window_us, (said.window or said.reset_after or 0.0) * SECOND_US)
         self.is_next_unit = said.reset_means == "next unit"
+        window = said.window or (0.0 if self.is_next_unit else said.reset_after) or 0.0
+        self.window_us = max(self.window_us, window * SECOND_US)
         if not LEAST <= limit < math.inf:
             return
         if said.refill:
@@ -234,20 +297,21 @@ class Bucket:
     def _learn_refill(self, used: float, full_after_us: float, now_us: float) -> None:
         """How fast units come back, by how many are used and when the bucket is full.
 
-        Where that time stays the same although more is used, they come back at the end of a window.
+        Where that time does not grow with what is used, they come back at the end of a window.
         """
         if used <= 0:
             return
         left, full_at_us = self.limit - used, now_us + full_after_us
         fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
+        evidence = self.window_evidence
         if 1 <= fewer < math.inf and self.window_us:
-            self.has_window = abs(later_us) < fewer * self.window_us / self.limit / 4
+            evidence += fewer if abs(later_us) < fewer * self.window_us / self.limit / 2 else -fewer
+        if used >= MUCH_USED and self.unit_us:
+            evidence += 1 if full_after_us < (used - 1) * self.unit_us * 0.9 else -1
+        self.window_evidence = min(max(evidence, -MOST_EVIDENCE), MOST_EVIDENCE)
         self.last_full = left, full_at_us
-        rate = used / full_after_us
-        if self.has_window:
-            self.refill = 0.0
-        else:
-            self.refill = min(self.refill, rate) if self.refill else rate
+        self.unit_us = max(self.unit_us, full_after_us / used)
+        self.refill = 0.0 if self.window_evidence > 0.0 else 1.0 / self.unit_us
 
     def _exact(self, said: ServerLimit, remaining: float) -> float:
         """The units of a bucket that refills; ``remaining`` is rounded down, but the time until it is full is not."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...profiles import Ban, Profile
 from ...profiles.routes import NO_ROUTES
-from .bucket import Bucket
+from .bucket import Bucket, Rate
+from .hidden import HiddenBucket
 
 PARTS = 60
 """How many parts the time of a ``Ban`` is cut into: answers are counted for each."""
@@ -41,6 +42,27 @@ class BadAnswers:
         return (self._parts[0][0] + PARTS) * length_us - now_us
 
 
+class LearnedLimit(NamedTuple):
+    """A bucket as one process describes it to others."""
+
+    name: str
+    limit: float
+    cost: float
+    rate: Rate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one process tells others of a route: the ``profile`` of its host's answers, and its limits.
+
+    ``is_of_all``: they are not told apart by route.
+    """
+
+    profile: str
+    limits: tuple[LearnedLimit, ...]
+    is_of_all: bool
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Route:
     """Requests that are limited alike, as far as is known. ``gate`` lets a pioneer go before the others.
@@ -60,7 +82,8 @@ class Route:
     def needed(self, host: Host) -> tuple[Bucket, ...]:
         """All buckets that a request needs; those of its section where nothing is known of the route."""
         section = self.section
-        return (host.everything, section.gate, self.gate, *(self.buckets if self.is_known else section.believed(host)))
+        known = self.buckets if self.is_known else section.believed(host)
+        return (host.everything, *host.hidden, section.gate, self.gate, *known)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -69,6 +92,11 @@ class Section:
 
     gate: Bucket
     buckets: tuple[Bucket, ...] = ()
+    record: Record | None = None
+    """What other processes know of its routes, as of ``recorded_us``."""
+    recorded_us: float = -math.inf
+    read_us: float = -math.inf
+    """When that was read last."""
 
     def believed(self, host: Host) -> tuple[Bucket, ...]:
         """The buckets of a route of which nothing is known yet."""
@@ -79,12 +107,14 @@ class Section:
 class Host:
     """What is known of a server. ``everything`` is the bucket of all its requests.
 
-    ``shared`` are the buckets of the last answer, where it does not tell them apart from others.
+    ``shared`` are the buckets of the last answer, where it does not tell them apart from others. ``hidden`` are those
+    of limits that no answer reports, if the profile asks to search for them.
     """
 
     name: str
     profile: Profile
     everything: Bucket
+    hidden: tuple[HiddenBucket, ...] = ()
     shared: tuple[Bucket, ...] = ()
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
     sections: dict[str, Section] = field(default_factory=dict)
@@ -110,6 +140,10 @@ class Call:
     is_admitted: bool = False
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
+    taken: list[Any] = field(default_factory=list)
+    """What was taken for it in a store that processes share."""
+    polls: int = 0
+    """How often it has looked whether the pioneer of another process has its answer."""
 
     def wake(self, at_us: float) -> None:
         """Look again at ``at_us``, or at the deadline if that comes first."""

@@ -37,7 +37,7 @@ class LearnedBucket:
 def learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
     """All buckets of all hosts, but for those that neither limit nor hold up anyone."""
     for host in hosts:
-        gates = [host.everything, *(section.gate for section in host.sections.values())]
+        gates = [host.everything, *host.hidden, *(section.gate for section in host.sections.values())]
         gates += [route.gate for route in host.routes.values()]
         for bucket in (*gates, *host.buckets.values()):
             learned = _learned(host.name, bucket, now_us)

@@ -49,15 +49,15 @@ class Pauses:
         condition = Condition(PAUSE, first.key, 0, self._name)
         return Take((first, condition, *others), max_wait, may_settle=may_settle)
 
-    def begin(self, key: str, seconds: float) -> Flow[None]:
-        """Pause a key for this long, if it is not paused for longer already."""
+    def begin(self, key: str, seconds: float, quota: TokenBucket = PAUSE) -> Flow[None]:
+        """Pause a key for this long, if it is not paused for longer already; ``quota`` differs by name alone."""
         if seconds > 0.0:
             now_us = self._now_us()
             for ended in [paused for paused, end_us in self._ends.items() if end_us <= now_us]:
                 self._ends.pop(ended, None)
             self._ends[key] = max(self._ends.get(key, 0.0), now_us + seconds * SECOND_US)
             level = math.ceil(seconds * SECOND_US) + PAUSE.burst
-            take = Take((Charge(_with_burst(level), key, level, self._name),), best_effort=True)
+            take = Take((Charge(_with_burst(quota, level), key, level, self._name),), best_effort=True)
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._store.take((take,)))
 
@@ -116,8 +116,8 @@ def _remaining(state: QuotaState) -> int:
     return state.remaining
 
 
-def _with_burst(burst: float) -> TokenBucket:
+def _with_burst(quota: TokenBucket, burst: float) -> TokenBucket:
     """The quota that fills the bucket up to a level. All of them share one stamp, so that they share the level."""
-    quota = replace(PAUSE, burst=burst)
-    object.__setattr__(quota, "stamp", PAUSE.stamp)
-    return quota
+    filling = replace(quota, burst=burst)
+    object.__setattr__(filling, "stamp", quota.stamp)
+    return filling

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
+from ...hooks.calling import ObservedWait
 from ...limiter import Cost, Key, Limiter
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
@@ -39,6 +40,8 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
+    wait: ObservedWait | None = None
+    """Its wait for a slot, as hooks see it."""
 
     @property
     def key(self) -> str:
@@ -71,7 +74,7 @@ class RequestValues:
         _require_functions("key", key)
         _require_functions("cost", cost)
         self._limiter = limiter
-        self._quotas = limiter.quotas
+        self._live = limiter.live
         self._refuses_oversize = oversize == "raise"
         self.cost = cost
         self._key_of, self._cost_of = _of_request(key), _of_request(cost)
@@ -95,8 +98,9 @@ class RequestValues:
         if callable(cost):
             cost = cost(request)
         charges: tuple[Charge, ...]
-        if len(self._quotas) == 1 and type(key) is str and type(cost) in (int, float):
-            charges = (Charge(self._quotas[0], key, cost, self._limiter.name),)
+        quotas = self._live.quotas
+        if len(quotas) == 1 and type(key) is str and type(cost) in (int, float):
+            charges = (Charge(quotas[0], key, cost, self._limiter.name),)
         else:
             charges = self._limiter.charges(key, cost)
         if self._refuses_oversize:

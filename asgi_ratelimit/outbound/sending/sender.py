@@ -9,7 +9,7 @@ from typing import Any
 
 from ...clock import SystemClock
 from ...decision import Charge, Decision, Take
-from ...hooks import Hooks
+from ...hooks.calling import Hooks
 from ...limiter import Limiter
 from ...limiter.spend_waiter import SpendWaiter
 from ...quotas import SECOND_US
@@ -54,22 +54,23 @@ class Sender:
         self,
         transport: Any,
         limiter: Limiter,
+        margin: float,
         concurrency: int | None,
         retries: int,
         settler: Settler | None,
         hooks: Hooks,
     ) -> None:
-        self._waiter = SlotWaiter(limiter.store, departs_later=True)
+        self._waiter = SlotWaiter(limiter.store, margin=margin, departs_later=True)
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
-        self._is_direct = settler is None and len(limiter.quotas) == 1
         self._name = limiter.name
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
         self._settler = settler
         self._hooks = hooks
         self._has_hooks = bool(hooks)
+        hooks.watch(limiter.store)
         self._pauses = Pauses(limiter.store, limiter.name, self._now_us)
         self._slowdown = Slowdown()
 
@@ -97,8 +98,11 @@ class Sender:
                 return await run_async(self._go_on(paced, (decision, response)))
             return self._answer(paced, decision, response)
         except PaceTimeout as error:
-            self._report(error.decision)
+            self._end_wait(paced, error.decision)
             raise
+        finally:
+            if paced.wait is not None:
+                self._end_wait(paced)
 
     def send_in_thread(self, paced: PacedRequest) -> Any:
         """Send a request, blocking this thread, and return its answer."""
@@ -108,7 +112,7 @@ class Sender:
                 return run_sync(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
-                if self._is_direct:
+                if self._spends is None and len(paced.charges) == 1:
                     decision = self._waiter.acquire_in_thread(take)
                 else:
                     decision = run_sync(self._wait(paced, take))
@@ -124,11 +128,16 @@ class Sender:
                 return run_sync(self._go_on(paced, (decision, response)))
             return self._answer(paced, decision, response)
         except PaceTimeout as error:
-            self._report(error.decision)
+            self._end_wait(paced, error.decision)
             raise
+        finally:
+            if paced.wait is not None:
+                self._end_wait(paced)
 
     def _begin(self, paced: PacedRequest) -> float:
         """Set the deadline of a request, and return the time now."""
+        if self._has_hooks:
+            paced.wait = self._hooks.waiting(self._name)
         now_us = self._now_us()
         if paced.max_wait < math.inf:
             paced.deadline_us = now_us + paced.max_wait * SECOND_US
@@ -151,6 +160,8 @@ class Sender:
             self._finish(paced)  # while it backs off, others may go
             yield from sleep(self._waiter.clock, backoff_us)
             paced.waited_us += backoff_us
+            if self._has_hooks:
+                paced.wait = self._hooks.waiting(self._name)
             sent = None
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
@@ -204,7 +215,7 @@ class Sender:
             if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
                 yield from self._waiter.depart(_charges(paced, decision))
                 if self._has_hooks:
-                    self._report(without_condition(decision))
+                    self._end_wait(paced, without_condition(decision))
                 return decision
             self._end_spending(paced)
             yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
@@ -298,9 +309,11 @@ class Sender:
         peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
         raise pace_timeout(take, as_refused(peeked, too_long_us))
 
-    def _report(self, decision: Decision) -> None:
-        if self._has_hooks:
-            self._hooks(self._name, decision)
+    def _end_wait(self, paced: PacedRequest, decision: Decision | None = None) -> None:
+        """A request goes, or gives up; hooks are called with its decision, if there is one."""
+        wait, paced.wait = paced.wait, None
+        if wait is not None:
+            wait.end(decision)
 
     def _unix_time(self) -> float:
         return (self._waiter.clock or SystemClock()).now_us() / SECOND_US

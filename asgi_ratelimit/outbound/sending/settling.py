@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from ...decision import Decision
 from ...errors import ConfigurationError
-from ...hooks import Failure, Hooks
+from ...hooks import Failure
+from ...hooks.calling import Hooks
 from ...limiter import Cost
 from ...limiter.charges import charged_units, settled_units
 from ...logs import FailureLog

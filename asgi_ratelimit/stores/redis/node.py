@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import getrandbits
 from typing import Any, TypeAlias
@@ -15,6 +15,8 @@ from ...algorithms import BIRTH_BITS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
+from ...quotas import SECOND_US
+from ..calls import Observers, StoreCall
 from .actions import Action, BucketCharge, Peek, Repayment, charges_of, is_operation, take_of
 from .actions import Answer as ActionAnswer
 from .batching import Finish, GroupCommit
@@ -51,6 +53,7 @@ class NodeContext:
     denials: Denials
     local: LocalDecisions
     operation_ttl_us: float
+    observers: Observers = field(default_factory=Observers)
 
     def script_call(self, actions: Sequence[Action]) -> ScriptCall:
         """The call of the script that carries out these actions; its last argument is where births start."""
@@ -85,6 +88,21 @@ class NodeContext:
                 if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
                     ledger.remove(action, answer if isinstance(answer, list) else ())
         return answers
+
+    def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
+        """``finish`` for a call with so many actions that begins now; it tells the observers as well."""
+        since_us = monotonic_us()
+
+        def finish_and_report(answers: Sequence[Answer] | Exception) -> None:
+            seconds = (monotonic_us() - since_us) / SECOND_US
+            error = answers if isinstance(answers, Exception) else None
+            try:
+                finish(answers)
+            finally:
+                store, local = self.prefix.decode(), self.local
+                self.observers.report(StoreCall(store, size, seconds, error, local.is_out, len(local.ledger)))
+
+        return finish_and_report
 
 
 def _any_charge(charge: Charge) -> bool:
@@ -171,6 +189,8 @@ class RedisNode:
         await self._caller.aclose()
 
     def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
+        if self._context.observers.references:
+            finish = self._context.observed(len(actions), finish)
         sent_us = self._context.denials.now_us()
         call = self._context.script_call(actions)
         self._caller.call(call, submitted, partial(self._answered, actions, call, sent_us, finish))

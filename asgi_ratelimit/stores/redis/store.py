@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -15,6 +15,8 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ..by_store import before_closing
+from ..calls import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .actions import Peek, Reset
@@ -22,6 +24,7 @@ from .cluster.cluster import ClusterNodes
 from .cluster.slots import split
 from .connection.addresses import RedisLike, SingleAddress, addresses_of
 from .denials import Denials
+from .documents import RedisDocuments
 from .node import NodeContext, RedisNode
 from .outage.local_decisions import LocalDecisions
 
@@ -64,7 +67,10 @@ class RedisStore:
         self._context = NodeContext(
             escaped(prefix).encode(), timeout, clock, self._denials, self._local, operation_ttl_us
         )
+        self._documents = RedisDocuments(self._addresses, self._context.prefix, timeout)
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
+        self._begun: Callable[[], None] = _nothing_begins
+        self._ended: Callable[[], Awaitable[None]] = _nothing_ends
         self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
 
     def __repr__(self) -> str:
@@ -74,6 +80,15 @@ class RedisStore:
     def clock(self) -> Clock | None:
         """The clock in place of the server's; ``None`` if there is none."""
         return self._context.clock
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer.store_called`` after each call to Redis, for as long as the program refers to it."""
+        self._context.observers.add(observer)
+
+    @property
+    def documents(self) -> RedisDocuments:
+        """What processes share beside the buckets."""
+        return self._documents
 
     def submit(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take; a refusal that the denial cache holds, and any in an outage, needs no waiting."""
@@ -162,10 +177,25 @@ class RedisStore:
         What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
         connections.
         """
+        last = before_closing.get(self)
+        if last is not None:
+            await last()
         node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
         if node is not None:
             await node.aclose()
+        if all(loop.is_closed() for loop in self._nodes):
+            await self._ended()
+        await self._documents.aclose()
+
+    def when_used(self, begun: Callable[[], None], ended: Callable[[], Awaitable[None]]) -> None:
+        """Call ``begun`` when one more event loop uses the store, and wait for ``ended`` when the last one closes it.
+
+        The functions replace those that were given before.
+        """
+        self._begun, self._ended = begun, ended
+        if self._nodes:
+            begun()
 
     def _node(self) -> RedisNode | ClusterNodes:
         """The node, or all of a cluster, for the running event loop: loops cannot share connections."""
@@ -176,6 +206,7 @@ class RedisStore:
                 if other is not None and other.is_closed():
                     self._nodes.pop(other, None)  # its node refers to it, so it would stay for ever
             node = self._nodes[loop] = self._open()
+            self._begun()
         self._latest = (loop, node)
         return node
 
@@ -183,6 +214,14 @@ class RedisStore:
         if isinstance(self._addresses, SingleAddress):
             return RedisNode(self._context, self._addresses.pool())
         return ClusterNodes(self._context, self._addresses)
+
+
+def _nothing_begins() -> None:
+    """Nobody is told of the use of a store."""
+
+
+async def _nothing_ends() -> None:
+    """Nobody is told of its end."""
 
 
 def _without_units(settlement: Settlement) -> Settlement:

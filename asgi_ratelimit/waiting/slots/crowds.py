@@ -7,8 +7,8 @@ from collections import deque
 
 from ..forks import reset_in_child
 
-AT_ONCE = 50
-"""How many callers book one after another; each of them takes some ten microseconds or more."""
+AT_ONCE = 200
+"""How many callers book one after another; each of them takes some five microseconds or more."""
 
 FEW = AT_ONCE // 2
 """From so many callers on, it matters whether they come within one iteration of the event loop."""

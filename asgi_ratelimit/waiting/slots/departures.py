@@ -37,7 +37,7 @@ have as many more as the quota admits in a millisecond. The slots of the store k
 AT_ONCE_US = 1.0
 """The longest wait of a take here: with any, a cost above the burst fits into an empty bucket."""
 
-_UNUSED: tuple[None, State] = (None, (0.0, 0.0, 0, (), (), b""))
+_UNUSED: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
 
 
 class Departures:
@@ -48,78 +48,86 @@ class Departures:
 
     def __init__(self, on_the_way_us: float = 0.0) -> None:
         self._on_the_way_us = on_the_way_us
-        self._states: OrderedDict[str, tuple[Quota, State]] = OrderedDict()
+        self._states: OrderedDict[str, tuple[Quota, Quota, State]] = OrderedDict()
+        """Of each bucket, the quota that was charged, the one by which its calls leave, and the state under that."""
 
     def __len__(self) -> int:
         return len(self._states)
 
     def give_back(self, bucket: str, units: float) -> bool:
         """Count so many units less of what has left on a bucket, those of long ago first; whether any had left."""
-        quota, state = self._states.get(bucket, _UNUSED)
-        if quota is None or units <= 0.0:
+        charged, quota, state = self._states.get(bucket, _UNUSED)
+        if charged is None or units <= 0.0:
             return False
         if units == math.inf:
             del self._states[bucket]
         elif isinstance(quota, TokenBucket):
-            self._states[bucket] = quota, (max(state[0] - units * quota.period_us, 0.0), *state[1:])
+            self._states[bucket] = charged, quota, (max(state[0] - units * quota.period_us, 0.0), *state[1:])
         elif isinstance(quota, RollingWindow):
             full_until, parts = state[0]
-            self._states[bucket] = quota, ((full_until, tuple(_less(parts, units))), *state[1:])
+            self._states[bucket] = charged, quota, ((full_until, tuple(_less(parts, units))), *state[1:])
         return True
 
-    def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
-        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
-        if len(charges) == 1 and self._leaves_again(charges[0], now_us):
-            return 0.0
-        left: list[tuple[str, Quota, State]] = []
+    def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
+
+        ``margin`` is the part of the limits of token buckets that is left unused: it serves to catch up, so that a late
+        call delays those behind it for a while only.
+        """
+        if len(charges) != 1:
+            return self._leave(charges, now_us, ahead_us, margin)
+        charge = charges[0]
+        charged, quota, state = self._states.get(charge.bucket, _UNUSED)
+        if charged is not charge.quota or type(quota) is not TokenBucket or not quota.is_simple:
+            return self._leave(charges, now_us, ahead_us, margin)
+        level, last = state[0], state[1]
+        elapsed_us, at_us = now_us - last, now_us
+        if elapsed_us < 0.0:  # the first call of a burst has time to arrive, and nothing drains until then
+            elapsed_us, at_us = 0.0, last
+        after = admit(quota, level, elapsed_us, charge.cost)
+        is_first = quota.burst > 1.0 and elapsed_us * quota.limit >= level
+        if after is None or is_first or now_us - last < -quota.period_us:
+            return self._leave(charges, now_us, ahead_us, margin)
+        self._states[charge.bucket] = charged, quota, (after, at_us, 0, (), (), b"")
+        return 0.0
+
+    def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
+        """``leave`` with any charges, also for the first call of a burst, and for one that may not leave."""
+        left: list[tuple[Charge, Quota, State]] = []
         for charge in charges:
-            quota = self._metered(charge.quota)
+            quota = self._metered(charge.quota, margin)
             if type(quota) is not FixedWindow and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us, ahead_us)
                 if state is None or wait_us > 0.0:
                     return max(wait_us, AT_ONCE_US)
-                left.append((charge.bucket, quota, state))
-        for bucket, quota, state in left:
-            if bucket not in self._states:
+                left.append((charge, quota, state))
+        for charge, quota, state in left:
+            if charge.bucket not in self._states:
                 self._drop_drained(now_us, ahead_us)
-            self._states[bucket] = quota, state
+            self._states[charge.bucket] = charge.quota, quota, state
         return 0.0
 
-    def _leaves_again(self, charge: Charge, now_us: float) -> bool:
-        """Record a call that leaves now, and is not the first one of a burst: ``leave``, but faster."""
-        quota, state = self._states.get(charge.bucket, _UNUSED)
-        if quota is None or quota is not self._metered(charge.quota) or not quota.is_simple:
-            return False
-        elapsed_us, at_us = now_us - state[1], now_us
-        if elapsed_us < 0.0:  # the first call of a burst has time to arrive, and nothing drains until then
-            if elapsed_us < -quota.period_us:
-                return False
-            elapsed_us, at_us = 0.0, state[1]
-        if quota.burst > 1.0 and elapsed_us * quota.limit >= state[0]:  # type: ignore[union-attr]  # a token bucket
-            return False
-        level = admit(quota, state[0], elapsed_us, charge.cost)  # type: ignore[arg-type]  # as above
-        if level is None:
-            return False
-        self._states[charge.bucket] = quota, (level, at_us, 0, (), (), b"")
-        return True
-
-    def _metered(self, quota: Quota) -> Quota:
+    def _metered(self, quota: Quota, margin: float) -> Quota:
         """The quota by which calls of a quota leave."""
-        if type(quota) is TokenBucket and self._on_the_way_us and quota.limit * SPACED_US > quota.period_us:
-            return _together(quota)
-        return quota
+        if type(quota) is not TokenBucket:
+            return quota
+        if margin:
+            quota = _without_margin(quota, margin)
+        return _together(quota) if self._on_the_way_us and quota.limit * SPACED_US > quota.period_us else quota
 
-    def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+    def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
         if len(charges) == 1:
             charge = charges[0]
-            bucket_quota, state = self._states.get(charge.bucket, _UNUSED)
-            if bucket_quota is self._metered(charge.quota) and bucket_quota.is_simple and state[1] >= now_us:
-                target = bucket_quota.burst_level - charge.cost * bucket_quota.period_us  # type: ignore[union-attr]
-                over = state[0] - max(target, 0.0)
-                return state[1] - now_us + math.ceil(over / bucket_quota.limit) if over > 0.0 else 0.0
+            charged, quota, state = self._states.get(charge.bucket, _UNUSED)
+            if charged is charge.quota and type(quota) is TokenBucket and quota.is_simple and state[1] >= now_us:
+                target = quota.burst_level - charge.cost * quota.period_us
+                over = state[0] - (target if target > 0.0 else 0.0)
+                return state[1] - now_us - (-over / quota.limit // 1.0) if over > 0.0 else 0.0
         buckets = [
-            (self._metered(each.quota), each) for each in charges if type(each.quota) is not FixedWindow and each.cost
+            (self._metered(each.quota, margin), each)
+            for each in charges
+            if type(each.quota) is not FixedWindow and each.cost
         ]
         return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
 
@@ -128,8 +136,8 @@ class Departures:
         at_us = now_us
         if isinstance(quota, RollingWindow):
             at_us += ahead_us + (quota.part_us // 2.0 if self._on_the_way_us else 0.0)
-        last_quota, state = self._states.get(charge.bucket, (quota, None))
-        if state is None or (last_quota is not quota and last_quota != quota):
+        charged, last_quota, state = self._states.get(charge.bucket, _UNUSED)
+        if charged is None or (last_quota is not quota and last_quota != quota):
             state = ALGORITHMS[type(quota)].fresh(at_us)
         elif state[1] > at_us:
             state = current(quota, state, at_us)
@@ -164,10 +172,10 @@ class Departures:
 
     def _drop_drained(self, now_us: float, ahead_us: float) -> None:
         for _ in range(min(EXAMINED, len(self._states))):
-            bucket, (quota, state) = self._states.popitem(last=False)
+            bucket, (charged, quota, state) = self._states.popitem(last=False)
             at_us = now_us if type(quota) is TokenBucket else now_us + ahead_us
             if reset_us(quota, state, at_us) > 0.0:
-                self._states[bucket] = quota, state
+                self._states[bucket] = charged, quota, state
 
 
 def _less(parts: Iterable[tuple[float, float]], units: float) -> Iterator[tuple[float, float]]:
@@ -176,6 +184,11 @@ def _less(parts: Iterable[tuple[float, float]], units: float) -> Iterator[tuple[
         if count > units:
             yield part, count - units
         units = max(units - count, 0.0)
+
+
+@lru_cache(maxsize=1000)
+def _without_margin(quota: TokenBucket, margin: float) -> TokenBucket:
+    return replace(quota, limit=quota.limit / (1.0 - margin))
 
 
 @lru_cache(maxsize=1000)

@@ -15,19 +15,23 @@ has a timer. It goes when its slot has come and ``Departures`` lets it go, and t
 from __future__ import annotations
 
 import math
+from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
 
+from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
 from ..forks import reset_in_child
 from ..wakeups import WakeUp
 from .departures import Departures
-from .slot import Slot
+from .slot import Slot, is_too_late
+from .store_time import StoreTime
 
 _time, _order = attrgetter("at_us"), attrgetter("order")
 
@@ -35,12 +39,26 @@ _time, _order = attrgetter("at_us"), attrgetter("order")
 class Waiter:
     """A caller that waits for a slot: its take, what it sleeps on, and the error that it gets instead, if any."""
 
-    __slots__ = ("asked_us", "departs_later", "error", "has_left", "order", "priority", "queue", "take", "wake_up")
+    __slots__ = (
+        "asked_us",
+        "departs_later",
+        "error",
+        "has_left",
+        "margin",
+        "order",
+        "priority",
+        "queue",
+        "take",
+        "wake_up",
+    )
 
-    def __init__(self, take: Take, wake_up: WakeUp, priority: float = 0.0, departs_later: bool = False) -> None:
+    def __init__(
+        self, take: Take, wake_up: WakeUp, priority: float = 0.0, margin: float = 0.0, departs_later: bool = False
+    ) -> None:
         self.take = take
         self.wake_up = wake_up
         self.priority = priority
+        self.margin = margin
         self.departs_later = departs_later
         """Whether it asks a store first, once it has left the queue, and then waits for its departure."""
         self.order = (-priority, 0)
@@ -68,18 +86,50 @@ class Queue:
     """How many slots are being booked."""
     not_before_us: float = 0.0
     """No waiter may leave before, because of what has left."""
+    store_time: StoreTime = field(default_factory=StoreTime)
 
-    def wake_first_in_time(self) -> None:
-        """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first."""
-        while self.waiters and self.waiters[0].wake_up.is_dead:
-            self.waiters.pop(0).has_left = True
+    def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
+        """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
+
+        ``running`` is an event loop that is known not to be closed, and ``now_us`` is now.
+        """
+        waiters = self.waiters
+        while waiters and (wake_up := waiters[0].wake_up).loop is not running and wake_up.is_dead:
+            waiters.pop(0).has_left = True
             self.remove_surplus()  # it stays booked
-        if self.waiters and self.slots:
-            at_us, wake_up = self.slots[0].at_us, self.waiters[0].wake_up
+        if waiters and self.slots:
+            at_us, wake_up = self.slots[0].at_us, waiters[0].wake_up
             if at_us < self.not_before_us:
                 at_us = self.not_before_us
             if at_us < wake_up.at_us:
-                wake_up.set(at_us)
+                wake_up.set(at_us, now_us)
+
+    @property
+    def following(self) -> Slot | None:
+        """The second slot."""
+        return self.slots[1] if len(self.slots) > 1 else None
+
+    def add(self, slot: Slot) -> None:
+        """Add a slot."""
+        slots = self.slots
+        if not slots or slots[-1].at_us <= slot.at_us:
+            slots.append(slot)
+        else:
+            insort(slots, slot, key=_time)
+        if slots[0] is slot:
+            self.wake_first_in_time()
+
+    def add_answered(self, slot: Slot, asked_us: float) -> None:
+        """Add a slot that was asked for at ``asked_us``. No slot has to begin later because its answer came late."""
+        now_us = slot.since_us
+        ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, asked_us, now_us)
+        if slot.ahead_us == ahead_us:
+            for each in self.slots:
+                each.move_up(ahead_us)
+            self.wake_first_in_time()
+        else:
+            slot.move_up(ahead_us)
+        self.add(slot)
 
     def remove_surplus(self) -> Slot | None:
         """Remove and return the newest slot, if there are more slots than waiters."""
@@ -87,10 +137,14 @@ class Queue:
 
 
 class SlotQueues:
-    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait."""
+    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait.
 
-    def __init__(self, on_the_way_us: float = 0.0) -> None:
+    ``is_shared``: other processes may have the slots in between.
+    """
+
+    def __init__(self, on_the_way_us: float = 0.0, is_shared: bool = False) -> None:
         self._on_the_way_us = on_the_way_us
+        self._is_shared = is_shared
         self.reset()
         reset_in_child(self)
 
@@ -105,15 +159,19 @@ class SlotQueues:
         """Whether any caller waits."""
         return bool(self._queues)
 
-    def leave_at_once(self, charges: tuple[Charge, ...], now_us: float, ahead_us: float) -> bool:
-        """Whether a call that has taken these charges without a wait leaves now; if so, that is recorded."""
+    def counts(self) -> Counter[str]:
+        """How many callers wait, by the name of their limiter."""
         with self._lock:
-            return self.departures.leave(charges, now_us, ahead_us) == 0.0
+            counts: Counter[str] = Counter()
+            for queue in self._queues.values():
+                if queue.waiters:
+                    counts[queue.waiters[0].take.charges[0].name or DEFAULT_NAME] += len(queue.waiters)
+            return counts
 
-    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
         with self._lock:
-            return self.departures.leave(charges, now_us, ahead_us)
+            return self.departures.leave(charges, now_us, ahead_us, margin)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """What has left on these buckets cost less than it was counted with."""
@@ -129,17 +187,16 @@ class SlotQueues:
         """Whether any caller waits in the queue of this take."""
         return key_of(take) in self._queues
 
-    def join(self, waiter: Waiter, now_us: float) -> None:
-        """Wait at the end of a queue, and announce that a slot is being booked; ``answered`` must follow."""
+    def join(self, waiter: Waiter, now_us: float, slot: Slot | None = None) -> None:
+        """Wait at the end of a queue, with a slot, or while one is being booked: then ``answered`` must follow."""
         key = key_of(waiter.take)
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
-            if waiters and waiters[0].wake_up.is_dead:
+            if waiters and waiters[0].wake_up.loop is not waiter.wake_up.loop and waiters[0].wake_up.is_dead:
                 queue.wake_first_in_time()
-            queue.booking += 1
             waiter.order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < waiter.order:
                 waiters.append(waiter)
@@ -148,6 +205,10 @@ class SlotQueues:
                     waiters[0].order = (-math.inf, 0)
                 insort(waiters, waiter, key=_order)
                 queue.wake_first_in_time()
+            if slot is None:
+                queue.booking += 1
+            else:
+                queue.add(slot)
 
     def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
         """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
@@ -155,7 +216,7 @@ class SlotQueues:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
-            return self._add(queue, slot)
+            return self._add(queue, slot, waiter.asked_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
         """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
@@ -172,17 +233,11 @@ class SlotQueues:
         """Add the slot of a caller that is gone, and return the newest one, which is to be given back instead."""
         with self._lock:
             queue = self._queues.get(key_of(take))
-            return slot if queue is None else self._add(queue, slot)
+            return slot if queue is None else self._add(queue, slot, -math.inf)
 
-    def _add(self, queue: Queue, slot: Slot) -> Slot | None:
-        slots = queue.slots
-        if not slots or slots[-1].at_us <= slot.at_us:
-            slots.append(slot)
-        else:
-            insort(slots, slot, key=_time)
+    def _add(self, queue: Queue, slot: Slot, asked_us: float) -> Slot | None:
+        queue.add_answered(slot, asked_us)
         surplus = queue.remove_surplus()
-        if slots and slots[0] is slot:
-            queue.wake_first_in_time()
         self._drop_if_empty(queue)
         return surplus
 
@@ -204,8 +259,11 @@ class SlotQueues:
     def take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
         """The slot at which a waiter leaves now, or one that it has missed, which is to be booked anew.
 
-        Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave.
+        Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
+        error of a waiter that has failed.
         """
+        if waiter.error is not None:
+            raise waiter.error
         with self._lock:
             queue, wake_up = waiter.queue, waiter.wake_up
             if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
@@ -215,28 +273,28 @@ class SlotQueues:
             if slot.at_us > now_us:
                 wake_up.set(slot.at_us)
                 return None
-            if slot.is_missed(now_us):
+            if (now_us > slot.until_us and slot.is_missed(now_us)) or (
+                self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+            ):
                 queue.booking += 1
                 return queue.slots.pop(0)
-            charges = waiter.take.charges
-            wait_us = 0.0 if waiter.departs_later else self.departures.leave(charges, now_us, slot.ahead_us)
+            wait_us = 0.0
+            if not waiter.departs_later:
+                wait_us = self.departures.leave(waiter.take.charges, now_us, slot.ahead_us, waiter.margin)
             if wait_us > 0.0:
                 queue.not_before_us = now_us + wait_us
                 wake_up.set(queue.not_before_us)
                 return None
-            self._remove_first(queue, slot.ahead_us, charges, now_us)
-            return slot
-
-    def _remove_first(self, queue: Queue, ahead_us: float, charges: tuple[Charge, ...], now_us: float) -> None:
-        queue.slots.pop(0)
-        waiter = queue.waiters.pop(0)
-        waiter.has_left = True
-        if queue.waiters:
-            wait_us = 0.0 if waiter.departs_later else self.departures.wait_us(charges, now_us, ahead_us)
+            del queue.slots[0], queue.waiters[0]
+            waiter.has_left = True
+            if not queue.waiters:
+                self._drop_if_empty(queue)
+                return slot
+            if not waiter.departs_later:
+                wait_us = self.departures.wait_us(waiter.take.charges, now_us, slot.ahead_us, waiter.margin)
             queue.not_before_us = now_us + wait_us
-            queue.wake_first_in_time()
-        else:
-            self._drop_if_empty(queue)
+            queue.wake_first_in_time(wake_up.loop, now_us)
+            return slot
 
     def leave(self, waiter: Waiter) -> Slot | None:
         """Stop waiting; returns the surplus slot, if there is one now."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from ...decision import Decision
+from ...algorithms import Booking, decision_of_booking
+from ...decision import Decision, Take
 from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 
 LATE_US = 100_000.0
@@ -19,23 +20,66 @@ Otherwise, a store that answers more slowly than a window passes would be asked 
 """
 
 
+SLACK_US = 2_000.0
+"""A call may leave so late at a slot, or a tenth of the distance of slots, although the next one is somebody else's."""
+
+WIDE_US = 8_000.0
+"""Slots at a smaller distance are used in any case: calls are late by a part of that too often."""
+
+
 @dataclass(slots=True)
 class Slot:
-    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it.
+    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it, or what it is made of.
 
-    ``ahead_us`` is the time of the store less that of the local clock, and ``missed`` how many slots were missed before
-    it was booked in place of them.
+    ``since_us`` is when the store had answered, ``ahead_us`` its time less that of the local clock, and ``missed`` how
+    many slots were missed before it was booked in place of them.
     """
 
+    since_us: float
     at_us: float
     until_us: float
-    decision: Decision
+    take: Take | None
+    booked: Decision | Booking
     ahead_us: float
     missed: int = 0
+
+    def move_up(self, ahead_us: float) -> None:
+        """The store's time is ahead of the local one by so much: if that is more than was known, it begins earlier."""
+        if ahead_us > self.ahead_us:
+            self.at_us -= ahead_us - self.ahead_us
+            self.ahead_us = ahead_us
+
+    @property
+    def decision(self) -> Decision:
+        """The decision that booked it, the same one each time."""
+        booked = self.booked
+        if type(booked) is tuple and self.take is not None:
+            booked = self.booked = decision_of_booking(self.take, booked)
+        assert isinstance(booked, Decision)
+        return booked
 
     def is_missed(self, now_us: float) -> bool:
         """Whether its time is over."""
         return now_us > self.until_us and self.missed < MOST_MISSED
+
+
+def is_too_late(slot: Slot, following: Slot | None, take: Take, now_us: float) -> bool:
+    """Whether a call would leave too close to the next slot of a store that several processes book evenly spaced slots.
+
+    ``following`` is the next slot of this process: if that comes directly after, its calls keep their distance in any
+    case, and a slot is too late only when that one has come as well.
+    """
+    late_us, charge = now_us - slot.at_us, take.charges[0]
+    if late_us <= SLACK_US or slot.missed >= MOST_MISSED or len(take.charges) > 1:
+        return False
+    quota = charge.quota
+    if type(quota) is not TokenBucket or quota.burst > charge.cost:
+        return False
+    distance_us = charge.cost * quota.period_us / quota.limit
+    if distance_us < WIDE_US or late_us <= distance_us / 10.0:
+        return False
+    is_followed = following is not None and following.at_us - slot.at_us < 1.5 * distance_us
+    return late_us >= distance_us if is_followed else True
 
 
 def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0) -> Slot:
@@ -46,10 +90,16 @@ def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0)
     delay_us, ahead_us = round(decision.delay * SECOND_US), decision.now_us - now_us
     at_us, states = now_us + delay_us, decision.states
     if len(states) == 1 and type(states[0].quota) is TokenBucket:
-        return Slot(at_us, at_us + LATE_US, decision, ahead_us, missed)
+        return Slot(now_us, at_us, at_us + LATE_US, decision.take, decision, ahead_us, missed)
     times: Sequence[float] | repeat[float] = decision.times_us or repeat(decision.now_us)
     good_us = min([_good_for_us(state.quota, store_us + delay_us) for state, store_us in zip(states, times)])
-    return Slot(at_us, asked_us + delay_us + good_us, decision, ahead_us, missed)
+    return Slot(now_us, at_us, asked_us + delay_us + good_us, decision.take, decision, ahead_us, missed)
+
+
+def slot_of_booking(take: Take, booking: Booking, now_us: float) -> Slot:
+    """The slot of what was booked just now, at ``now_us``."""
+    at_us = now_us + booking[0]
+    return Slot(now_us, at_us, at_us + LATE_US, take, booking, booking[1][3] - now_us)
 
 
 def _good_for_us(quota: Quota, slot_us: float) -> float:

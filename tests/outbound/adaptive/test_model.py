@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from asgi_ratelimit.headers import ServerLimit, ServerLimits
 from asgi_ratelimit.outbound.adaptive.calls import Call
 from asgi_ratelimit.outbound.adaptive.model import Model
-from asgi_ratelimit.profiles import named
+from asgi_ratelimit.profiles import aimd, gradient, named
 from tests.support.examples import up_to
 
 SECOND = 1_000_000.0
@@ -46,9 +46,11 @@ statuses = st.sampled_from([200, 404, 429, 502])
 class ModelMachine(RuleBasedStateMachine):
     """A model, requests that wait, that are admitted, and that were sent; and time, which only goes on."""
 
+    profile = named("auto")
+
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model(named("auto"), lambda host, bucket, change: None)
+        self.model = Model(self.profile, lambda *_: None)
         self.now = 1e12
         self.calls: list[Call] = []
         self.sent: list[Call] = []
@@ -132,9 +134,17 @@ class ModelMachine(RuleBasedStateMachine):
                 break
         assert self.calls == self.sent == []
         for host in self.model.hosts.values():
-            gates = [host.everything, *(route.gate for route in host.routes.values())]
+            gates = [host.everything, *host.hidden, *(route.gate for route in host.routes.values())]
             assert all((bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*gates, *host.buckets.values()))
 
 
+class HiddenLimitsMachine(ModelMachine):
+    """The same where a rate and a number of requests at once are searched for."""
+
+    profile = gradient(1, 4, profile=aimd(0.5, 20))
+
+
 ModelMachine.TestCase.settings = settings(up_to(200), stateful_step_count=40)
+HiddenLimitsMachine.TestCase.settings = settings(up_to(200), stateful_step_count=40)
 TestModel = ModelMachine.TestCase
+TestHiddenLimits = HiddenLimitsMachine.TestCase

@@ -48,6 +48,8 @@ class ClusterNode(RedisNode):
         await self._redirections.aclose()
 
     def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
+        if self._context.observers.references:
+            finish = self._context.observed(len(actions), finish)
         self._caller.start(self._call(actions, submitted, finish))
 
     async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:

@@ -101,9 +101,17 @@ class ScriptCaller:
 
     async def command(self, *command: str | bytes | int) -> Any:
         """The answer to any one command. Raises ``StoreError``."""
-        (answer,) = await self._within_deadline(self._loop.time(), self._send([command], False))
+        answer = await self.answer(command)
         if isinstance(answer, RedisError):
             raise store_error_of(answer, self._timeout) from answer
+        return answer
+
+    async def answer(self, command: Command, *, asking: bool = False) -> Any:
+        """The answer to any one command, or the error that Redis answered; ``asking`` is as in ``evaluate``.
+
+        Raises ``StoreError`` where there is no answer.
+        """
+        (answer,) = await self._within_deadline(self._loop.time(), self._send([command], asking))
         return answer
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

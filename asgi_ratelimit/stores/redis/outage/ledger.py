@@ -62,6 +62,10 @@ class OutageLedger:
     def __bool__(self) -> bool:
         return self.has_entries
 
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return len(self._entries) + len(self._takes) + len(self._postponed) + len(self._repayments.pending)
+
     def start_anew(self) -> None:
         """Forget all entries; they are those of another process."""
         self._lock = RLock()

@@ -59,6 +59,11 @@ class LocalDecisions:
         self._outages: set[str] = set()
         self._reasons: dict[tuple[str, str], float] = {}
 
+    @property
+    def is_out(self) -> bool:
+        """Whether the store, or a node of it, is out."""
+        return bool(self._outages)
+
     def forget_oldest_states(self) -> None:
         """Forget the states that were reported before the latest ones; called when there are ``MAX_STATES``."""
         self._older_states = self.latest_states

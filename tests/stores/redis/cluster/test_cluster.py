@@ -13,7 +13,9 @@ from redis.crc import key_slot
 
 from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, RollingWindow, Take, TokenBucket
 from asgi_ratelimit.errors import StoreUnavailable
+from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
+from asgi_ratelimit.stores.redis.scanning import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
 
@@ -309,6 +311,14 @@ async def test_a_cluster_that_does_not_answer() -> None:
     await store.aclose()
 
 
+async def test_a_scan_sees_all_primaries(cluster: RedisCluster, store: RedisStore) -> None:
+    """Whichever node it is pointed at."""
+    limiter = Limiter("10/day; 5/hour fixed", store=store, name="name")
+    await asyncio.gather(*[limiter.rate_limit(f"key {number}") for number in range(40)])
+    assert len(await Scan(cluster.url.split(",")[0]).buckets(most=100_000)) == 80
+    assert len(await Scan(cluster.url).buckets("name", "key 7", most=100_000)) == 2
+
+
 async def test_a_redis_that_is_no_cluster(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """The log says so."""
     store = RedisStore(redis_url.replace("redis://", "redis+cluster://"), timeout=30)
@@ -327,3 +337,21 @@ async def test_every_key_has_a_time_to_live(store: RedisStore, cluster: RedisClu
     buckets = [key for _, key in keys if key.endswith(b"}")]  # the others are those of settlements
     assert len(buckets) == 3 + 1  # five takes are granted, two for each key; the other keys have got theirs back
     assert all(asked(node, "PTTL", key) > 0 for node, key in keys)
+
+
+async def test_an_observer_is_told_of_the_calls_of_each_node(store: RedisStore) -> None:
+    """With all takes that were in them."""
+    calls: list[StoreCall] = []
+
+    class Observer:
+        """It notes each call."""
+
+        def store_called(self, call: StoreCall) -> None:
+            calls.append(call)
+
+    observer = Observer()
+    store.observe(observer)
+    await asyncio.gather(*[store.take([Take((Charge(HOURLY, f"key {n}"),))]) for n in range(20)])
+    assert sum(call.size for call in calls) == 20
+    assert len(calls) > 1
+    assert {(call.error, call.is_out) for call in calls} == {(None, False)}

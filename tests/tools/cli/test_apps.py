@@ -1,9 +1,11 @@
-"""The command ``asgi-ratelimit``."""
+"""The commands ``routes`` and ``check``, and how the command is started."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,56 +147,112 @@ def test_without_a_subcommand_it_shows_them(capsys: pytest.CaptureFixture[str]) 
     assert "asgi-ratelimit" in capsys.readouterr().err
 
 
-SIMULATED = """\
-At most 5 at once, earned back at 10 per second; in any second up to 15 may pass.
+CHECKED = """\
+default: 100/minute
+At most 100 at once, earned back at 100 per minute; in any minute up to 200 may pass.
 
-                 admitted   refused    in 1 s  wait:       50 %      90 %      99 %       max
-rate limiting          24        16        14           0.000 s   0.000 s   0.000 s   0.000 s
-pacing                 40         0        14           0.550 s   1.350 s   1.550 s   1.550 s
+/login: 200/minute
+At most 200 at once, earned back at 200 per minute; in any minute up to 400 may pass.
+
+/reports: 3/second; 500/hour
+At most 3 at once, earned back at 3 per second; in any second up to 6 may pass.
+At most 500 at once, earned back at 500 per hour; in any hour up to 1000 may pass.
+
+/by: by plan
+
+/nowhere: 5/second
+At most 5 at once, earned back at 5 per second; in any second up to 10 may pass.
+
+finding: Rule('/nowhere', '5/s', name='/nowhere') matches no route of the app: is its path complete?
+finding: /login: it never decides, because '100/minute' for all requests is always stricter
+finding: /reports: a cost of 5 never passes '3/second', which gives at most 3 at once
+"""
+
+MISTAKEN = """
+from fastapi import FastAPI
+from asgi_ratelimit import RateLimitMiddleware, Rule
+
+def plan(request):
+    return "5/s"
+
+app = FastAPI()
+for path in ("/login", "/reports", "/by"):
+    app.post(path)(lambda: "fine")
+rules = [
+    Rule("/login", "200/minute", name="/login"),
+    Rule("/reports", "3/second; 500/hour", name="/reports", cost=5),
+    Rule("/by", plan, name="/by"),
+    Rule("/nowhere", "5/s", name="/nowhere"),
+]
+app.add_middleware(RateLimitMiddleware, quota="100/minute", rules=rules)
 """
 
 
-def test_simulate_shows_both_modes(capsys: pytest.CaptureFixture[str]) -> None:
-    """How many requests are admitted and refused, how long they wait, and when they pass."""
-    assert main(["simulate", "10/s burst 5", "--arrivals", "20/s", "--seconds", "2"]) == 0
-    output = capsys.readouterr().out
-    assert output.startswith(SIMULATED)
-    assert [line.split("  ")[0] for line in output.splitlines()[6:9]] == ["requests", "rate limiting", "pacing"]
-    assert output.splitlines()[9].split() == ["0", "3.5", "s"]
+def test_check_finds_what_is_wrong_with_an_app(folder: Path, run: Callable[..., Run]) -> None:
+    """Rules that match nothing or never decide, and costs that never pass; all limits are explained."""
+    (folder / "main.py").write_text(MISTAKEN, "utf-8")
+    with warnings.catch_warnings(action="ignore"):
+        done = run("check", "main:app")
+    assert done.code == 1
+    assert done.out == CHECKED
 
 
-def test_simulate_reads_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file has a time in each line; a quota without a burst paces evenly."""
-    log = tmp_path / "access.log"
-    log.write_text('- - [10/Oct/2026:13:55:37 +0000] "GET /"\n' * 30)
-    assert main(["simulate", "10/s", "--log", str(log)]) == 0
-    limited, paced = capsys.readouterr().out.splitlines()[3:5]
-    assert limited.split()[2:4] == ["10", "20"]
-    assert paced.split()[1:5] == ["30", "0", "10", "1.400"]
+def test_check_is_content(run: Callable[..., Run]) -> None:
+    """With exit code 0, for an app and for quotas."""
+    assert run("check", "main:app").out.endswith("\nno findings\n")
+    done = run("check", "10/s burst 20; 1000/hour")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "no findings")
 
 
-def test_simulate_draws_a_png(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Instead of the timeline in text."""
-    png = tmp_path / "drawing.png"
-    assert main(["simulate", "10/s", "--arrivals", "20/s poisson", "--png", str(png)]) == 0
-    assert f"drawn in {png}" in capsys.readouterr().out
-    assert png.stat().st_size > 1000
+def test_check_explains_quotas(run: Callable[..., Run]) -> None:
+    """And says which of them never decide, and what never passes."""
+    done = run("check", "100/minute; 9000/hour fixed; 2/s", "--cost", "3")
+    assert done.code == 1
+    assert done.out.splitlines()[4:] == [
+        "finding: a cost of 3 never passes '2/second', which gives at most 2 at once",
+        "finding: '9000/hour fixed' never decides, because '100/minute' is always stricter: remove it",
+    ]
+
+
+def test_check_reads_files_of_limits(folder: Path, run: Callable[..., Run]) -> None:
+    """As the middleware reads them, with the same errors."""
+    (folder / "limits.toml").write_text('quota = "1/s"\n[[rules]]\npath = "/a"\nquota = "2/s"\n', "utf-8")
+    done = run("check", "limits.toml")
+    assert (done.code, done.out.splitlines()[-1]) == (
+        1,
+        "finding: default /a: it never decides, because '1/second' for all requests is always stricter",
+    )
+    (folder / "limits.toml").write_text('quota = "1/fortnight"\n', "utf-8")
+    done = run("check", "limits.toml")
+    assert (done.code, "limits.toml, line 1" in done.err) == (2, True)
+
+
+def test_both_commands_write_json(run: Callable[..., Run]) -> None:
+    """For other programs."""
+    routes = json.loads(run("routes", "main:app", "--json").out)
+    assert routes[0] == {
+        "path": "/reports/{number}",
+        "methods": ["GET"],
+        "is_websocket": False,
+        "limits": ["reports: 5/minute"],
+        "is_exempt": False,
+        "without_key": [],
+    }
+    checked = json.loads(run("check", "2/s", "--cost", "3", "--json").out)
+    assert [limit["quotas"] for limit in checked["limits"]] == ["2/second"]
+    assert len(checked["findings"]) == 1
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "error"),
     [
-        ["10/fortnight", "--arrivals", "5/s"],
-        ["10/s", "--arrivals", "often"],
-        ["10/s", "--arrivals", "5/s", "--seconds", "0"],
-        ["10/s", "--arrivals", "1/day poisson"],
-        ["10/s", "--arrivals", "5/s", "--cost", "0"],
-        ["10/s", "--arrivals", "5/s", "--max-delay", "-1"],
-        ["10/s", "--log", "/nowhere/at/all"],
+        (["10/fortnight"], "'fortnight' is not a unit of time"),
+        (["10/s", "--cost", "0"], "cost must be"),
+        (["nowhere:app"], "no app at 'nowhere:app'"),
     ],
-    ids=" ".join,
 )
-def test_simulate_says_what_is_wrong(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """With one error, and exit code 2."""
-    assert main(["simulate", *arguments]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+def test_check_says_what_it_cannot_check(arguments: list[str], error: str, run: Callable[..., Run]) -> None:
+    """With exit code 2."""
+    done = run("check", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert error in done.err

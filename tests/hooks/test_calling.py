@@ -18,7 +18,8 @@ from asgi_ratelimit import (
     SyncLimiter,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Failure, Hooks, failures
+from asgi_ratelimit.hooks import Event, Failure, failures
+from asgi_ratelimit.hooks.calling import Hooks
 from tests.support.asgi import ask, limited, ok
 
 pytestmark = pytest.mark.anyio

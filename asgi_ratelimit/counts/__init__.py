@@ -1,0 +1,34 @@
+"""What a process counts of its decisions, and publishes once a second, so that all processes can be summed up."""
+
+from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, RuleMinute, added, document_of
+from .publishing import Publisher, publish, stop_publishing
+from .recordings import ALL, Recording, recording_in
+from .rule_counts import RESULTS, Counts, RuleCounts, counts_of
+from .sources import Row, outbound_sources
+from .waits import BOUNDS_NS, WaitTimes
+
+__all__ = [
+    "ALL",
+    "BOUNDS_NS",
+    "FORMAT",
+    "LASTS",
+    "MINUTES",
+    "NONE",
+    "RESULTS",
+    "Counts",
+    "Minute",
+    "Numbers",
+    "Publisher",
+    "Recording",
+    "Row",
+    "RuleCounts",
+    "RuleMinute",
+    "WaitTimes",
+    "added",
+    "counts_of",
+    "document_of",
+    "outbound_sources",
+    "publish",
+    "recording_in",
+    "stop_publishing",
+]

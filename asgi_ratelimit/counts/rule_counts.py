@@ -1,0 +1,108 @@
+"""The counts of each rule in this process: plain numbers, which requests add to and a publisher reads.
+
+A request adds to two of them, and calls no function of this package for that. What is counted never goes down.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from threading import Lock
+
+from ..decision import Decision
+from ..quota_text import RESERVED_NAMES
+from ..stores import ByStore, Store
+from .waits import WaitTimes
+
+LATEST = 1024
+"""The number of requests of a rule that are remembered until the publisher has read them."""
+
+
+class RuleCounts:
+    """The counts of one rule or limiter, and the buckets of its latest requests and refusals.
+
+    ``shadowed`` would have been refused by a shadow rule, ``degraded`` were decided without the store, and are among
+    the admitted or refused ones as well, and in ``failed`` ones a function of the program has failed.
+    """
+
+    __slots__ = ("admitted", "degraded", "failed", "refusals", "refused", "requests", "shadowed")
+
+    def __init__(self) -> None:
+        self.admitted = 0
+        self.refused = 0
+        self.shadowed = 0
+        self.degraded = 0
+        self.failed = 0
+        self.requests: deque[str] = deque(maxlen=LATEST)
+        self.refusals: deque[str] = deque(maxlen=LATEST)
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """All counts, in the order of ``RESULTS``."""
+        return self.admitted, self.refused, self.shadowed, self.degraded, self.failed
+
+    def count(self, bucket: str, is_allowed: bool, decision: Decision) -> None:
+        """Count a decision that charges a bucket of this rule."""
+        self.requests.append(bucket)
+        if decision.degraded:
+            self.degraded += 1
+        if is_allowed:
+            self.admitted += 1
+        else:
+            self.refusals.append(bucket)
+            if decision.shadow:
+                self.shadowed += 1
+            else:
+                self.refused += 1
+
+
+RESULTS = ("admitted", "refused", "shadowed", "degraded", "failed")
+"""What is counted of each rule."""
+
+
+class Counts(dict[str, RuleCounts]):
+    """The counts of all rules on one store in this process, by name, and how long requests waited for the store."""
+
+    def __init__(self) -> None:
+        self.waits = WaitTimes()
+
+    def __missing__(self, name: str) -> RuleCounts:
+        counts = self[name] = RuleCounts()
+        return counts
+
+    def count(self, decisions: Iterable[Decision]) -> None:
+        """Count decisions: each for the rules that it charges, or, where it is refused, for those that refuse it."""
+        for decision in decisions:
+            if decision.take is not None:
+                for name, (bucket, is_allowed) in _by_rule(decision).items():
+                    if decision.allowed or not is_allowed:
+                        self[name].count(bucket, is_allowed, decision)
+
+
+def _by_rule(decision: Decision) -> dict[str, tuple[str, bool]]:
+    """The first bucket of each rule that a decision charges, and whether all quotas of the rule allow it."""
+    rules: dict[str, tuple[str, bool]] = {}
+    charges = decision.take.charges if decision.take else ()
+    for charge, state in zip(charges, decision.states):
+        name = charge.name or ""
+        if name in rules:
+            bucket, is_allowed = rules[name]
+            rules[name] = bucket, is_allowed and state.allowed
+        elif charge.quota.name not in RESERVED_NAMES or not state.allowed:
+            rules[name] = charge.bucket, state.allowed
+    return rules
+
+
+_counts: ByStore[Counts] = ByStore()
+_lock = Lock()
+
+
+def counts_of(store: Store) -> Counts:
+    """The counts of this process on a store, the same for all who use that object."""
+    counts = _counts.get(store)
+    if counts is None:
+        with _lock:
+            counts = _counts.get(store)
+            if counts is None:
+                counts = _counts[store] = Counts()
+    return counts

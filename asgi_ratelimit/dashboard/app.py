@@ -1,0 +1,193 @@
+"""The ASGI app of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.types import Receive, Scope, Send
+
+from ..errors import ConfigurationError, StoreError
+from ..keys.path_patterns import route_path
+from ..limiter import as_store
+from ..quota_text import as_quotas
+from ..stores import Store
+from .access import Access, Allow
+from .actions import Actions
+from .assets import TYPES, asset, page
+from .forgery import Tokens, set_cookie
+from .state import State
+from .streams import Streams
+from .what_if import estimate
+
+LONGEST_FORM = 8192
+"""Bytes of the largest form that is read."""
+
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    ]
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""Of every answer."""
+
+
+def dashboard(
+    store: Store | str,
+    *,
+    allow: Allow,
+    show_keys: bool = False,
+    by: Callable[[Request], str] | None = None,
+) -> Dashboard:
+    """A page on all limits of a store, as an ASGI app: ``app.mount("/limits", dashboard(store, allow=is_admin))``.
+
+    ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
+    page, and change limits; anything but ``True`` is answered with 403. Keys are shown as hashes, or as they are with
+    ``show_keys``. ``by(request)`` is the name that the history of changes shows, ``"page"`` by default. Requests to the
+    page are limited like any others: exempt them, ``Rule("/limits/{path:path}", None)``.
+    Raises ``ConfigurationError`` for arguments that cannot be, and for a store without documents.
+    """
+    if by is not None and not callable(by):
+        raise ConfigurationError(
+            f"by must be a function of the request, not {by!r}: by=lambda request: request.user.name"
+        )
+    return Dashboard(as_store(store), Access(allow), show_keys=show_keys, by=by)
+
+
+class Dashboard:
+    """The page of a store, and what it asks for."""
+
+    def __init__(self, store: Store, access: Access, *, show_keys: bool, by: Callable[[Request], str] | None) -> None:
+        self._store = store
+        self._access = access
+        self._by = by
+        self._tokens = Tokens(store)
+        self._state = State(store, self._tokens, show_keys=show_keys)
+        self._streams = Streams(self._state)
+        self._actions = Actions(store, self._state)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except HTTPException as error:
+            response = PlainTextResponse(error.detail, error.status_code, headers=dict(error.headers or {}))
+        for name, value in HEADERS.items():
+            response.headers[name] = value
+        response.headers.setdefault("cache-control", "no-store")
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if not await self._access.permits(request):
+            return PlainTextResponse("Forbidden", 403)
+        path = route_path(request.scope)
+        if path == "":
+            return RedirectResponse(request.url.path + "/", 307)
+        try:
+            if request.method == "POST":
+                return await self._change(request, path.removeprefix("/"))
+            if request.method in ("GET", "HEAD"):
+                return await self._show(request, path.removeprefix("/"))
+        except StoreError as error:
+            return JSONResponse({"error": f"The store does not answer: {error}"}, 503)
+        return PlainTextResponse("Method Not Allowed", 405, headers={"allow": "GET, HEAD, POST"})
+
+    async def _show(self, request: Request, name: str) -> Response:
+        if name in TYPES:
+            return asset(request, name)
+        if name == "":
+            return await self._page(request)
+        if name == "state":
+            return JSONResponse(await self._state.read(is_fresh=True))
+        if name == "events":
+            return self._events()
+        if name == "what-if":
+            return await self._what_if(request)
+        return PlainTextResponse("Not Found", 404)
+
+    async def _page(self, request: Request) -> Response:
+        session, token = await self._tokens.issue(request)
+        response = HTMLResponse(page(token))
+        set_cookie(response, request, session)
+        return response
+
+    def _events(self) -> Response:
+        if self._streams.is_full:
+            return PlainTextResponse("Too many pages are open", 503, headers={"retry-after": "5"})
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._streams.events(), media_type="text/event-stream", headers=headers)
+
+    async def _what_if(self, request: Request) -> Response:
+        name, text = request.query_params.get("rule", ""), request.query_params.get("quota", "")
+        try:
+            quotas = as_quotas(text)
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        recordings = await self._state.recordings(name)
+        return JSONResponse(asdict(await run_in_threadpool(estimate, recordings, quotas)))
+
+    async def _change(self, request: Request, name: str) -> Response:
+        """Carry out a form, if it was sent from the page."""
+        action = self._actions.named(name)
+        if not await self._tokens.accepts(request):
+            return JSONResponse({"error": "This form was not sent from the page, or from one too old: reload it."}, 403)
+        if action is None:
+            return PlainTextResponse("Not Found", 404)
+        try:
+            done = await action(await _fields(request), "page" if self._by is None else str(self._by(request)))
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        await self._state.read(is_fresh=True)
+        return JSONResponse({"done": done})
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """The fields of a form. Raises ``ValueError`` for one that is too large, or is none."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LONGEST_FORM:
+            raise ValueError(f"a form has at most {LONGEST_FORM} bytes")
+    return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Answer a server that runs the page as an app of its own."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,23 @@
+"""Hooks: functions of the program that are called with every decision. They see decisions and never change them."""
+
+from __future__ import annotations
+
+from ..stores.calls import StoreCall
+from .events import Event, Failure, FailureHook, Hook, ObservedRequest, Result, failures
+from .limit_changes import ChangeHook, ChangeKind, LimitChange
+from .refusal_log import log_refusals
+
+__all__ = [
+    "ChangeHook",
+    "ChangeKind",
+    "Event",
+    "Failure",
+    "FailureHook",
+    "Hook",
+    "LimitChange",
+    "ObservedRequest",
+    "Result",
+    "StoreCall",
+    "failures",
+    "log_refusals",
+]

@@ -1,0 +1,137 @@
+"""Several hooks as one: how middlewares, limiters and transports call them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from inspect import isawaitable
+from types import TracebackType
+from typing import Any
+
+from ..clock import SECOND_NS, monotonic_ns
+from ..decision import Decision
+from ..errors import ConfigurationError
+from ..logs import FailureLog
+from ..stores import Store, observe
+from ..waiting import PaceTimeout
+from .background import BackgroundCalls
+from .events import Charged, Event, Failure, FailureHook, Hook, ObservedRequest
+
+
+class Hooks:
+    """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
+
+    A hook that has them is also called by its methods ``failed(failure)``; ``queued(name, change)``, with 1 when a
+    caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a store.
+    Raises ``ConfigurationError`` for anything but several hooks, and for a hook that is not callable.
+    """
+
+    def __init__(self, hooks: Iterable[Hook]) -> None:
+        if not isinstance(hooks, Iterable):
+            raise ConfigurationError(f"hooks must be a list of functions of an Event, not {hooks!r}: hooks=[print]")
+        self._hooks = tuple(hooks)
+        self._log = FailureLog()
+        self._background = BackgroundCalls(self._log)
+        for hook in self._hooks:
+            if not callable(hook):
+                raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+        self._failure_hooks: list[FailureHook] = self._methods("failed")
+        self._queue_hooks = self._methods("queued")
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def __call__(
+        self,
+        name: str,
+        decision: Decision | Charged,
+        latency: float | None = None,
+        waited: float | None = None,
+        request: ObservedRequest | None = None,
+    ) -> None:
+        """Call all hooks with a decision."""
+        event = Event(name, decision, latency, waited, request)
+        for hook in self._hooks:
+            try:
+                returned = hook(event)
+                if returned is not None:
+                    self._await(hook, returned)
+            except Exception as error:  # noqa: BLE001  # the hook is the user's, and may raise anything
+                self._report(hook, error)
+
+    def waiting(self, name: str) -> ObservedWait:
+        """A caller begins to wait for its slot: a block, or an object whose ``end`` is called."""
+        return ObservedWait(self, name)
+
+    def watch(self, store: Store) -> None:
+        """Call the hooks that want them with the calls of this store."""
+        hooks: tuple[Any, ...] = self._hooks
+        for hook in hooks:
+            if callable(getattr(hook, "store_called", None)):
+                observe(store, hook)
+
+    def failed(self, failure: Failure) -> None:
+        """Call all hooks for failures with this one."""
+        self._call(self._failure_hooks, failure)
+
+    def queued(self, name: str, change: int) -> None:
+        """Call all hooks for queues: a caller begins to wait, or goes."""
+        self._call(self._queue_hooks, name, change)
+
+    async def aclose(self) -> None:
+        """See those calls of asynchronous hooks through that wait."""
+        await self._background.aclose()
+
+    def close(self) -> None:
+        """``aclose`` for code without ``async``."""
+        self._background.close()
+
+    def _methods(self, name: str) -> list[Any]:
+        methods = [getattr(hook, name, None) for hook in self._hooks]
+        return [method for method in methods if callable(method)]
+
+    def _call(self, hooks: Iterable[Any], *args: object) -> None:
+        for hook in hooks:
+            try:
+                returned = hook(*args)
+                if returned is not None:
+                    self._await(hook, returned)
+            except Exception as error:  # noqa: BLE001  # as above
+                self._report(hook, error)
+
+    def _await(self, hook: Any, returned: object) -> None:
+        if isawaitable(returned):
+            self._background.add(hook, returned)
+
+    def _report(self, hook: Any, error: Exception) -> None:
+        self._log.report(f"the hook {hook!r} failed", error, id(hook))
+
+
+class ObservedWait:
+    """A caller that waits for its slot. Where it is a block, the block sets its ``decision``, or raises a time-out."""
+
+    __slots__ = ("_hooks", "_name", "_since_ns", "decision")
+
+    decision: Decision
+
+    def __init__(self, hooks: Hooks, name: str) -> None:
+        self._hooks = hooks
+        self._name = name
+        self._since_ns = monotonic_ns()
+        hooks.queued(name, 1)
+
+    def end(self, decision: Decision | None) -> None:
+        """It waits no longer; hooks are called with its decision, if there is one."""
+        self._hooks.queued(self._name, -1)
+        if decision is not None and self._hooks:
+            self._hooks(self._name, decision, waited=(monotonic_ns() - self._since_ns) / SECOND_NS)
+
+    def __enter__(self) -> ObservedWait:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.end(self.decision)
+        else:
+            self.end(error.decision if isinstance(error, PaceTimeout) else None)

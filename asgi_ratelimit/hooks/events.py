@@ -1,0 +1,236 @@
+"""What hooks receive: an event for each decision, and a failure for each function of the program that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+from starlette.types import Scope
+
+from ..decision import Charge, ChargeTemplate, Decision
+from ..errors import ConfigurationError
+from ..quotas import Quota
+
+Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
+"""What came of a decision: ``"shadowed"`` is a refusal by a rule in shadow, so that the request passes it."""
+
+
+RouteOf: TypeAlias = Callable[[Scope], str | None]
+"""Returns the template of a request's route."""
+
+
+class ObservedRequest:
+    """The request that a decision is about: its ASGI ``scope``, as it is now, because the app adds to it."""
+
+    __slots__ = ("_route_of", "scope")
+
+    def __init__(self, scope: Scope, route_of: RouteOf) -> None:
+        self.scope = scope
+        self._route_of = route_of
+
+    @property
+    def route(self) -> str | None:
+        """The template of its route; see ``Event.route``."""
+        return self._route_of(self.scope)
+
+
+class Charged(Protocol):
+    """A request that was charged once, of which a decision is made when somebody reads one."""
+
+    @property
+    def template(self) -> ChargeTemplate | None:
+        """What it was charged."""
+        ...
+
+    @property
+    def bucket(self) -> str:
+        """The bucket that was charged."""
+        ...
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it fits."""
+        ...
+
+    @property
+    def decisions(self) -> Sequence[Decision]:
+        """The decision, and those that came later."""
+        ...
+
+
+class Event:
+    """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
+
+    ``latency`` is how many seconds the store took to answer; ``None`` for a call that waits for its slot, and for all
+    but the first of several decisions in one answer. ``waited`` is how many seconds such a call, or a request, has
+    waited, the answer of the store included; otherwise ``None``. ``request`` is the request to the app; ``None`` for
+    any other call. An event is never changed, and equals one of the same name and decision.
+    """
+
+    __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_template", "_waited")
+
+    def __init__(
+        self,
+        name: str,
+        decision: Decision | Charged,
+        latency: float | None = None,
+        waited: float | None = None,
+        request: ObservedRequest | None = None,
+    ) -> None:
+        self._name = name
+        self._decision = decision if isinstance(decision, Decision) else None
+        self._charged = None if isinstance(decision, Decision) else decision
+        self._template = None if isinstance(decision, Decision) else decision.template
+        self._latency = latency
+        self._waited = waited
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"Event({self.name!r}, {self.decision!r}, {self.latency!r}, {self.waited!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Event):
+            return NotImplemented
+        return self.name == other.name and self.decision == other.decision
+
+    __hash__ = None  # type: ignore[assignment]  # nor have decisions one
+
+    @property
+    def name(self) -> str:
+        """The name of the middleware, limiter, ``@pace`` or transport."""
+        return self._name
+
+    @property
+    def decision(self) -> Decision:
+        """The whole decision."""
+        if self._decision is None:
+            self._decision = self._charged.decisions[0]  # type: ignore[union-attr]  # it has one of the two
+        return self._decision
+
+    @property
+    def latency(self) -> float | None:
+        """Seconds until the store had answered."""
+        return self._latency
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds that the caller has waited."""
+        return self._waited
+
+    @property
+    def request(self) -> ObservedRequest | None:
+        """The request that the decision is about."""
+        return self._request
+
+    @property
+    def result(self) -> Result:
+        """What came of the decision, in one word."""
+        if self._decision is None:
+            return "allowed" if self._charged.is_allowed else "refused"  # type: ignore[union-attr]  # as above
+        return "allowed" if self._decision.allowed else "shadowed" if self._decision.shadow else "refused"
+
+    @property
+    def rule(self) -> str:
+        """The name of the rule whose limit decided; for a limiter, ``@pace`` and transports it is their name."""
+        if self._template is not None:
+            return self._template.name
+        charge = self.charge
+        return self._name if charge is None else charge.name or self._name
+
+    @property
+    def quota(self) -> Quota:
+        """The binding quota: that which refused, with the longest wait, or else the one with the least left."""
+        return self.decision.quota if self._template is None else self._template.quota
+
+    @property
+    def key(self) -> str | None:
+        """Whose bucket it was, as the key function wrote it: never a label of a metric."""
+        charge = self.charge
+        return None if charge is None else charge.key
+
+    @property
+    def charge(self) -> Charge | None:
+        """What the binding quota was charged with."""
+        take = self.decision.take
+        if take is None:
+            return None
+        return take.charges[0] if len(take.charges) == 1 else _binding(self.decision, take.charges)
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it was decided without the store."""
+        return self._charged is None and self.decision.degraded
+
+    @property
+    def shadow(self) -> bool:
+        """Whether it was decided and counted, but not enforced."""
+        return self._charged is None and self.decision.shadow
+
+    @property
+    def method(self) -> str | None:
+        """The method of the request; ``None`` for a WebSocket, and where there is no request."""
+        return None if self.request is None else self.request.scope.get("method")
+
+    @property
+    def path(self) -> str | None:
+        """The path of the request, which clients choose: never a label of a metric."""
+        return None if self.request is None else self.request.scope["path"]
+
+    @property
+    def route(self) -> str | None:
+        """The template of the route that the request is for, such as ``"/users/{id}"``.
+
+        It is worked out when it is read. ``None`` where the app has no such route, or its routes are not Starlette's.
+        """
+        return None if self.request is None else self.request.route
+
+
+def _binding(decision: Decision, charges: tuple[Charge, ...]) -> Charge:
+    """The charge that a decision over several is about."""
+    of_quota = [pair for pair in zip(charges, decision.states) if pair[1].quota == decision.quota]
+    numbers = decision.allowed, decision.remaining, decision.reset_after
+    exact = (charge for charge, state in of_quota if (state.allowed, state.remaining, state.reset_after) == numbers)
+    return next(exact, of_quota[0][0] if of_quota else charges[0])
+
+
+Hook: TypeAlias = Callable[[Event], Awaitable[object] | None]
+"""A function that is called after each decision.
+
+It is called in the event loop, so it must not block. What an ``async`` function returns is awaited in the background.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A function of the program that ``failed``, by raising or by what it returned.
+
+    ``failed`` is the argument that it was given as: ``"key"``, ``"quota"``, ``"cost"``, ``"settle"``, ``"allow"``,
+    ``"deny"`` or ``"on_limited"``. ``name`` is that of the rule or dependency, or else of the middleware.
+    """
+
+    name: str
+    failed: str
+    error: Exception
+
+
+FailureHook: TypeAlias = Callable[[Failure], Awaitable[object] | None]
+"""A function that is called after each failure, as a ``Hook`` is."""
+
+
+class failures:  # noqa: N801  # a function to its users
+    """A hook that is called with each ``Failure``, and with no decision: ``hooks=[failures(count)]``.
+
+    Any other hook with a method ``failed`` gets failures as well, as the argument of that method.
+    """
+
+    def __init__(self, function: FailureHook) -> None:
+        if not callable(function):
+            raise ConfigurationError(f"a hook is a function of a Failure, not {function!r}: hooks=[failures(print)]")
+        self.failed = function
+
+    def __repr__(self) -> str:
+        return f"failures({self.failed!r})"
+
+    def __call__(self, event: Event) -> None:
+        """Decisions are of no interest."""

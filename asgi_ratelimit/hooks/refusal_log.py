@@ -1,0 +1,77 @@
+"""A hook that logs refusals: a few lines for each rule, with fields that machines read, and a count of the rest."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from ..clock import Clock, monotonic_us
+from ..errors import ConfigurationError
+from ..quotas import SECOND_US
+from .events import Event
+
+MAX_RULES = 200
+"""The most rules that have lines of their own; all others share some."""
+
+OTHER = "other"
+
+logger = logging.getLogger("asgi_ratelimit.refusals")
+
+
+class log_refusals:  # noqa: N801  # a function to its users
+    """A hook that logs refused requests and calls, at most one line for each rule in ``every`` seconds.
+
+    A line says how many more were refused since the one before. Its fields, for logs that machines read, are ``rule``,
+    ``quota``, ``route``, ``method``, ``retry_after`` in seconds, and ``unlogged``; and ``key``, only with ``keys``. The
+    logger is ``asgi_ratelimit.refusals``, a ``clock`` takes the place of the machine's. What shadow rules refuse
+    passes, and is not logged. Raises ``ConfigurationError`` for an ``every`` that is no number of seconds, and for a
+    ``level`` that is none of ``logging``.
+    """
+
+    def __init__(
+        self, *, level: int = logging.WARNING, keys: bool = False, every: float = 1.0, clock: Clock | None = None
+    ) -> None:
+        if not isinstance(every, (int, float)) or not 0 <= every < math.inf:
+            raise ConfigurationError(f"every must be seconds from 0 up, not {every!r}: log_refusals(every=1.0)")
+        if not isinstance(level, int):
+            raise ConfigurationError(f"level must be one of logging, not {level!r}: log_refusals(level=logging.INFO)")
+        self._level = level
+        self._keys = keys
+        self._every_us = every * SECOND_US
+        self._now_us = monotonic_us if clock is None else clock.now_us
+        self._rules: dict[str, tuple[float, int]] = {}
+
+    def __repr__(self) -> str:
+        return f"log_refusals(level={self._level}, keys={self._keys}, every={self._every_us / SECOND_US:g})"
+
+    def __call__(self, event: Event) -> None:
+        """Log a refusal, unless there was a line about its rule a moment ago."""
+        if event.result != "refused" or not logger.isEnabledFor(self._level):
+            return
+        rule, now_us = event.rule, self._now_us()
+        if rule not in self._rules and len(self._rules) >= MAX_RULES:
+            rule = OTHER
+        logged_us, unlogged = self._rules.get(rule, (-math.inf, 0))
+        if now_us - logged_us < self._every_us:
+            self._rules[rule] = logged_us, unlogged + 1
+            return
+        self._rules[rule] = now_us, 0
+        fields = self._fields(event, unlogged)
+        logger.log(self._level, "refused: %s", _text(fields), extra=fields)
+
+    def _fields(self, event: Event, unlogged: int) -> dict[str, Any]:
+        retry_after = event.decision.retry_after
+        fields = {
+            "rule": event.rule,
+            "quota": event.quota.name,
+            "route": event.route,
+            "method": event.method,
+            "retry_after": None if retry_after == math.inf else round(retry_after, 3),
+            "unlogged": unlogged,
+        }
+        return {**fields, "key": event.key} if self._keys else fields
+
+
+def _text(fields: dict[str, Any]) -> str:
+    return " ".join([f"{name}={value!r}" for name, value in fields.items() if value is not None])

@@ -1,0 +1,23 @@
+"""Metrics for Prometheus and OpenTelemetry: hooks that count decisions, and measure the store and the queues.
+
+Each needs its library, which is imported at first use: ``pip install "asgi-ratelimit-pacer[prometheus]"``, or
+``[opentelemetry]``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .opentelemetry_instruments import opentelemetry
+    from .prometheus_instruments import prometheus
+
+__all__ = ["opentelemetry", "prometheus"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import one at first use, so that it needs no library of the other."""
+    if name in __all__:
+        return getattr(import_module(f".{name}_instruments", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

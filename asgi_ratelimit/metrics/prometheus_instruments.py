@@ -1,0 +1,65 @@
+"""Instruments of ``prometheus_client``."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from ..errors import ConfigurationError
+from ..hooks import Hook
+from .instruments import Instrument
+from .recording import Bind, Labels, MetricsHook, Record
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+except ImportError as error:
+    raise ImportError(
+        'metrics.prometheus() needs prometheus_client: pip install "asgi-ratelimit-pacer[prometheus]"'
+    ) from error
+
+_hooks: WeakKeyDictionary[CollectorRegistry, MetricsHook] = WeakKeyDictionary()
+_lock = Lock()
+
+_MODES: Final = {"sum": "livesum", "max": "livemax"}
+
+
+def prometheus(registry: CollectorRegistry | None = None) -> Hook:
+    """A hook that counts and measures in a registry of ``prometheus_client``, by default its own.
+
+    For one registry it is always the same hook, so that several middlewares, limiters and transports add up. Where
+    ``PROMETHEUS_MULTIPROC_DIR`` is set, all processes add up. Raises ``ConfigurationError`` for anything but a
+    registry.
+    """
+    registry = REGISTRY if registry is None else registry
+    if not isinstance(registry, CollectorRegistry):
+        raise ConfigurationError(
+            f"registry must be a CollectorRegistry of prometheus_client, not {registry!r}: prometheus()"
+        )
+    with _lock:
+        hook = _hooks.get(registry)
+        if hook is None:
+            hook = _hooks[registry] = MetricsHook(lambda each: bound(each, registry), "prometheus()")
+        return hook
+
+
+def bound(instrument: Instrument, registry: CollectorRegistry) -> Bind:
+    """An instrument in a registry."""
+    made = _made(instrument, registry)
+    record = {"counter": "inc", "up_down_counter": "inc", "gauge": "set", "histogram": "observe"}[instrument.kind]
+
+    def bind(labels: Labels) -> Record:
+        child: Record = getattr(made.labels(*labels) if labels else made, record)
+        return child
+
+    return bind
+
+
+def _made(instrument: Instrument, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    name, text, labels = instrument.prometheus_name, instrument.description, instrument.labels
+    if instrument.kind == "counter":
+        return Counter(name, text, labels, registry=registry)
+    if instrument.kind == "histogram":
+        return Histogram(name, text, labels, registry=registry, buckets=instrument.buckets)
+    mode = _MODES[instrument.across]
+    return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]  # one of them

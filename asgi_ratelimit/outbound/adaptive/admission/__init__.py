@@ -1,0 +1,32 @@
+"""What a request that the model admits has to wait for besides: declared quotas, and what other processes know."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ....errors import ConfigurationError
+from ....limiter import Limiter
+from ....stores.documents import documents
+from ....waiting import SlotWaiter
+from ..locked_model import LockedModel
+from .publishing import Publisher
+from .rates import NAME
+from .shared import SharedAdmission
+from .simple import SimpleAdmission
+
+Admission: TypeAlias = SimpleAdmission | SharedAdmission
+
+
+def admission_over(locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None) -> Admission:
+    """The admission over a store: with all that is learned if other processes use it, and it has documents."""
+    if not slots.store.in_process:
+        try:
+            publisher = Publisher(locked, slots, documents(slots.store))
+        except ConfigurationError:
+            pass
+        else:
+            return SharedAdmission(locked, slots, limiter, publisher)
+    return SimpleAdmission(locked, slots, limiter, NAME)
+
+
+__all__ = ["NAME", "Admission", "admission_over"]

@@ -1,0 +1,142 @@
+"""What one process learns of a route, for all others: numbers in a document, units that are used, and pauses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from ....decision import Take
+from ....errors import StoreError
+from ....quotas import SECOND_US
+from ....stores.documents import Documents
+from ....waiting import CallStore, Flow, SlotWaiter
+from ...sending.pauses import Pauses
+from ..bucket import Bucket, Rate
+from ..calls import Call, Record, Section
+from ..locked_model import LockedModel
+from .rates import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
+from .records import decoded, encoded, name_of, record_of
+
+RECORDED_S = 600.0
+"""How long what is known of a route stays in the store; half of that later, it is written again."""
+
+FILLED_S = 5.0
+"""For how many seconds nothing is left where a bucket is not charged any more."""
+
+
+class Publisher:
+    """Writes what answers report to the store, and reads what others have written. Without the store, nothing happens.
+
+    ``slots`` waits for slots of the same store.
+    """
+
+    def __init__(self, locked: LockedModel, slots: SlotWaiter, documents: Documents) -> None:
+        self._locked = locked
+        self._now_us = slots.now_us
+        self._store = slots.store
+        self._documents = documents
+        self._pauses = Pauses(slots.store, NAME, slots.now_us)
+
+    def read(self, call: Call) -> Flow[Record | None]:
+        """What is written of the route of a request."""
+        try:
+            content: bytes | None = yield CallStore(self._store, self._documents.read(name_of(call)))
+        except StoreError:
+            return None
+        return None if content is None else decoded(content)
+
+    def publish(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
+        """Write what the answer to a request has changed."""
+        with self._locked:
+            now_us = self._now_us()
+            new, old = _agree(call)
+            content = self._content(call, bool(new), now_us)
+            pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _spent(call, now_us)
+        for bucket, wait_us in pauses:
+            yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
+        yield from self._take(new)
+        if new and (yield from self._is_known(call)):
+            return
+        if content is not None:
+            with contextlib.suppress(StoreError):
+                yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
+        yield from self._take(old)
+
+    def _is_known(self, call: Call) -> Flow[bool]:
+        """Whether another process has written no less about a route; then that is adopted."""
+        record = yield from self.read(call)
+        if record is None:
+            return False
+        with self._locked as model:
+            known = {limit.name: limit.rate for limit in record.limits}
+            if not all(_is_no_less(known.get(bucket.name), bucket.rate) for bucket in call.route.buckets):
+                return False
+            model.adopt(call, record, self._now_us())
+        return True
+
+    def _take(self, takes: Sequence[Take]) -> Flow[None]:
+        for take in takes:
+            with contextlib.suppress(StoreError):
+                yield CallStore(self._store, self._store.take((take,)))
+
+    def _content(self, call: Call, is_changed: bool, now_us: float) -> bytes | None:
+        """The document about the route of a request, if it has to be written."""
+        section: Section = call.route.section
+        if not call.route.is_known:
+            return None
+        record = record_of(call)
+        age_us = now_us - section.recorded_us
+        if not is_changed and age_us < RECORDED_S / 2 * SECOND_US and (record == section.record or age_us < SECOND_US):
+            return None
+        section.record, section.recorded_us = record, now_us
+        return encoded(record)
+
+
+def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
+    """The buckets of a route that are to be charged otherwise from now on, by what answers report."""
+    rates = [(bucket, rate_of(bucket)) for bucket in call.route.buckets]
+    return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
+
+
+def _agree(call: Call) -> tuple[list[Take], list[Take]]:
+    """Charge buckets by what answers report from now on; returns takes that fill the new ones with what is used.
+
+    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The others fill what
+    it was charged by, so that other processes notice that they have to read the document again.
+    """
+    host, new_takes, old_takes = call.host.name, [], []
+    for bucket, rate in _changes(call):
+        old, bucket.rate = bucket.rate, rate
+        if rate is None or (old is not None and old[:3] == rate[:3]):
+            continue
+        charge = learned_charge(host, bucket.name, rate, bucket.cost)
+        if old is None:
+            new_takes.append(used_up(charge, bucket.limit - bucket.reported))
+        else:
+            new_takes.append(raised_to(charge, bucket.limit))
+            most = old.limit * (1.0 + FILLED_S / old.period if old.refills else 1.0)
+            old_takes.append(raised_to(learned_charge(host, bucket.name, old, bucket.cost), most))
+    return new_takes, old_takes
+
+
+def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
+    """Whether what another process has written of a bucket is at least as sure as what this one has learned."""
+    if known is None or learned is None:
+        return learned is None
+    if known.limit != learned.limit or known.is_sure < learned.is_sure:
+        return False
+    if known.is_sure and not learned.is_sure:
+        return True
+    return known.refills == learned.refills and known.period >= learned.period * (1.0 - EQUAL)
+
+
+def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:
+    """The buckets of which an answer has left nothing, and microseconds until there is more."""
+    spent = []
+    for bucket in call.route.buckets:
+        if bucket.is_spent:
+            bucket.is_spent = False
+            ready_us = bucket.more_at(now_us)
+            if ready_us > now_us:
+                spent.append((bucket.name, ready_us - now_us))
+    return spent

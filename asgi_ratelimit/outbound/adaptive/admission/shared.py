@@ -1,0 +1,191 @@
+"""Admission over a store that processes share: what is left of a learned bucket is used by all of them together.
+
+Each request is a take of the store: it charges the buckets that it needs as an answer has reported them, under the
+conditions that none of them is paused. The first request of an unknown route is the pioneer of all processes: it holds
+a lease in the store until it has its answer. What that reports travels as a small document, which the others read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ....decision import Decision, OnError, QuotaState, Take
+from ....limiter import Limiter
+from ....quotas import SECOND_US
+from ....stores import settle
+from ....waiting import Flow, GiveBack, SlotWaiter
+from ..bucket import Bucket
+from ..calls import Call
+from ..locked_model import LockedModel
+from .needs import Need, is_gate, needs_of, units_of
+from .publishing import Publisher
+
+FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
+"""How soon a request looks again whether the pioneer of another process has its answer; each look doubles the time."""
+
+LONGEST_S = 86_400.0
+"""The longest time, in seconds, for which the store holds up a bucket."""
+
+LOOK_EVERY_US = 1 * SECOND_US
+"""How often a process looks again at a bucket of which nothing is left: it may be charged otherwise by now."""
+
+
+class Taken(NamedTuple):
+    """What was taken for a request, and what for."""
+
+    needs: Sequence[Need]
+    decision: Decision
+
+
+class SharedAdmission:
+    """Charges requests in the store, and lets other processes know what answers report."""
+
+    def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None, publisher: Publisher) -> None:
+        self._locked = locked
+        self._slots = slots
+        self._store = slots.store
+        self._quotas = () if limiter is None else limiter.quotas
+        self._on_error: OnError | None = None if self._quotas else "local"
+        self._publisher = publisher
+        self._queued_until_us: dict[str, float] = {}
+        """Until when requests to a host probably wait for the declared quota."""
+
+    def enter(self, call: Call) -> Flow[bool]:
+        """Whether an admitted request is sent now; if not, it waits in the model once more."""
+        needs = needs_of(call, self._quotas)
+        quota = [need for need in needs if need.purpose == "quota"]
+        if not quota:
+            is_in = yield from self._take(call, needs)
+        elif any(need.purpose == "pioneer" for need in needs):
+            is_in = yield from self._take(call, needs[len(quota) :])
+            if is_in:
+                yield from self._wait_for_quota(call, quota)
+        else:
+            is_in = yield from self._take_with_quota(call, needs, quota)
+        if not is_in:
+            return False
+        if quota:
+            yield from self._slots.depart([need.charge for need in quota])
+        with self._locked as model:
+            if model.sends(call, self._slots.now_us()):
+                return True
+        yield from self.leave(call)
+        return False
+
+    def leave(self, call: Call) -> Flow[None]:
+        """A request is not sent: give back what was taken for it."""
+        taken, call.taken = call.taken, []
+        for needs, decision in taken:
+            if all(need.purpose == "quota" for need in needs):
+                yield from self._slots.pass_on(decision)
+            else:
+                costs = [0.0] * len(decision.states)
+                yield GiveBack(self._store, settle(self._store, decision, costs, is_unused=True))
+
+    def answered(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
+        """Let other processes know what an answer has reported; if it is that of a pioneer, they may go."""
+        yield from self._publisher.publish(call, paused)
+        yield from self.died(call)
+
+    def died(self, call: Call) -> Flow[None]:
+        """A request has ended: if it was a pioneer, its lease ends."""
+        for needs, decision in call.taken:
+            if any(need.purpose == "pioneer" for need in needs):
+                costs = [0.0 if need.purpose == "pioneer" else need.charge.cost for need in needs]
+                yield GiveBack(self._store, settle(self._store, decision, costs))
+        call.taken.clear()
+
+    def _take_with_quota(self, call: Call, needs: Sequence[Need], quota: Sequence[Need]) -> Flow[bool]:
+        """``_take`` with the declared quota: in one call if that has room, or else behind those that wait for it."""
+        host = call.host.name
+        if self._slots.now_us() >= self._queued_until_us.get(host, 0.0):
+            decision = yield from self._decide(needs)
+            if decision.allowed or not all(state.allowed for state in decision.states[len(quota) :]):
+                return (yield from self._taken(call, needs, decision))
+        yield from self._wait_for_quota(call, quota)
+        with self._locked as model:
+            now_us = self._slots.now_us()
+            is_held = any(bucket.is_held(now_us) for bucket, _ in call.admitted)
+            if is_held:
+                model.again(call, now_us)
+        if is_held:
+            yield from self.leave(call)
+            return False
+        return (yield from self._take_again(call))
+
+    def _wait_for_quota(self, call: Call, quota: Sequence[Need]) -> Flow[None]:
+        left_s = max(call.deadline_us - self._slots.now_us(), 0.0) / SECOND_US
+        decision = yield from self._slots.wait(Take(tuple([need.charge for need in quota]), left_s))
+        call.taken.append(Taken(quota, decision))
+        self._queued_until_us[call.host.name] = self._slots.now_us() + decision.delay * SECOND_US
+
+    def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
+        """Whether the store has room for a request; if not, it waits in the model once more."""
+        return (yield from self._taken(call, needs, (yield from self._decide(needs))))
+
+    def _take_again(self, call: Call) -> Flow[bool]:
+        """``_take`` without the declared quota; once more if a bucket is charged otherwise by now."""
+        needs = needs_of(call, ())
+        decision = yield from self._decide(needs)
+        if not decision.allowed and self._may_have_changed(call, needs, decision):
+            yield from self._read(call, decision)
+            changed = needs_of(call, ())
+            if changed != needs:
+                needs, decision = changed, (yield from self._decide(changed))
+        return (yield from self._taken(call, needs, decision))
+
+    def _decide(self, needs: Sequence[Need]) -> Flow[Decision]:
+        may_settle = any(need.purpose == "pioneer" for need in needs)
+        charges = tuple([need.charge for need in needs])
+        return (yield from self._slots.try_take(Take(charges, on_error=self._on_error, may_settle=may_settle)))
+
+    def _taken(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[bool]:
+        """Whether a decision lets a request go, by what the store and other processes know of its buckets."""
+        is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
+        if decision.allowed:
+            call.taken.append(Taken(needs, decision))
+            if not is_unknown or not (yield from self._read(call, decision)):
+                return True
+        with self._locked as model:
+            self._hold(call, needs, decision.states)
+            model.again(call, self._slots.now_us())
+        yield from self.leave(call)
+        if not decision.allowed and (is_unknown or self._may_have_changed(call, needs, decision)):
+            yield from self._read(call, decision)
+        return False
+
+    def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
+        """Hold up the buckets that the store has refused. A gate that another process has paused begins anew."""
+        now_us = self._slots.now_us()
+        for need, state in zip(needs, states):
+            bucket = need.bucket
+            if state.allowed or bucket is None:
+                continue
+            wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
+            if need.purpose == "pause" and is_gate(call, bucket):
+                bucket.pause(now_us + wait_us)
+            elif need.purpose == "pause":
+                bucket.hold(now_us + wait_us)
+            elif need.purpose == "pioneer":
+                bucket.hold(now_us + min(wait_us, FIRST_POLL_US * 2.0**call.polls, LONGEST_POLL_US))
+                call.polls = min(call.polls + 1, 10)
+            elif need.charge == units_of(call.host.name, bucket):  # otherwise, it is charged otherwise by now
+                bucket.hold(now_us + min(wait_us, LOOK_EVERY_US))
+
+    def _may_have_changed(self, call: Call, needs: Sequence[Need], decision: Decision) -> bool:
+        """Whether another process may charge a bucket otherwise by now, because nothing is left of it here."""
+        pairs = zip(needs, decision.states)
+        is_refused = any(need.purpose == "units" and not state.allowed for need, state in pairs)
+        return is_refused and self._slots.now_us() - call.route.section.read_us > LOOK_EVERY_US
+
+    def _read(self, call: Call, decision: Decision) -> Flow[bool]:
+        """Whether another process has learned the limits of a request's route; then they are adopted."""
+        call.route.section.read_us = self._slots.now_us()
+        record = None if decision.degraded else (yield from self._publisher.read(call))
+        if record is None:
+            return False
+        with self._locked as model:
+            model.adopt(call, record, self._slots.now_us())
+        return True

@@ -1,0 +1,63 @@
+"""Admission over a store that holds declared quotas and pauses: that of one process, or one without documents."""
+
+from __future__ import annotations
+
+from ....decision import Charge, Take
+from ....limiter import Limiter
+from ....quotas import SECOND_US
+from ....waiting import Flow, SlotWaiter
+from ...sending.pauses import Pauses
+from ..bucket import Bucket
+from ..calls import Call
+from ..locked_model import LockedModel
+
+LONGEST_KEY = 250
+"""Characters of the key of a pause."""
+
+
+class SimpleAdmission:
+    """Lets requests wait for the declared quota, and for pauses; what is left of a bucket, the model knows."""
+
+    def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None, name: str) -> None:
+        self._locked = locked
+        self._slots = slots
+        self._limiter = limiter
+        self._pauses = Pauses(slots.store, name, slots.now_us)
+
+    def enter(self, call: Call) -> Flow[bool]:
+        """Whether an admitted request is sent now; if not, it waits in the model once more."""
+        take = None if self._limiter is None else self._take(self._limiter, call)
+        if take is not None:
+            yield from self._slots.wait(take)
+        lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
+        if take is not None:
+            yield from self._slots.depart(take.charges)
+        with self._locked as model:
+            now_us = self._slots.now_us()
+            for (bucket, _), left_us in zip(call.admitted, lefts_us):
+                if left_us > 0.0:
+                    bucket.pause(now_us + left_us)
+            return model.sends(call, now_us)
+
+    def leave(self, _call: Call) -> Flow[None]:
+        """A request is not sent. A slot of the declared quota that it had is lost."""
+        yield from ()
+
+    def answered(self, call: Call, paused: tuple[Bucket, ...]) -> Flow[None]:
+        """Let all transports on the store wait for the buckets that an answer has paused."""
+        for bucket in paused:
+            left_us = bucket.paused_until_us - self._slots.now_us()
+            yield from self._pauses.begin(_key(call, bucket), left_us / SECOND_US)
+
+    def died(self, _call: Call) -> Flow[None]:
+        """A request has failed."""
+        yield from ()
+
+    def _take(self, limiter: Limiter, call: Call) -> Take:
+        left_s = max(call.deadline_us - self._slots.now_us(), 0.0) / SECOND_US
+        return Take(tuple([Charge(quota, call.host.name, 1, limiter.name) for quota in limiter.quotas]), left_s)
+
+
+def _key(call: Call, bucket: Bucket) -> str:
+    """The key of a bucket's pause in the store."""
+    return f"{call.host.name} {bucket.name}"[:LONGEST_KEY]

@@ -1,0 +1,19 @@
+"""Limits that no answer reports: a rate, and a number of requests at once, that a host is searched for."""
+
+from __future__ import annotations
+
+from ....profiles import Profile
+from .buckets import ConcurrencyBucket, HiddenBucket, Outcome, RateBucket
+
+
+def hidden_buckets(profile: Profile) -> tuple[HiddenBucket, ...]:
+    """The buckets of a host whose profile asks to search for such limits."""
+    buckets: list[HiddenBucket] = []
+    if profile.hidden_rate is not None:
+        buckets.append(RateBucket(profile.hidden_rate))
+    if profile.hidden_concurrency is not None:
+        buckets.append(ConcurrencyBucket(profile.hidden_concurrency))
+    return tuple(buckets)
+
+
+__all__ = ["HiddenBucket", "Outcome", "hidden_buckets"]

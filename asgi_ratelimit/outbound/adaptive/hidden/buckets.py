@@ -1,0 +1,154 @@
+"""Limits that no answer reports, as buckets: each request to their host needs them, and its outcome moves them.
+
+Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from ....profiles import HiddenConcurrency, HiddenRate
+from ....quotas import SECOND_US
+from ..bucket import RETRY_US, Bucket
+from .gradient_search import GradientSearch
+from .rate_search import RateSearch
+
+LATE_US = 2_000.0
+"""A request that leaves late by so much, or by a quarter of the time between two, does not delay the next one."""
+
+NEVER_US = -1e15
+
+OVERLOADED = (503, 504, 529)
+"""Statuses of a server that does too much at once."""
+
+
+class Outcome(NamedTuple):
+    """What came of a request. A refusal ``is_hidden`` if no limit that its answer reports is the reason for it."""
+
+    status: int
+    is_hidden: bool = False
+    wait_us: float = 0.0
+
+
+class HiddenBucket(Bucket, ABC):
+    """A bucket that learns from what comes of requests, and when. Headers, pauses and pioneers do not touch it."""
+
+    @abstractmethod
+    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
+        """A request has its answer, to which ``send`` gave this number; returns what has changed, in words, if much."""
+
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether the server seems to refuse everything, so that it has to be left alone for a while."""
+
+    def admit(self, _now_us: float) -> int:
+        self.unsent += 1
+        return 0
+
+    def send(self, _now_us: float) -> int:
+        self.unsent -= 1
+        self.under_way += 1
+        return 0
+
+    def withdraw(self, _window: int) -> None:
+        self.unsent -= 1
+
+    def end(self, _window: int, _now_us: float) -> None:
+        self.under_way -= 1
+
+    def holds_up(self, _window: int, _now_us: float) -> bool:
+        return False
+
+    def miss(self, now_us: float) -> None: ...
+
+    def open(self, window: int) -> None: ...
+
+    def pause(self, until_us: float) -> None: ...
+
+
+class RateBucket(HiddenBucket):
+    """Spaces requests evenly, at the rate that is being searched for."""
+
+    def __init__(self, bounds: HiddenRate) -> None:
+        super().__init__("hidden rate")
+        self._ceiling = bounds.ceiling
+        self._search = RateSearch(bounds)
+        self._last_us = NEVER_US
+        self._is_limited = False
+        self.limit = self._search.rate
+
+    def ready_at(self, now_us: float) -> float:
+        return max(now_us, math.ceil(self._last_us + self._interval_us))
+
+    def not_before(self, now_us: float) -> float:
+        return max(now_us, self._last_us + SECOND_US / self._ceiling)
+
+    def admit(self, now_us: float) -> int:
+        interval_us = self._interval_us
+        late_us = now_us - self._last_us - interval_us
+        self._is_limited = late_us <= interval_us
+        self._last_us = now_us - min(max(late_us, 0.0), max(LATE_US, interval_us / 4))
+        return super().admit(now_us)
+
+    def send(self, now_us: float) -> int:
+        super().send(now_us)
+        return self._search.epoch
+
+    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
+        is_lowered = False
+        if outcome.is_hidden:
+            is_lowered = self._search.refused(number, outcome.wait_us, now_us)
+        else:
+            self._search.served(now_us, is_limited=self._is_limited)
+        self.limit = self._search.rate
+        return f"refused, on with {self.limit:.3g} requests a second" if is_lowered else ""
+
+    @property
+    def is_closed(self) -> bool:
+        return self._search.in_a_row > 1
+
+    @property
+    def _interval_us(self) -> float:
+        return SECOND_US / self._search.rate
+
+
+class ConcurrencyBucket(HiddenBucket):
+    """Lets as many requests be under way as the server is believed to bear."""
+
+    def __init__(self, bounds: HiddenConcurrency) -> None:
+        super().__init__("hidden concurrency")
+        self._search = GradientSearch(bounds)
+        self._sent: dict[int, tuple[float, int]] = {}
+        self._number = 0
+        self.limit = self._search.limit
+
+    def ready_at(self, now_us: float) -> float:
+        return now_us if self.unsent + self.under_way < self.limit else now_us + RETRY_US
+
+    def not_before(self, now_us: float) -> float:
+        return now_us
+
+    def send(self, now_us: float) -> int:
+        super().send(now_us)
+        self._number += 1
+        self._sent[self._number] = now_us, self._search.window
+        return self._number
+
+    def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
+        sent_us, window = self._sent.pop(number)
+        is_failed = outcome.is_hidden or outcome.status in OVERLOADED
+        is_lowered = self._search.answered(now_us - sent_us, self.under_way, window, is_failed=is_failed)
+        self.limit = self._search.limit
+        return f"overloaded, on with {self.limit} requests at once" if is_lowered else ""
+
+    def end(self, window: int, now_us: float) -> None:
+        if window in self._sent:
+            self._search.died(now_us - self._sent.pop(window)[0])
+        super().end(window, now_us)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._search.in_a_row > 1

@@ -1,0 +1,34 @@
+"""The model of one transport, for all its threads and event loops."""
+
+from __future__ import annotations
+
+from threading import RLock
+from types import TracebackType
+
+from ...profiles import Profile
+from ...waiting.forks import reset_in_child
+from .model import Model, OnChange
+
+
+class LockedModel:
+    """A model that one thread at a time uses: ``with locked as model``. After a fork, the child begins anew."""
+
+    def __init__(self, profile: Profile, on_change: OnChange) -> None:
+        self._profile = profile
+        self._on_change = on_change
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all that was learned, and all requests."""
+        self._lock = RLock()  # the garbage collector may close a forgotten request, and so call the model, in here
+        self._model = Model(self._profile, self._on_change)
+
+    def __enter__(self) -> Model:
+        self._lock.acquire()
+        return self._model
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()

@@ -1,0 +1,28 @@
+"""Live overrides: limits that are changed by their names while programs run, for all processes on one store."""
+
+from .document import OFF, SHADOW, Change, Override
+from .effects import ReadQuotas, counted, exempt, limit_text, quotas_under
+from .live_quotas import LiveQuotas
+from .overrides import Overrides
+from .repeating import EVERY, Repeating
+from .watch import NO_OVERRIDES, Subscriber, live_overrides, subscribe
+
+__all__ = [
+    "EVERY",
+    "NO_OVERRIDES",
+    "OFF",
+    "SHADOW",
+    "Change",
+    "LiveQuotas",
+    "Override",
+    "Overrides",
+    "ReadQuotas",
+    "Repeating",
+    "Subscriber",
+    "counted",
+    "exempt",
+    "limit_text",
+    "live_overrides",
+    "quotas_under",
+    "subscribe",
+]

@@ -1,0 +1,40 @@
+"""The quotas of one name on one store, as they are now: what the program says, or an override."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..quota_text import as_quotas
+from ..quotas import Quota
+from ..stores import Store
+from .effects import ReadQuotas, limit_text, quotas_under
+from .watch import live_overrides, subscribe
+
+
+class LiveQuotas:
+    """``own`` is what the program says, and ``quotas`` what applies; ``word`` is ``"shadow"`` or ``"off"``.
+
+    Both attributes are replaced when an override begins or ends. ``read`` makes quotas of what an override says.
+    """
+
+    __slots__ = ("__weakref__", "_name", "_read", "_store", "own", "quotas", "word")
+
+    def __init__(self, store: Store, name: str, own: tuple[Quota, ...], read: ReadQuotas = as_quotas) -> None:
+        self._store = store
+        self._name = name
+        self._read = read
+        self.own = self.quotas = own
+        self.word: str | None = None
+        subscribe(store, self)
+
+    def limit_texts(self) -> Mapping[str, str]:
+        """What the program says, by name."""
+        return {self._name: limit_text(self.own)}
+
+    def overrides_changed(self) -> None:
+        """Apply ``live_overrides``."""
+        override = live_overrides(self._store).get(self._name)
+        word = None if override is None else override.word
+        has_quotas = override is not None and word is None
+        self.quotas = quotas_under(override, self.own, self._read) if has_quotas and override else self.own
+        self.word = word

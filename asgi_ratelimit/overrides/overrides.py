@@ -1,0 +1,129 @@
+"""``Overrides``: limits that are changed by their names, live, for all processes of a store."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from ..errors import ConfigurationError, StoreError
+from ..quota_text import QuotaLike
+from ..stores import Store, open_store
+from ..stores.checked import checked_store
+from ..stores.documents import MAX_BYTES, checked_seconds
+from .document import NAME, Change, Document, Override, checked_quota, unpacked
+from .watch import watch_of
+
+LONGEST_NAME = 256
+"""Characters of the longest name, of a limit and of who changes it."""
+
+_ATTEMPTS = 1000
+"""How often a change is tried while others change the document, too."""
+
+
+class Overrides:
+    """Changes limits by their names while programs run: in all processes that share the store, within a second.
+
+    A name is that of a ``Rule``, of a ``RateLimit``, a ``Limiter`` or a paced function or transport, or that of a
+    ``RateLimitMiddleware``, for its own quota. ``store`` is a store or its URL. What was used stays used. Each method
+    raises ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that shares nothing.
+    """
+
+    def __init__(self, store: Store | str) -> None:
+        given = checked_store(store)
+        if given is None:
+            raise ConfigurationError(
+                'Overrides needs the store of the limits, not None: Overrides("redis://localhost")'
+            )
+        self._store = open_store(given) if isinstance(given, str) else given
+        self._owns_store = isinstance(given, str)
+        self._watch = watch_of(self._store)
+        self._documents = self._store.documents  # type: ignore[attr-defined]  # the watch has made sure of that
+
+    def __repr__(self) -> str:
+        return f"Overrides({self._store!r})"
+
+    async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
+        """Let ``quota`` apply under a name, for so many ``seconds``, or until ``unset``.
+
+        It is a quota as text or as an object, or several. ``"shadow"`` decides and counts, and enforces nothing;
+        ``"off"`` does not limit at all. ``by`` is whom the history names. Raises ``QuotaError`` or ``ValueError`` for
+        what cannot be, and changes nothing then.
+        """
+        _checked_text("name", name, '"login"')
+        quota, lasting = checked_quota(quota), checked_seconds(seconds)
+        now = self._watch.now
+        until = None if seconds is None else now + lasting
+        await self._change(name, Override(quota, until, _checked_by(by), now), by)
+
+    async def unset(self, name: str, *, by: str | None = None) -> bool:
+        """Let apply again what the programs say, and return whether something else did."""
+        _checked_text("name", name, '"login"')
+        return await self._change(name, None, _checked_by(by))
+
+    async def all(self) -> dict[str, Override]:
+        """The overrides that apply now, by name."""
+        now = self._watch.now
+        return {name: each for name, each in (await self._read())[1].overrides.items() if each.lives(now)}
+
+    async def history(self) -> list[Change]:
+        """The latest changes, at most 100, the newest one first."""
+        return list(reversed((await self._read())[1].history))
+
+    async def aclose(self) -> None:
+        """Close the store, if it was given as a URL."""
+        if self._owns_store:
+            await self._store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _read(self) -> tuple[bytes | None, Document]:
+        content = await self._documents.read(NAME)
+        try:
+            return content, unpacked(content)
+        except ValueError as error:
+            raise StoreError(f"{error}: delete it, its key ends in :documents:{NAME}") from error
+
+    async def _change(self, name: str, override: Override | None, by: str | None) -> bool:
+        """Change the document, whoever else does so, and return whether there was an override before."""
+        for _ in range(_ATTEMPTS):
+            content, document = await self._read()
+            now = self._watch.now
+            before = document.overrides.get(name)
+            had_one = before is not None and before.lives(now)
+            if override is None and not had_one:
+                return False
+            packed = _packed(document.changed(name, override, by, now))
+            if await self._documents.replace(NAME, content, packed):
+                self._watch.received(packed)
+                return had_one
+        raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")
+
+
+def _packed(document: Document) -> bytes:
+    """The document as bytes, with less of its history if it is too large."""
+    packed = document.packed()
+    while len(packed) > MAX_BYTES and document.history:
+        document = document.shortened()
+        packed = document.packed()
+    if len(packed) > MAX_BYTES:
+        raise ConfigurationError(f"{len(document.overrides)} overrides are too many for a document: unset some")
+    return packed
+
+
+def _checked_text(what: str, text: object, example: str) -> None:
+    if not isinstance(text, str) or not 0 < len(text) <= LONGEST_NAME:
+        raise ConfigurationError(
+            f"{what} must be a text of 1 to {LONGEST_NAME} characters, not {text!r:.100}: {what}={example}"
+        )
+
+
+def _checked_by(by: str | None) -> str | None:
+    if by is not None:
+        _checked_text("by", by, '"alice"')
+    return by

@@ -1,0 +1,100 @@
+"""Work that is done again and again on the background loop, for as long as somebody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from threading import RLock
+from typing import Any, TypeAlias
+from weakref import ref
+
+from ..logs import FailureLog
+from ..waiting import background_loop
+from ..waiting.forks import reset_in_child
+
+EVERY = 0.9
+"""Seconds between two runs, so that what one of them reads is known everywhere within a second."""
+
+_failures = FailureLog()
+
+Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Repeating:
+    """Work that ``run`` does, from ``start`` until it ``is_needed`` no more, or until nobody refers to this object.
+
+    It runs on the background loop, whichever event loop or thread needs it, so that it lives longer than any of them.
+    ``close`` closes what the work has opened there; it must not refer to this object.
+    """
+
+    def __init__(self, close: Close) -> None:
+        self._lock = RLock()
+        self._close = close
+        self._wake_up: asyncio.Event | None = None
+        self._running: Future[None] | None = None
+        reset_in_child(self)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether it is to go on."""
+        raise NotImplementedError
+
+    async def run(self) -> float:
+        """Do the work once; returns the seconds until the next time."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin, unless it is running or not needed. Thread-safe."""
+        with self._lock:
+            if self._running is None and self.is_needed:
+                self._wake_up = asyncio.Event()
+                self._running = background_loop.start(_run(ref(self), self._wake_up, self._close))
+
+    async def end(self) -> None:
+        """Wait until it has ended, where it is needed no more."""
+        with self._lock:
+            running, wake_up = self._running, self._wake_up
+        if running is not None and wake_up is not None:
+            background_loop.call_soon(wake_up.set)
+            await asyncio.wait([asyncio.wrap_future(running)])
+
+    def reset(self) -> None:
+        """A forked child has this object, but not the thread in which it runs."""
+        self._lock = RLock()
+        was_running, self._running = self._running is not None, None
+        if was_running:
+            self.start()
+
+    def goes_on(self) -> bool:
+        """Whether it is still needed; if not, it has to be started again."""
+        with self._lock:
+            if not self.is_needed:
+                self._running = None
+            return self._running is not None
+
+
+async def _run(reference: ref[Repeating], wake_up: asyncio.Event, close: Close) -> None:
+    seconds: float | None = 0.0
+    try:
+        while seconds is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await wake_up.wait()
+            wake_up.clear()
+            seconds = await _run_once(reference)
+    finally:
+        await close()
+
+
+async def _run_once(reference: ref[Repeating]) -> float | None:
+    """The seconds until the next time; ``None`` if there is none. No reference outlives the call."""
+    repeating = reference()
+    if repeating is None or not repeating.goes_on():
+        return None
+    try:
+        return await repeating.run()
+    except Exception as error:  # noqa: BLE001  # nobody else would notice that it has ended
+        _failures.report("what is done in the background failed", error)
+        return EVERY

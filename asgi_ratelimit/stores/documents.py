@@ -1,0 +1,139 @@
+"""Documents: small values beside the buckets of a store, which all processes on that store share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from threading import Lock
+from typing import Protocol, cast
+
+from ..errors import ConfigurationError
+
+MAX_BYTES = 1024 * 1024
+"""The largest content of a document, or of a part of one, in bytes."""
+
+
+class Documents(Protocol):
+    """Values of bytes by name, and parts of a name, each with a content of its own.
+
+    A content of more than 1 MiB, and ``seconds`` that are not finite and above 0, are a ``ValueError``. ``seconds`` is
+    how long a value lives; ``None`` is for ever. Each method raises ``StoreError`` if the store does not answer.
+    """
+
+    async def read(self, name: str) -> bytes | None:
+        """The content of a document; ``None`` where there is none."""
+        ...
+
+    async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
+        """Replace a document, whatever it was."""
+        ...
+
+    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
+        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
+        ...
+
+    async def read_parts(self, name: str) -> dict[str, bytes]:
+        """The contents of all parts of a name."""
+        ...
+
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
+        """Replace one part, whatever it was; the others stay."""
+        ...
+
+    async def delete_part(self, name: str, part: str) -> None:
+        """Delete one part, if it is there."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what is open for the running event loop; a later call opens it again."""
+        ...
+
+
+def documents(store: object) -> Documents:
+    """The documents of a store. Raises ``ConfigurationError`` for a store that has none."""
+    own = getattr(store, "documents", None)
+    if own is None:
+        raise ConfigurationError(f"{store!r} has no documents: use a MemoryStore or a RedisStore")
+    return cast("Documents", own)
+
+
+def checked_content(content: bytes) -> bytes:
+    """``content`` itself. Raises ``TypeError`` if it is no bytes, and ``ValueError`` if it is too large."""
+    if not isinstance(content, bytes):
+        raise TypeError(f'the content of a document is bytes, not {content!r}: "text".encode()')
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"a document has at most {MAX_BYTES} bytes, not {len(content)}")
+    return content
+
+
+def checked_seconds(seconds: float | None) -> float:
+    """How long a value lives, infinity for ever. Raises ``ValueError`` for a number that is no time."""
+    if seconds is None:
+        return math.inf
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
+        raise ValueError(f"seconds must be a finite number above 0, or None, not {seconds!r}: seconds=3600")
+    return float(seconds)
+
+
+class MemoryDocuments:
+    """Documents in this process. Thread-safe; ``now_us`` is the time in microseconds that they expire by."""
+
+    def __init__(self, now_us: Callable[[], float]) -> None:
+        self._now_us = now_us
+        self._lock = Lock()
+        self._values: dict[str, tuple[bytes, float]] = {}
+        self._parts: dict[str, dict[str, tuple[bytes, float]]] = {}
+
+    async def read(self, name: str) -> bytes | None:
+        """The content of a document; ``None`` where there is none."""
+        with self._lock:
+            return self._living(self._values).get(name)
+
+    async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
+        """Replace a document, whatever it was."""
+        value = self._value(content, seconds)
+        with self._lock:
+            self._values[name] = value
+
+    async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
+        """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
+        value = self._value(new or b"", seconds)
+        with self._lock:
+            if self._living(self._values).get(name) != old:
+                return False
+            if new is None:
+                self._values.pop(name, None)
+            else:
+                self._values[name] = value
+            return True
+
+    async def read_parts(self, name: str) -> dict[str, bytes]:
+        """The contents of all parts of a name."""
+        with self._lock:
+            return self._living(self._parts.get(name, {}))
+
+    async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
+        """Replace one part, whatever it was; the others stay."""
+        value = self._value(content, seconds)
+        with self._lock:
+            parts = self._parts.setdefault(name, {})
+            self._living(parts)
+            parts[part] = value
+
+    async def delete_part(self, name: str, part: str) -> None:
+        """Delete one part, if it is there."""
+        with self._lock:
+            self._parts.get(name, {}).pop(part, None)
+
+    async def aclose(self) -> None:
+        """There is nothing to let go of."""
+
+    def _value(self, content: bytes, seconds: float | None) -> tuple[bytes, float]:
+        return checked_content(content), self._now_us() + checked_seconds(seconds) * 1e6
+
+    def _living(self, values: dict[str, tuple[bytes, float]]) -> dict[str, bytes]:
+        """The contents that have not expired; the others are deleted."""
+        now = self._now_us()
+        for name in [name for name, (_, until_us) in values.items() if until_us <= now]:
+            del values[name]
+        return {name: content for name, (content, _) in values.items()}

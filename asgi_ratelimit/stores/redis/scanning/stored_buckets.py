@@ -1,0 +1,115 @@
+"""What a bucket in Redis is, by its key and its value alone, without the program that has written it.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from ....algorithms import reset_us, unpack, used
+from ....buckets import as_key
+from ....errors import QuotaError
+from ....quotas import (
+    BUCKET_FORMAT,
+    BURST_SCALE,
+    FIXED_FORMAT,
+    ROLLING_FORMAT,
+    SECOND_US,
+    FixedWindow,
+    Quota,
+    RollingWindow,
+    TokenBucket,
+)
+
+_BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:([fr][^:{}]*):)?\{([^{}]*)\}")
+"""The name, the quota's name, its kind, and the key in the text of a bucket."""
+
+_BUCKET_STAMP = struct.Struct("<BffH")
+_LIMIT = struct.Struct("<Bf")
+
+_EMPTY, _HASHED = "%", "%#"
+"""What stands for an empty key, and before the hash of a long one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBucket:
+    """A bucket as it is at one moment.
+
+    ``name`` is that of a rule or limiter, ``key`` whose bucket it is (``#`` and a hash for a long key), and ``quota``
+    what the bucket was last used under: its limit to six digits, its burst to a thousandth, without its
+    ``burst_allowance_factor``. ``used`` is in units, and ``reset_after`` the seconds until the bucket is as good as
+    new.
+    """
+
+    name: str
+    key: str
+    quota: Quota
+    used: float
+    reset_after: float
+
+    @property
+    def share(self) -> float:
+        """The part of what can be granted at once that is used: 1 or more where it refuses."""
+        return self.used / self.quota.most
+
+
+def stored_bucket(text: str, value: bytes, now_us: float) -> StoredBucket | None:
+    """The bucket of this text and value at this time; ``None`` where they are none, or nothing of it is used."""
+    match = _BUCKET.fullmatch(text)
+    if match is None:
+        return None
+    name, quota_name, kind, tag = match.groups(default="")
+    try:
+        quota = _quota(_unescaped(quota_name), kind, value)
+        state = unpack(quota, value)
+    except (struct.error, ValueError, QuotaError, OverflowError):
+        return None
+    if state is None:
+        return None
+    units = used(quota, state, now_us)
+    reset_after = max(reset_us(quota, state, now_us), 0.0) / SECOND_US
+    return StoredBucket(_unescaped(name), key_of(tag), quota, units, reset_after) if units > 0.0 else None
+
+
+def key_of(tag: str) -> str:
+    """The key that stands in a bucket's hash tag, or what stands for it."""
+    if tag.startswith(_HASHED):
+        return tag[1:]
+    return "" if tag == _EMPTY else _unescaped(tag)
+
+
+def _quota(name: str, kind: str, value: bytes) -> Quota:
+    """The quota of a stored value. Raises ``struct.error`` or a ``ValueError`` for what is none."""
+    if value[:1] == bytes([BUCKET_FORMAT]):
+        _, period_us, limit, log_burst = _BUCKET_STAMP.unpack_from(value)
+        limit = _rounded(limit)
+        return TokenBucket(limit, _rounded(period_us) / SECOND_US, _burst(log_burst, limit), name=name)
+    _, limit = _LIMIT.unpack_from(value)
+    period, _, parts = kind[1:].partition("/")
+    if value[:1] == bytes([FIXED_FORMAT]):
+        return FixedWindow(_rounded(limit), float(period), name=name)
+    if value[:1] == bytes([ROLLING_FORMAT]):
+        return RollingWindow(_rounded(limit), float(period), int(parts), name=name)
+    raise ValueError(f"{value[:1]!r} is no format")
+
+
+def _burst(log_burst: int, limit: float) -> float:
+    """The burst that a stamp tells by its logarithm: that of a quota that names none, or the roundest one."""
+    about = 2.0 ** (log_burst / BURST_SCALE)
+    candidates = (max(1, math.floor(limit)), *[float(f"{about:.{digits}g}") for digits in range(1, 6)])
+    return next((each for each in candidates if round(math.log2(each) * BURST_SCALE) == log_burst), about)
+
+
+def _rounded(number: float) -> float:
+    """A number that was stored with about seven digits, with those that are exact."""
+    rounded = float(f"{number:.6g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def _unescaped(text: str) -> str:
+    return as_key(unquote_to_bytes(text))

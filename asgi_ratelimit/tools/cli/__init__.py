@@ -1,0 +1,39 @@
+"""The command ``asgi-ratelimit`` and its subcommands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ...errors import RateLimitError
+from . import apps, buckets, overrides, recording, replays, simulating, watching
+from .arguments import Parser, complete
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default those of the process, and return its exit code.
+
+    0: fine. 1: there are findings, such as a route without a limit. 2: the arguments are wrong, or a store does not
+    answer.
+    """
+    parser = Parser(
+        prog="asgi-ratelimit",
+        description="Choose rate limits, check them, and see what they do.",
+        example="asgi-ratelimit routes main:app",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="command")
+    for module in (apps, simulating, replays, recording, buckets, overrides, watching):
+        module.add_commands(commands)
+    complete(parser)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (RateLimitError, ValueError, OSError, EOFError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,83 @@
+"""The arguments of commands: one line for each error, with a right example, and completion by the shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...errors import QuotaError
+from ...quota_text import parse_period
+
+Options = argparse.Namespace
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the ``example`` of a right command; the exit code is 2."""
+
+    def __init__(self, *, example: str = "", **options: Any) -> None:
+        super().__init__(**options, epilog=f"example: {example}")
+        self.example = example
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong, and exit."""
+        print(f"error: {message}: {self.example}", file=sys.stderr)
+        self.exit(2)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def add_app(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where an app is found."""
+    parser.add_argument("--app-dir", default=".", help="the folder of the module (default: here)")
+    parser.add_argument("--factory", action="store_true", help="the attribute is a function that makes the app")
+
+
+def load_app(options: Options, example: str) -> Any:
+    """The app at ``options.app``, as ``module:attribute``. Raises ``ValueError`` where there is none."""
+    module, _, attribute = options.app.partition(":")
+    try:
+        if not module or not attribute:
+            raise ValueError("it must be a module, a colon and an attribute")
+        add_folder(options.app_dir)
+        app: Any = import_module(module)
+        for name in attribute.split("."):
+            app = getattr(app, name)
+        return app() if options.factory else app
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
+
+
+def add_folder(folder: str) -> None:
+    """Let modules in a folder be imported."""
+    sys.path.insert(0, str(Path(folder).resolve()))
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell where it asks for completions, if argcomplete is installed."""
+    if "_ARGCOMPLETE" in os.environ:
+        try:
+            from argcomplete import autocomplete
+        except ImportError:
+            return
+        autocomplete(parser)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """The seconds of a duration such as ``1h`` or ``10 minutes``. Raises ``ValueError``, which names the option."""
+    try:
+        return parse_period(text)
+    except QuotaError:
+        raise ValueError(f"{option} must be a duration, not {text!r}: {option} 1h, {option} '10 minutes'") from None
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,0 +1,169 @@
+"""The commands on the buckets of a live store: ``peek``, ``top``, ``reset``, ``block`` and ``unblock``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import heapq
+from typing import Any
+
+from ...buckets import DEFAULT_NAME
+from ...decision import Charge, Take
+from ...inbound import Blocks
+from ...quota_text import RESERVED_NAMES, as_quotas, as_text
+from ...stores import RedisStore
+from ...stores.redis.scanning import Scan, StoredBucket
+from .arguments import add_json, seconds_of
+from .live_store import TIMEOUT, add_store, store_url, with_store
+from .output import Row, duration, print_json, print_table
+
+MOST = 1_000_000
+"""Keys of a store that a command looks at, unless it is told otherwise."""
+SHOWN = 20
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands."""
+    peek_parser = _add(commands, "peek", peek, "show what a key has used", "peek /login 203.0.113.7")
+    reset_parser = _add(commands, "reset", reset, "make a key as good as new", "reset /login 203.0.113.7")
+    for parser in (peek_parser, reset_parser):
+        parser.add_argument("--quota", help="the quota, so that the store is not searched for it")
+    parser = _add(commands, "block", block, "refuse a key for a time", 'block /login 203.0.113.7 --for "1 hour"')
+    parser.add_argument("--for", dest="block_for", required=True, help='how long, such as "1 hour" or "10 minutes"')
+    _add(commands, "unblock", unblock, "let a key pass again", "unblock /login 203.0.113.7")
+    parser = commands.add_parser(
+        "top", help="show the keys that have used most of their quotas", example=f"asgi-ratelimit top {_STORE}"
+    )
+    parser.add_argument("--name", help="only those of this rule or limiter")
+    parser.add_argument("--count", type=int, default=SHOWN, help=f"how many to show (default: {SHOWN})")
+    parser.add_argument("--scan", type=int, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
+    add_store(parser)
+    add_json(parser)
+    parser.set_defaults(run=top)
+
+
+_STORE = "--store redis://localhost:6379/0"
+
+
+def _add(commands: Any, name: str, run: Any, what: str, example: str) -> Any:
+    """Add a command on one key of a name."""
+    parser = commands.add_parser(name, help=what, example=f"asgi-ratelimit {example} {_STORE}")
+    parser.add_argument("name", help=f"the name of the rule or limiter; {DEFAULT_NAME!r} unless it has one")
+    parser.add_argument("key", help="whose bucket: an address, or what the key function returns")
+    add_store(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def peek(options: argparse.Namespace) -> int:
+    """Print the buckets of a key, and how long it is blocked; exit code 1 where there is nothing."""
+    found = [each for each in _stored(options) if each.quota.name not in RESERVED_NAMES]
+    blocked_for = with_store(options, lambda store: Blocks(store=store, name=options.name).blocked_for(options.key))
+    if options.json:
+        print_json({"blocked_for": blocked_for, "buckets": [_as_dict(each) for each in found]})
+    else:
+        if found:
+            print_table(_COLUMNS[2:], [_row(each)[2:] for each in found])
+        if blocked_for:
+            print(f"blocked for {duration(blocked_for)}")
+        if not found and not blocked_for:
+            print(f"{options.key!r} has used nothing of {options.name!r}")
+    return 0 if found or blocked_for else 1
+
+
+def _stored(options: argparse.Namespace) -> list[StoredBucket]:
+    """The buckets of a key: of the quota that is named, or those that a search finds."""
+    if options.quota is None:
+        return asyncio.run(_scan(options).buckets(options.name, options.key, most=MOST))
+    return with_store(options, lambda store: _peeked(store, options))
+
+
+async def _peeked(store: RedisStore, options: argparse.Namespace) -> list[StoredBucket]:
+    found = []
+    for quota in as_quotas(options.quota):
+        charge = Charge(quota, options.key, 1, options.name)
+        state = (await store.peek(Take((charge,)))).states[0]
+        used = quota.most - state.remaining
+        found.append(StoredBucket(options.name, options.key, quota, used, state.reset_after))
+    return found
+
+
+def reset(options: argparse.Namespace) -> int:
+    """Forget the buckets of a key; exit code 1 where there are none."""
+    quotas = as_quotas(options.quota) if options.quota else tuple([each.quota for each in _stored(options)])
+    charges = [Charge(quota, options.key, 1, options.name) for quota in quotas if quota.name not in RESERVED_NAMES]
+    with_store(options, lambda store: store.reset(charges))
+    names = [as_text(charge.quota) for charge in charges]
+    if options.json:
+        print_json({"reset": names})
+    else:
+        print(f"reset: {', '.join(names)}" if names else f"{options.key!r} has used nothing of {options.name!r}")
+    return 0 if names else 1
+
+
+def block(options: argparse.Namespace) -> int:
+    """Block a key; exit code 1 if it already was blocked."""
+    seconds = seconds_of("--for", options.block_for)
+    is_new = with_store(options, lambda store: Blocks(store=store, name=options.name).block(options.key, seconds))
+    if options.json:
+        print_json({"blocked": is_new})
+    else:
+        print(
+            f"{options.key!r} is blocked for {options.block_for}" if is_new else f"{options.key!r} was blocked before"
+        )
+    return 0 if is_new else 1
+
+
+def unblock(options: argparse.Namespace) -> int:
+    """Lift the block of a key; exit code 1 if it was not blocked."""
+
+    async def lift(store: RedisStore) -> bool:
+        blocks = Blocks(store=store, name=options.name)
+        was_blocked = await blocks.blocked_for(options.key) > 0.0
+        await blocks.lift(options.key)
+        return was_blocked
+
+    was_blocked = with_store(options, lift)
+    if options.json:
+        print_json({"was_blocked": was_blocked})
+    else:
+        print(f"{options.key!r} may pass again" if was_blocked else f"{options.key!r} was not blocked")
+    return 0 if was_blocked else 1
+
+
+def top(options: argparse.Namespace) -> int:
+    """Print the keys that have used most of their quotas."""
+    scan = _scan(options)
+    found = asyncio.run(scan.buckets(options.name, most=options.scan))
+    limited = [each for each in found if each.quota.name not in RESERVED_NAMES]
+    most = heapq.nlargest(options.count, limited, key=lambda each: (each.share, each.used))
+    if options.json:
+        print_json({"is_whole": scan.is_whole, "buckets": [_as_dict(each) for each in most]})
+    else:
+        print_table(_COLUMNS, map(_row, most))
+        if not scan.is_whole:
+            print(f"of the first {scan.looked:,} keys of the store: --scan {10 * options.scan}")
+    return 0
+
+
+def _scan(options: argparse.Namespace) -> Scan:
+    return Scan(store_url(options), prefix=options.prefix, timeout=TIMEOUT)
+
+
+_COLUMNS = ("name", "key", "quota", ">used", ">share", "as good as new in")
+
+
+def _row(each: StoredBucket) -> Row:
+    return each.name, each.key, as_text(each.quota), each.used, f"{each.share:.0%}", duration(each.reset_after)
+
+
+def _as_dict(each: StoredBucket) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "key": each.key,
+        "quota": as_text(each.quota),
+        "used": each.used,
+        "most": each.quota.most,
+        "reset_after": each.reset_after,
+    }

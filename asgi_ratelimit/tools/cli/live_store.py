@@ -1,0 +1,50 @@
+"""The store that commands work on: that of ``--store``, or of the environment."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from ...errors import ConfigurationError
+from ...stores import RedisStore
+
+T = TypeVar("T")
+
+VARIABLE = "ASGI_RATELIMIT_STORE"
+TIMEOUT = 2.0
+"""Seconds in which the store has to answer: nobody waits for a command but the one who has typed it."""
+
+_EXAMPLE = f"--store redis://localhost:6379/0, or {VARIABLE}"
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the store is."""
+    parser.add_argument("--store", default=os.environ.get(VARIABLE), help=f"its URL (default: that in {VARIABLE})")
+    parser.add_argument("--prefix", default="rl", help="the prefix of the store's keys (default: rl)")
+
+
+def store_url(options: argparse.Namespace) -> str:
+    """The URL of the store. Raises ``ConfigurationError`` where there is none, or only a memory of this process."""
+    url: str | None = options.store
+    if not url:
+        raise ConfigurationError(f"which store? {_EXAMPLE}")
+    if url.startswith("memory:"):
+        raise ConfigurationError(f"{url!r} is the memory of one process, which no other process can see: {_EXAMPLE}")
+    return url
+
+
+def with_store(options: argparse.Namespace, work: Callable[[RedisStore], Awaitable[T]]) -> T:
+    """What ``work`` returns for the store, which is closed afterwards. Raises ``StoreError`` if it does not answer."""
+    url = store_url(options)
+
+    async def run() -> T:
+        store = RedisStore(url, prefix=options.prefix, timeout=TIMEOUT, on_error="deny")
+        try:
+            return await work(store)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(run())

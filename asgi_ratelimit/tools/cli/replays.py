@@ -1,0 +1,260 @@
+"""The commands ``what-if`` and ``suggest``, which replay logs."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import secrets
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...buckets import as_bytes, digest
+from ...quotas import SECOND_US
+from ..logs import LogReader, fields_of
+from ..plot import WIDTH, bars, save_bars
+from ..replay import Limits, Replay, limits_of, limits_of_file, report_of
+from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
+from ..suggest import suggest as suggest_limits
+from .arguments import Parser, add_folder, add_json, listed
+from .output import Row, counted, moment, print_json, print_table, progress, share
+
+_SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
+_WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
+logger = logging.getLogger("asgi_ratelimit")
+
+SHOWN = 10
+"""Clients and moments that a report shows, unless it is told otherwise."""
+
+
+def add_commands(commands: Any) -> None:
+    """Add the commands."""
+    parser = commands.add_parser(
+        "what-if", help="replay a log under limits, and show who would have been refused", example=_WHAT_IF
+    )
+    _add_log(parser)
+    parser.add_argument("--rule", action="append", default=[], help='such as "/login 5/minute"; may be repeated')
+    parser.add_argument("--quota", help='a quota for every request, such as "100/minute"')
+    parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
+    parser.add_argument("--top", type=int, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
+    parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
+    parser.add_argument("--png", type=Path, help="draw the timeline into this file instead of the terminal")
+    parser.set_defaults(run=what_if)
+
+    parser = commands.add_parser(
+        "suggest", help="propose limits by what the clients in a log use, and show whom each refuses", example=_SUGGEST
+    )
+    _add_log(parser)
+    parser.add_argument("--rule", action="append", default=[], help='requests to look at, such as "POST /login"')
+    parser.add_argument("--refuse", action="append", help='a share of clients, such as "1%%"; may be repeated')
+    parser.add_argument("--kind", default="bucket", help="bucket (default), rolling or fixed")
+    parser.set_defaults(run=suggest)
+
+
+def _add_log(parser: Parser) -> None:
+    parser.add_argument("log", nargs="+", help="access logs, logs of JSON or recordings, also in gzip; - is the input")
+    parser.add_argument(
+        "--key", default="client", help="whose a request is: client (default), user, all, or field:NAME"
+    )
+    parser.add_argument("--field", action="append", default=[], help="a field of a log of JSON, such as time=ts")
+    add_json(parser)
+
+
+def what_if(options: argparse.Namespace) -> int:
+    """Replay logs, and print who would have been refused."""
+    limits = _limits(options)
+    reader, replay = _reader(options, limits), Replay(limits)
+    with progress("replaying", reader.size) as advance, _without_warnings():
+        reader.advance = advance
+        asyncio.run(replay.run(reader.requests()))
+    report = report_of(replay, limits, options.top, _hashed() if options.hide_keys else str)
+    report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
+    _warn(reader, [name for name, counts in replay.rules.items() if not counts.requests], replay.unknown)
+    if options.json:
+        print_json(report)
+    else:
+        _show(report)
+        _draw(replay, options.png)
+    return 0
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    """The limits to try out. Raises ``ValueError`` where there are none, or too many."""
+    has_rules = bool(options.rule) or options.quota is not None
+    if has_rules == (options.config is not None):
+        problem = "a file says all rules: remove --rule and --quota" if has_rules else "nothing to try out"
+        raise ValueError(f"{problem}: {_WHAT_IF}, or --config limits.toml")
+    if has_rules:
+        return limits_of(options.quota, options.rule)
+    add_folder(".")  # for the functions that the file names
+    return limits_of_file(options.config)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """No log of blocks that no live key has, for as long as that."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _show(report: dict[str, Any]) -> None:
+    """Print a report as tables."""
+    requests, clients = report["requests"], report["clients"]
+    total = f"{counted(requests, 'request')} of {counted(clients, 'client')}"
+    print(f"{total}, {moment(report['from'])} to {moment(report['to'])} UTC")
+    refused, refused_clients = report["refused"], report["refused_clients"]
+    print(
+        f"would be refused: {counted(refused, 'request')} ({share(refused, requests)}), "
+        f"of {counted(refused_clients, 'client')} ({share(refused_clients, clients)})\n"
+    )
+    columns = ("rule", "quota", ">requests", ">refused", ">share", ">clients", ">refused clients", ">share")
+    print_table(columns, [_rule_row(rule) for rule in report["rules"]])
+    top = [(rule["name"], *_client_row(each)) for rule in report["rules"] for each in rule["top"]]
+    if top:
+        print()
+        print_table(("rule", "client", ">requests", ">refused", ">share", "first refusal"), top)
+    if report["worst"]:
+        print()
+        print_table(("worst moments", ">seconds", ">requests", ">refused", ">share"), map(_moment_row, report["worst"]))
+
+
+def _rule_row(rule: dict[str, Any]) -> Row:
+    requests, refused, clients, refused_clients = (
+        rule[name] for name in ("requests", "refused", "clients", "refused_clients")
+    )
+    name = f"{rule['name']} (shadow)" if rule["shadow"] else rule["name"]
+    shares = share(refused, requests), share(refused_clients, clients)
+    return name, rule["quota"], requests, refused, shares[0], clients, refused_clients, shares[1]
+
+
+def _client_row(client: dict[str, Any]) -> Row:
+    requests, refused = client["requests"], client["refused"]
+    return client["key"], requests, refused, share(refused, requests), moment(client["first"])
+
+
+def _moment_row(worst: dict[str, Any]) -> Row:
+    requests, refused = worst["requests"], worst["refused"]
+    return moment(worst["from"]), worst["seconds"], requests, refused, share(refused, requests)
+
+
+def _warn(reader: LogReader, unused: Sequence[str], recorded: Collection[str] = ()) -> None:
+    """Say on standard error what makes a replay less than exact."""
+    warnings = []
+    if reader.unreadable:
+        warnings.append(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
+    if reader.late:
+        warnings.append(f"{reader.late:,} requests came so late in the log that they count at a later time")
+    if len(reader.salts) > 1:
+        warnings.append("the recordings hash keys with several salts, so one client may count as several")
+    if unused:
+        seen = f"; the recording has {listed(sorted(recorded))}" if recorded else ""
+        warnings.append(f"no request is for {listed(unused)}{seen}")
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def suggest(options: argparse.Namespace) -> int:
+    """Print limits for the requests of a log, and whom each of them would refuse."""
+    limits = limits_of(None, [f"{rule} 1/s" for rule in options.rule]) if options.rule else limits_of("1/s", ())
+    shares = [_as_share(text) for text in options.refuse or ()] or SHARES
+    reader = _reader(options, limits)
+    with progress("reading", reader.size) as advance:
+        reader.advance = advance
+        groups = uses_of(reader.requests(), limits)
+    suggestions = {name: suggest_limits(uses, shares, options.kind) for name, uses in groups.items()}
+    _warn(reader, [name for name, uses in groups.items() if not uses])
+    if options.json:
+        print_json([_suggested(name, groups[name], each) for name, each in suggestions.items()])
+    else:
+        for name, each in suggestions.items():
+            _show_suggestions(name if options.rule else "all requests", groups[name], each)
+    return 0
+
+
+def _as_share(text: str) -> float:
+    """A share of clients that was written as ``1%`` or ``0.01``. Raises ``ValueError``."""
+    number = text.removesuffix("%").strip()
+    try:
+        part = float(number) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part < 1:  # true for NaN, too
+        raise ValueError(f"--refuse must be a share of clients from 0% to below 100%, not {text!r}: --refuse 1%")
+    return part
+
+
+def _suggested(name: str, uses: UsesByKey, suggestions: Sequence[Suggestion]) -> dict[str, Any]:
+    """The suggestions for a rule as plain values."""
+    return {
+        "rule": name,
+        "clients": len(uses),
+        "requests": sum([len(each.times) for each in uses.values()]),
+        "windows": [
+            {
+                "window": each.window,
+                "use": {f"{quantile:g}": most for quantile, most in zip(QUANTILES, each.quantiles)},
+                "limits": [
+                    {
+                        "quota": choice.quota,
+                        "refused_clients": choice.refused_clients,
+                        "refused_requests": choice.refused_requests,
+                    }
+                    for choice in each.choices
+                ],
+            }
+            for each in suggestions
+        ],
+    }
+
+
+def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggestion]) -> None:
+    """Print suggestions as two tables: what clients use, and what limits would do."""
+    requests = sum([len(each.times) for each in uses.values()])
+    print(f"{name}: {counted(requests, 'request')} of {counted(len(uses), 'client')}\n")
+    columns = [f">{quantile:.0%} of clients".replace("100% of clients", "the busiest") for quantile in QUANTILES]
+    used = [(f"busiest {each.window}", *each.quantiles) for each in suggestions]
+    print_table(("units in its", *[column.replace("% of", " % of") for column in columns]), used)
+    print()
+    rows = [
+        (
+            choice.quota,
+            choice.refused_clients,
+            share(choice.refused_clients, len(uses)),
+            choice.refused_requests,
+            share(choice.refused_requests, requests),
+        )
+        for each in suggestions
+        for choice in each.choices
+    ]
+    print_table(("limit", ">refused clients", ">share", ">refused requests", ">share"), rows)
+    print()
+
+
+def _reader(options: argparse.Namespace, limits: Limits) -> LogReader:
+    if limits.by_name and limits.table.charging:
+        raise ValueError(f"rules are for paths, or for rules of a recording, not for both: {_WHAT_IF}")
+    return LogReader(options.log, options.key, fields_of(options.field), bool(limits.by_name))
+
+
+def _hashed() -> Callable[[str], str]:
+    """Hashes that nobody can compare with those of other runs."""
+    salt = secrets.token_bytes(16)
+    return lambda key: digest(salt + as_bytes(key))[:12]
+
+
+def _draw(replay: Replay, png: Path | None) -> None:
+    if png is not None:
+        parts = replay.timeline.parts(200)
+        save_bars(png, {"requests": parts.requests, "would be refused": parts.refused}, parts.seconds)
+        print(f"\ntimeline drawn in {png}")
+        return
+    parts = replay.timeline.parts(WIDTH)
+    names = moment(replay.first_us / SECOND_US), moment(replay.last_us / SECOND_US)
+    print("", *bars({"requests": parts.requests, "refused": parts.refused}, f"{names[0]} ", names[1]), sep="\n")

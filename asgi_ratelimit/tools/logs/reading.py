@@ -1,0 +1,89 @@
+"""Reading logs: what format they have, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+
+from ...errors import ConfigurationError
+from . import access_log, json_lines
+from .files import LogFile
+from .json_lines import Fields
+from .ordering import Ordered
+from .recordings import recording_parser, salt_of
+from .requests import SKIPPED, LoggedRequest, ParseLine
+
+LOOKS = 100
+"""The lines in which the first one that can be read is looked for."""
+
+_FORMATS = f"\n    {access_log.EXAMPLE}\n    {json_lines.EXAMPLE}"
+
+
+@dataclass(slots=True)
+class LogReader:
+    """Reads the requests of logs, in the order of their times, and counts.
+
+    ``key`` says whose a request is: ``client``, ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are
+    names of fields in one. ``by_rule``: of a recording, each decision of a rule counts, instead of each request once;
+    then it has the rule's key and cost. ``advance`` is called with the bytes that have been read since the last call.
+    """
+
+    names: Sequence[str]
+    key: str = "client"
+    fields: Fields = field(default_factory=dict)
+    by_rule: bool = False
+    advance: Callable[[int], None] = lambda _: None
+    lines: int = 0
+    """Lines that have been read."""
+    unreadable: int = 0
+    """Lines among them that are no requests."""
+    late: int = 0
+    """Requests that were so far out of order that their time is not exact."""
+    salts: set[str] = field(default_factory=set)
+    """The salts of recordings."""
+    _files: list[LogFile] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._files = [LogFile(name) for name in self.names]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files, 0 where that is unknown."""
+        sizes = [each.size for each in self._files]
+        return sum(sizes) if all(sizes) else 0
+
+    def requests(self) -> Iterator[LoggedRequest]:
+        """All requests. Raises ``ConfigurationError`` for a log without any, ``OSError`` or ``EOFError``."""
+        ordered = Ordered([self._requests(file) for file in self._files])
+        yield from ordered
+        self.late = ordered.late
+        if not self.lines:
+            raise ConfigurationError(f"{' and '.join(self.names)} are empty; lines are such as{_FORMATS}")
+
+    def _requests(self, file: LogFile) -> Iterator[LoggedRequest]:
+        lines = file.lines(self.advance)
+        first = list(islice(lines, LOOKS))
+        if not first:
+            return
+        parse = self._parser(file, first)
+        for line in chain(first, lines):
+            self.lines += 1
+            request = parse(line)
+            if request is None:
+                self.unreadable += 1
+            elif request is not SKIPPED:
+                yield request
+
+    def _parser(self, file: LogFile, first: list[str]) -> ParseLine:
+        """The parser of a log that starts with these lines."""
+        if salt_of(first[0]) is not None:
+            return recording_parser(self.key, by_rule=self.by_rule, add_salt=self.salts.add)
+        for line in first:
+            is_json = line.lstrip()[:1] == "{"
+            is_common = access_log.access_log_parser("all")(line) is not None
+            if is_common:
+                return access_log.access_log_parser(self.key)
+            if is_json and json_lines.is_object(line):
+                return json_lines.json_parser(line, self.key, self.fields)
+        raise ConfigurationError(f"no line of {file.name} is a request, such as{_FORMATS}\nbut {first[0][:200]!r}")

@@ -1,0 +1,34 @@
+"""Requests as logs report them.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+from urllib.parse import unquote
+
+LoggedRequest: TypeAlias = tuple[float, str, str, str, float]
+"""The time in microseconds, the key (whose request it is), the method, the path without its query, and the cost.
+
+The key is empty where the request has none. A decision that a hook has recorded has no method, and the name of its rule
+in the place of the path. A tuple, because there may be millions.
+"""
+
+ParseLine: TypeAlias = Callable[[str], LoggedRequest | None]
+"""The request of a line; ``None`` for a line that cannot be read."""
+
+SKIPPED: LoggedRequest = (0.0, "", "", "", 0.0)
+"""Stands for a line that is none of the requests that are asked for."""
+
+EVERYBODY = "everybody"
+"""The key of all requests where one bucket is for all clients."""
+
+
+def path_of(target: str) -> str:
+    """The path of the target of a request, as an ASGI app sees it: decoded, and without host and query."""
+    path = target.partition("?")[0]
+    if path[:1] != "/" and "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    return unquote(path) if "%" in path else path

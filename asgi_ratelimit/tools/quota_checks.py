@@ -1,0 +1,100 @@
+"""What is wrong with limits that are valid: quotas that never decide, costs that never pass, rules without requests.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+from ..inbound import RateLimit, RateLimitMiddleware
+from ..inbound.config import USUAL, LimitsFile
+from ..inbound.functions.failures import Failures
+from ..inbound.rules import CompiledRule
+from ..inbound.startup.routes import walk
+from ..inbound.startup.startup_warnings import unused_rules
+from ..quota_text import as_text
+from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+
+
+def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
+    """What is wrong with quotas that are charged together, at a cost each."""
+    for quota in quotas:
+        if cost > quota.most:
+            yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
+    for number, quota in enumerate(quotas):
+        for other, strict in enumerate(quotas):
+            if number != other and dominates(strict, quota) and (number > other or not dominates(quota, strict)):
+                yield f"{as_text(quota)!r} never decides, because {as_text(strict)!r} is always stricter: remove it"
+                break
+
+
+def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
+    """The rules of an app that charge anything, of middlewares and dependencies, and what is wrong with them."""
+    routes = list(walk(app, builds=True))
+    middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
+    calls = {id(call): call for route in routes for call in route.dependencies}
+    rules, found = list[CompiledRule](), list[str]()
+    for middleware in middlewares.values():
+        if isinstance(middleware, RateLimitMiddleware):
+            table = middleware.rule_table
+            rules += table.charging
+            found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
+    rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
+    return rules, [*found, *_findings_of(rules)]
+
+
+def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
+    """The same of a file of limits. Raises ``ConfigurationError`` for one that cannot be."""
+    options = LimitsFile(path, USUAL).options
+    rules = [*options.table(options.defaults(Failures()), "", None).charging]
+    return rules, [*_beside_own(rules), *_findings_of(rules)]
+
+
+def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
+    for rule in rules:
+        if not callable(rule.quota):
+            cost = 1 if callable(rule.cost) else rule.cost
+            yield from [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
+
+
+def _beside_own(rules: Sequence[CompiledRule]) -> Iterator[str]:
+    """Rules of a middleware that never decide, because its own quota is stricter for the same keys."""
+    own = next((rule for rule in rules if rule.source is None), None)
+    if own is None or callable(own.quota):
+        return
+    for rule in rules:
+        if rule is own or rule.is_final or rule.shadow or callable(rule.quota) or rule.key != own.key:
+            continue
+        has_effect = callable(rule.cost) or rule.cost != own.cost or not rule.quota or "OPTIONS" in (rule.methods or ())
+        if not has_effect and all(any(map(dominates, own.quota, repeat(each))) for each in rule.quota):
+            yield f"{rule.name}: it never decides, because {as_text(own.quota)!r} for all requests is always stricter"
+
+
+def dominates(strict: Quota, quota: Quota) -> bool:
+    """Whether ``quota`` never refuses what ``strict`` admits, whatever comes when; false if that is uncertain."""
+    if isinstance(quota, FixedWindow):
+        if isinstance(strict, FixedWindow) and quota.period_us % strict.period_us == 0:
+            return strict.limit * (quota.period_us / strict.period_us) <= quota.limit
+        if isinstance(strict, FixedWindow) and strict.period_us % quota.period_us == 0:
+            return strict.limit <= quota.limit
+        return most_within(strict, quota.period) <= quota.limit
+    if isinstance(quota, RollingWindow):
+        return most_within(strict, quota.period + quota.period / quota.buckets) <= quota.limit
+    at_once = 2 * strict.limit if isinstance(strict, FixedWindow) else strict.most
+    return quota.is_simple and at_once <= quota.burst and _rate(strict) <= _rate(quota)
+
+
+def most_within(quota: Quota, seconds: float) -> float:
+    """A bound of the units that a quota admits in any interval of so many seconds."""
+    if isinstance(quota, TokenBucket):
+        return quota.burst + seconds * _rate(quota)
+    periods = seconds / quota.period
+    return quota.limit * (math.floor(periods) + 2 if isinstance(quota, FixedWindow) else math.ceil(periods))
+
+
+def _rate(quota: Quota) -> float:
+    return quota.limit / quota.period

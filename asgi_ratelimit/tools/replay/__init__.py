@@ -1,0 +1,20 @@
+"""Replays of logs under limits that are not in force."""
+
+from .counts import KeyCount, Moment, Parts, RuleCounts, Timeline
+from .limits import LOGGED_KEY, Limits, limits_of, limits_of_file
+from .replay import Replay
+from .report import report_of
+
+__all__ = [
+    "LOGGED_KEY",
+    "KeyCount",
+    "Limits",
+    "Moment",
+    "Parts",
+    "Replay",
+    "RuleCounts",
+    "Timeline",
+    "limits_of",
+    "limits_of_file",
+    "report_of",
+]

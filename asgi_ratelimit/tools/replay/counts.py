@@ -1,0 +1,127 @@
+"""What is counted in a replay: over time, and for each rule and key.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...quotas import SECOND_US
+
+MOST_BINS = 4096
+
+
+class Timeline:
+    """How many requests there were, and how many were refused, in parts of the time that are as long as they must be.
+
+    A part lasts a second at first. When there would be more than ``MOST_BINS`` of them, two become one.
+    """
+
+    def __init__(self) -> None:
+        self.start_us = -1.0
+        self.width_us = SECOND_US
+        self.requests = [0] * MOST_BINS
+        self.refused = [0] * MOST_BINS
+
+    def add(self, time_us: float, is_refused: bool) -> None:
+        """Count a request; times come in order."""
+        if self.start_us < 0:
+            self.start_us = time_us // SECOND_US * SECOND_US
+        number = int((time_us - self.start_us) / self.width_us)
+        while number >= MOST_BINS:
+            self._halve()
+            number >>= 1
+        self.requests[number] += 1
+        if is_refused:
+            self.refused[number] += 1
+
+    def _halve(self) -> None:
+        self.width_us *= 2
+        empty = [0] * (MOST_BINS // 2)
+        self.requests = [*map(sum, zip(self.requests[::2], self.requests[1::2])), *empty]
+        self.refused = [*map(sum, zip(self.refused[::2], self.refused[1::2])), *empty]
+
+    def parts(self, most: int) -> Parts:
+        """All of the time in at most so many equal parts."""
+        used = max((number for number, count in enumerate(self.requests, 1) if count), default=1)
+        each = -(-used // most)
+        starts = range(0, used, each)
+        return Parts(
+            [sum(self.requests[at : at + each]) for at in starts],
+            [sum(self.refused[at : at + each]) for at in starts],
+            len(starts) * each * self.width_us / SECOND_US,
+        )
+
+    def worst(self, count: int, most: int) -> list[Moment]:
+        """Of at most so many equal parts of the time, those with the most refusals, the worst one first."""
+        parts = self.parts(most)
+        seconds = parts.seconds / len(parts.requests)
+        numbers = sorted(range(len(parts.refused)), key=lambda number: -parts.refused[number])
+        return [
+            Moment(self.start_us / SECOND_US + number * seconds, seconds, parts.requests[number], parts.refused[number])
+            for number in numbers[:count]
+            if parts.refused[number]
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """How many requests there were and how many were refused, in equal parts of so many seconds in all."""
+
+    requests: list[int]
+    refused: list[int]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A part of the time: from ``time`` on, for ``seconds``."""
+
+    time: float
+    seconds: float
+    requests: int
+    refused: int
+
+
+@dataclass(slots=True)
+class KeyCount:
+    """How many requests of a key there were, how many were refused, and when the first one was."""
+
+    requests: int = 0
+    refused: int = 0
+    first_us: float = 0.0
+
+
+@dataclass(slots=True)
+class RuleCounts:
+    """What a rule came to; ``name`` is that of its bucket."""
+
+    name: str
+    is_shadow: bool = False
+    requests: int = 0
+    refused: int = 0
+    keys: dict[str, KeyCount] = field(default_factory=dict)
+
+    @property
+    def refused_keys(self) -> int:
+        """How many keys were refused at least once."""
+        return sum([1 for each in self.keys.values() if each.refused])
+
+    def top(self, count: int) -> list[tuple[str, KeyCount]]:
+        """The keys that were refused most, the worst one first."""
+        worst = sorted(self.keys.items(), key=lambda item: (-item[1].refused, item[1].first_us))
+        return [(key, each) for key, each in worst[:count] if each.refused]
+
+    def add(self, key: str, time_us: float, is_refused: bool) -> None:
+        """Count a request."""
+        count = self.keys.get(key)
+        if count is None:
+            count = self.keys[key] = KeyCount()
+        count.requests += 1
+        self.requests += 1
+        if is_refused:
+            self.refused += 1
+            count.refused += 1
+            if count.refused == 1:
+                count.first_us = time_us

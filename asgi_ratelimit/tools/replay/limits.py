@@ -1,0 +1,116 @@
+"""The limits that a log is replayed under: rules in one text each, such as ``"POST /login 5/minute"``.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from socket import AF_INET6
+
+from starlette.types import Scope
+
+from ...buckets import DEFAULT_NAME
+from ...errors import ConfigurationError, QuotaError
+from ...inbound import Rule
+from ...inbound.config import USUAL, LimitsFile
+from ...inbound.functions.failures import Failures
+from ...inbound.plan import Plan
+from ...inbound.rule_table import Defaults, RuleTable
+from ...inbound.rules import CompiledRule
+from ...keys.addresses import client_key, pack, unmapped
+from ...keys.base import PathKey, ScopeKey
+from ...quota_text import QuotaLike, parse_quotas
+from ...quotas import Quota
+
+EXAMPLES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
+
+_EXEMPT = "exempt"
+IPV6_PREFIX = 64
+"""Bits of an IPv6 address that count, as in ``client_ip()``."""
+
+
+class LoggedKey(ScopeKey):
+    """The key of a request as a log tells it; an IPv6 address counts for its network, as ``client_ip()`` has it."""
+
+    def of(self, scope: Scope) -> str | None:
+        """The key of the request with this scope."""
+        key: str = scope["client"][0]
+        if key.count(":") > 1:
+            try:
+                return client_key(unmapped(pack(AF_INET6, key)), IPV6_PREFIX)
+            except (OSError, ValueError):
+                return key
+        return key or None
+
+
+LOGGED_KEY = LoggedKey()
+
+
+@dataclass(slots=True)
+class Limits:
+    """What requests of a log are charged: by a table of rules, and recorded decisions by the names of their rules."""
+
+    table: RuleTable
+    own: Plan | None = None
+    """The plan of recorded decisions of all rules but those of ``by_name``."""
+    by_name: dict[str, Plan | None] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> list[CompiledRule]:
+        """All rules that charge anything."""
+        plans = filter(None, self.by_name.values())
+        return [*self.table.charging, *[rule for plan in plans for rule in plan.rules]]
+
+    def plan_for(self, scope: Scope) -> Plan | None:
+        """What a request is charged; without a method, it is a recorded decision of the rule that is its path."""
+        if not scope["method"]:
+            return self.by_name.get(scope["path"], self.own)
+        return self.table.plan_for(scope)
+
+
+def limits_of(quota: str | None, texts: Sequence[str]) -> Limits:
+    """The limits of a quota for all requests, and of rules such as ``"POST /login 5/minute"``, in one text each.
+
+    A rule that is no path is the name of one in a recording. Raises ``QuotaError`` and ``ConfigurationError``.
+    """
+    rules, by_name = list[Rule](), dict[str, Plan | None]()
+    for text in texts:
+        subject, quotas = _parsed(text)
+        *methods, path = subject.split()
+        if path.startswith("/") and len(methods) <= 1:
+            named = methods[0].split(",") if methods else None
+            rules.append(Rule(path, quotas, methods=named, name=" ".join([*methods, path])))
+        else:
+            by_name[subject] = _table(quotas, (), subject).constant_plan
+    table = _table(quota, rules, DEFAULT_NAME)
+    return Limits(table, _table(quota, (), DEFAULT_NAME).constant_plan, by_name)
+
+
+def limits_of_file(path: str) -> Limits:
+    """The limits of a file, as ``RateLimitMiddleware(config=...)`` reads it.
+
+    Keys are those of the log, but for parameters of the path: a log has no headers. Raises ``ConfigurationError``.
+    """
+    options = LimitsFile(path, USUAL).options
+    rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
+    options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
+    return Limits(options.table(options.defaults(Failures()), "", None))
+
+
+def _table(quota: QuotaLike | None, rules: Sequence[Rule], name: str) -> RuleTable:
+    return RuleTable(quota, rules, Defaults(name, LOGGED_KEY))
+
+
+def _parsed(text: str) -> tuple[str, tuple[Quota, ...] | None]:
+    """What a rule is for, and its quotas; ``None`` where it exempts."""
+    words = text.split()
+    for number in range(1, len(words)):
+        subject, quota = " ".join(words[:number]), " ".join(words[number:])
+        try:
+            return subject, None if quota == _EXEMPT else parse_quotas(quota)
+        except QuotaError as error:
+            if words[number - 1].startswith("/"):
+                raise QuotaError(f"in {text!r}: {error}") from error
+    raise ConfigurationError(f"{text!r} is not a path or the name of a rule, and a quota: {EXAMPLES}")

@@ -1,0 +1,171 @@
+"""Publishing: what a process writes into the store, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, StoreTimeout
+from asgi_ratelimit.counts import Publisher, counts_of, publish, stop_publishing
+from asgi_ratelimit.dashboard import summary
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import Peer, http, ok
+
+pytestmark = pytest.mark.anyio
+
+
+async def take(store: MemoryStore, times: int = 1, key: str = "ann") -> None:
+    """Take from a limiter of the store."""
+    limiter = Limiter("3/minute", store=store, name="mails")
+    for _ in range(times):
+        await limiter.rate_limit(key)
+
+
+async def published(store: MemoryStore) -> tuple[int, int]:
+    """How many were admitted and refused, as anybody can read it."""
+    rules = [rule for rule in (await summary(store)).rules if rule.name == "mails"]
+    return (rules[0].admitted, rules[0].refused) if rules else (0, 0)
+
+
+async def until(read: Callable[[], Awaitable[object]], expected: object) -> None:
+    """Read again and again, until that is as expected."""
+    async with asyncio.timeout(60):
+        while await read() != expected:  # noqa: ASYNC110  # another process would not say so either
+            await asyncio.sleep(0.05)  # another process would not say so either
+
+
+async def test_a_process_publishes_by_itself() -> None:
+    """Within seconds of a request, its decision is in the store."""
+    store = MemoryStore()
+    app = RateLimitMiddleware(ok, "1/minute", store=store, name="mails")
+    for _ in range(3):
+        peer = Peer()
+        await app(http(), peer.receive, peer.send)
+    await until(lambda: published(store), (1, 2))
+
+
+async def test_what_is_left_is_published_at_the_end(clock: SteppedClock) -> None:
+    """Stopping publishes at once, and once more after a new start."""
+    store = MemoryStore(clock=clock)
+    for number in (1, 2):
+        publish(store)
+        await take(store, 2)
+        await stop_publishing(store)
+        assert sum(await published(store)) == 2 * number
+
+
+async def test_an_app_publishes_at_its_shutdown(clock: SteppedClock) -> None:
+    """A middleware does so at the end of the lifespan."""
+    store = MemoryStore(clock=clock)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await take(store)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    peer = Peer([{"type": "lifespan.shutdown"}])
+    await RateLimitMiddleware(app, "1/s", store=store)({"type": "lifespan"}, peer.receive, peer.send)
+    assert await published(store) == (1, 0)
+
+
+async def test_nothing_is_written_while_nothing_changes(clock: SteppedClock) -> None:
+    """A publisher whose counts are as before has nothing to publish."""
+    store = MemoryStore(clock=clock)
+    publisher = Publisher(store)
+    await take(store)
+    assert await publisher.collect(clock.now_us()) is True
+    assert await publisher.collect(clock.now_us() + 1e6) is False
+
+
+async def test_counts_survive_an_outage(clock: SteppedClock) -> None:
+    """What could not be written when its minute was over is written later, for that minute."""
+    store = MemoryStore(clock=clock)
+    clock.advance(10)
+    with mock.patch.object(type(store.documents), "write_part", side_effect=StoreTimeout("no answer")):
+        publish(store)
+        await take(store, 2)
+        await stop_publishing(store)
+        clock.advance(120)
+        publish(store)
+        await take(store, 1)
+        await stop_publishing(store)
+    for _ in range(3):
+        clock.advance(1)
+        publish(store)
+        await take(store, key="bob")
+        await stop_publishing(store)
+    (rule,) = (await summary(store)).rules
+    assert [sum(minute) for minute in rule.minutes if any(minute)] == [2, 4]
+
+
+async def test_a_store_is_not_kept_alive() -> None:
+    """Publishing ends with the store."""
+    store = MemoryStore()
+    publish(store)
+    await take(store)
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    assert gone() is None
+
+
+def test_without_an_event_loop_nothing_happens() -> None:
+    """A program without one can count, and publishes nothing."""
+    store = MemoryStore()
+    publish(store)
+    assert counts_of(store) == {}
+
+
+async def test_a_store_without_documents(clock: SteppedClock) -> None:
+    """A store of one's own need not have any."""
+
+    class OwnStore:
+        in_process = True
+
+    publish(OwnStore())  # type: ignore[arg-type]
+    await stop_publishing(OwnStore())  # type: ignore[arg-type]
+
+
+async def test_a_store_that_is_closed_is_left_alone(redis_url: str, clock: SteppedClock) -> None:
+    """Closing it publishes what is left; after that nothing opens a connection again."""
+    store = RedisStore(redis_url, clock=clock, timeout=30)
+    publish(store)
+    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    other = RedisStore(redis_url, clock=clock, timeout=30)
+    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    await stop_publishing(store)
+    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    await other.aclose()
+
+
+@pytest.mark.parametrize("start", [50.0, 57.25, 58.75, 59.0, 59.75])
+@pytest.mark.parametrize("every", [2, 3, 100])
+async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, start: float, every: int) -> None:
+    """Around the end of a minute, with a store that answers each second, third or hundredth time only until the end."""
+    store, calls = MemoryStore(clock=clock), count(1)
+    write_part = store.documents.write_part
+
+    async def sometimes(*arguments: Any, **options: Any) -> None:
+        if next(calls) % every and clock.now < began + 4:
+            raise StoreTimeout("no answer")
+        await write_part(*arguments, **options)
+
+    clock.advance(start)
+    began = clock.now
+    with mock.patch.object(store.documents, "write_part", sometimes):
+        for number in range(20):
+            publish(store)
+            await take(store, times=number < 12, key=f"key {number}")
+            clock.advance(0.25)
+            await stop_publishing(store)
+    assert await published(store) == (12, 0)

@@ -1,0 +1,122 @@
+"""What the forms of the page do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from asgi_ratelimit import Blocks, MemoryStore, Store
+from asgi_ratelimit.overrides import Overrides
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.dashboards import app_with_page, send_form, state_of, visitor
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_limit_is_set_and_unset(store: Store) -> None:
+    """An override is set for a while, in the name of whoever sent the form, and its history is shown."""
+    async with visitor(app_with_page(store, by=lambda request: request.headers["x-role"])) as client:
+        done = await send_form(client, "set", rule="login", quota="5/minute", **{"for": "1 hour"})
+        (override,) = (await Overrides(store).all()).values()
+        assert (done.status_code, override.text, override.by) == (200, "5/minute", "admin")
+        assert (await send_form(client, "unset", rule="login")).status_code == 200
+        state = await state_of(client, store)
+    assert [(change["name"], change["by"]) for change in state["history"]] == [("login", "admin")] * 2
+
+
+@pytest.mark.parametrize("word", ["shadow", "off"])
+async def test_a_limit_is_switched_off_or_counted_only(store: Store, word: str) -> None:
+    """Both are overrides."""
+    async with visitor(app_with_page(store)) as client:
+        await send_form(client, "set", rule="login", quota=word)
+    assert (await Overrides(store).all())["login"].word == word
+
+
+WRONG = {
+    "a wrong quota": ("set", {"rule": "login", "quota": "5/mintue"}, "mintue"),
+    "a wrong duration": ("set", {"rule": "login", "quota": "5/minute", "for": "a while"}, "while"),
+    "no rule": ("set", {"quota": "5/minute"}, "'rule' is empty"),
+    "no key": ("reset", {"rule": "login", "key": " "}, "'key' is empty"),
+    "a rule that is none": ("reset", {"rule": "nothing", "key": "192.0.2.1"}, "no process .* 'nothing'"),
+    "a key of yesterday": ("reset", {"id": "0" * 12}, "type it"),
+    "no duration": ("block", {"rule": "login", "key": "192.0.2.1"}, "'for' is empty"),
+}
+
+
+@pytest.mark.parametrize(("action", "fields", "why"), WRONG.values(), ids=WRONG)
+async def test_a_wrong_field_changes_nothing(action: str, fields: dict[str, str], why: str) -> None:
+    """The answer says what is wrong."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store)) as client:
+        answer = await send_form(client, action, **fields)
+    assert answer.status_code == 400
+    assert re.search(why, answer.json()["error"])
+    assert await Overrides(store).all() == {}
+
+
+async def test_a_form_that_is_too_large() -> None:
+    """It is not read to its end."""
+    async with visitor(app_with_page(MemoryStore())) as client:
+        answer = await send_form(client, "set", rule="login", quota="5" * 10_000)
+    assert (answer.status_code, answer.json()["error"]) == (400, "a form has at most 8192 bytes")
+
+
+async def test_an_unknown_form() -> None:
+    """There is no such page."""
+    async with visitor(app_with_page(MemoryStore())) as client:
+        assert (await send_form(client, "destroy")).status_code == 404
+
+
+async def test_a_key_is_reset(store: Store) -> None:
+    """It may send its whole limit again; by its name, or by the row that shows only a hash of it."""
+    async with visitor(app_with_page(store)) as client:
+        statuses = []
+        for number in range(2):
+            statuses += [(await client.get("/login")).status_code for _ in range(3)]
+            state = await state_of(client, store)
+            row = next(key for key in state["keys"] if key["rule"] == "login")
+            fields = {"id": row["id"]} if number else {"rule": "login", "key": "192.0.2.1"}
+            assert (await send_form(client, "reset", **fields)).status_code == 200
+        statuses.append((await client.get("/login")).status_code)
+    assert statuses == [200, 200, 429, 200, 200, 429, 200]
+
+
+async def test_a_key_is_blocked_and_let_in_again(clock: SteppedClock) -> None:
+    """As by ``Blocks``."""
+    store = MemoryStore(clock=clock)
+    blocks = Blocks(store=store, name="login")
+    async with visitor(app_with_page(store)) as client:
+        fields = {"rule": "login", "key": "192.0.2.9"}
+        await send_form(client, "block", **fields, **{"for": "1 day"})
+        assert await blocks.blocked_for("192.0.2.9") == pytest.approx(86_400, abs=1)
+        assert "already" in (await send_form(client, "block", **fields, **{"for": "1 day"})).json()["done"]
+        await send_form(client, "lift", **fields)
+    assert await blocks.blocked_for("192.0.2.9") == 0.0
+
+
+async def test_a_limit_that_is_set_applies_at_once(store: Store) -> None:
+    """Requests are decided by it, and what the program says is still shown beside it; then it applies again."""
+    async with visitor(app_with_page(store)) as client:
+        statuses = [(await client.get("/login")).status_code for _ in range(3)]
+        await send_form(client, "set", rule="login", quota="5/minute")
+        statuses += [(await client.get("/login")).status_code for _ in range(4)]
+        state = await state_of(client, store)
+        await send_form(client, "unset", rule="login")
+        statuses.append((await client.get("/login")).status_code)
+    (rule,) = (rule for rule in state["rules"] if rule["name"] == "login")
+    assert statuses == [200, 200, 429, 200, 200, 200, 429, 429]
+    assert (rule["quotas"], rule["override"]["quota"]) == ("2/minute", "5/minute")
+    assert (rule["admitted"], rule["refused"]) == (5, 2)
+
+
+async def test_a_limit_that_only_counts_is_shadowed(store: Store) -> None:
+    """Its refusals are counted, and refuse nobody."""
+    async with visitor(app_with_page(store)) as client:
+        await client.get("/login")
+        await send_form(client, "set", rule="login", quota="shadow")
+        statuses = [(await client.get("/login")).status_code for _ in range(4)]
+        state = await state_of(client, store)
+    (rule,) = (rule for rule in state["rules"] if rule["name"] == "login")
+    assert statuses == [200] * 4
+    assert (rule["admitted"], rule["refused"], rule["shadowed"]) == (2, 0, 3)

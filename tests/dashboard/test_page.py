@@ -1,0 +1,144 @@
+"""What the page is made of, and how it learns of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from starlette.applications import Starlette
+
+from asgi_ratelimit import MemoryStore, StoreTimeout
+from asgi_ratelimit.dashboard import dashboard
+from asgi_ratelimit.dashboard.assets import TYPES
+from tests.support.asgi import Peer, http
+from tests.support.dashboards import app_with_page, state_of, visitor
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("name", ["", *TYPES])
+async def test_every_answer_has_a_strict_policy(name: str) -> None:
+    """Nothing runs that is written into the page, and nothing is loaded from elsewhere."""
+    async with visitor(app_with_page(MemoryStore())) as client:
+        answer = await client.get(f"/limits/{name}")
+    assert answer.status_code == 200
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_page_is_not_cached_and_its_files_are_asked_for_again() -> None:
+    """Figures never lie in a cache; a file that the browser has is not sent twice."""
+    async with visitor(app_with_page(MemoryStore())) as client:
+        assert (await client.get("/limits/")).headers["cache-control"] == "no-store"
+        assert (await client.get("/limits/state")).headers["cache-control"] == "no-store"
+        script = await client.get("/limits/page.js")
+        again = await client.get("/limits/page.js", headers={"if-none-match": script.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_it_stands_wherever_it_is_mounted() -> None:
+    """Without the slash at its end it redirects, so that its files are found; other paths are unknown."""
+    page = dashboard(MemoryStore(), allow=lambda request: True)
+    async with visitor(Starlette()) as client:
+        client._transport = type(client._transport)(page)  # type: ignore[attr-defined,call-arg]
+        assert (await client.get("/")).status_code == 200
+        assert (await client.get("/nothing")).status_code == 404
+        assert (await client.patch("/")).status_code == 405
+    peer = Peer()
+    await page(http("/admin/limits", root_path="/admin/limits"), peer.receive, peer.send)
+    assert (peer.status, peer.headers["location"]) == (307, "/admin/limits/")
+
+
+async def test_the_state(clock: Any) -> None:
+    """It tells what rules say, and what was admitted and refused."""
+    store = MemoryStore(clock=clock)
+    async with visitor(app_with_page(store)) as client:
+        for _ in range(3):
+            await client.get("/login")
+        state = await state_of(client, store)
+    rules = {rule["name"]: rule for rule in state["rules"]}
+    assert (rules["login"]["admitted"], rules["login"]["refused"], rules["login"]["quotas"]) == (2, 1, "2/minute")
+    assert (rules["api"]["admitted"], rules["api"]["quotas"]) == (2, "100/minute")
+    assert state["store"]["kind"] == "memory"
+    assert [process["latest"] <= clock.now for process in state["processes"]] == [True]
+
+
+@pytest.mark.parametrize("show_keys", [False, True])
+async def test_keys_are_shown_as_hashes(clock: Any, show_keys: bool) -> None:
+    """Unless keys are to be shown, nothing in the state tells the address of a client."""
+    store = MemoryStore(clock=clock)
+    async with visitor(app_with_page(store, show_keys=show_keys)) as client:
+        await client.get("/login")
+        state = await state_of(client, store)
+    assert ("192.0.2.1" in json.dumps(state)) is show_keys
+    assert {key["rule"] for key in state["keys"]} == {"api", "login"}
+
+
+async def events(app: Any, store: MemoryStore, peer: Peer, until: int) -> list[str]:
+    """The first events of a stream, which then breaks off; before the second one, something changes."""
+    parts: list[str] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body" and message["body"].startswith(b"event:"):
+            parts.append(message["body"].decode())
+            if len(parts) == until:
+                raise OSError("the client has gone")
+            async with visitor(app) as client:
+                await client.get("/login")
+                await state_of(client, store)
+
+    with pytest.raises((OSError, BaseExceptionGroup)):
+        await app(http("/limits/events", headers=[(b"x-role", b"admin")]), receive, send)
+    return parts
+
+
+async def test_events_tell_of_changes() -> None:
+    """The first event is the state, and the next one comes when it has changed; both are of one line of data."""
+    store = MemoryStore()
+    parts = await events(app_with_page(store), store, Peer(), until=2)
+    states = [json.loads(part.split("data: ")[1]) for part in parts]
+    assert all(part.startswith("event: state\n") and part.endswith("\n\n") for part in parts)
+    assert [rule["admitted"] for rule in states[1]["rules"] if rule["name"] == "login"] == [1]
+
+
+async def test_streams_are_bounded() -> None:
+    """One page more than there may be is sent away, and may ask for the state from time to time."""
+    app = app_with_page(MemoryStore())
+    with mock.patch("asgi_ratelimit.dashboard.streams.MOST_STREAMS", 0):
+        async with visitor(app) as client:
+            answer = await client.get("/limits/events")
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            assert (await client.get("/limits/state")).status_code == 200
+
+
+async def test_streams_end_when_the_server_stops() -> None:
+    """A server that waits for its last requests need not wait for pages."""
+    server = SimpleNamespace(should_exit=True)
+    server.handle = type("Handler", (), {"__self__": server})()
+    async with visitor(app_with_page(MemoryStore())) as client:
+        with mock.patch.object(signal, "getsignal", return_value=server.handle):
+            answer = await client.get("/limits/events")
+    assert answer.text == "retry: 500\n\n"
+
+
+async def test_an_outage_is_told() -> None:
+    """Where the store does not answer, the page says so, and stays."""
+    store = MemoryStore()
+    app = app_with_page(store)
+    async with visitor(app) as client:
+        await client.get("/limits/")
+        with mock.patch.object(type(store.documents), "read_parts", side_effect=StoreTimeout("no answer in 1 s")):
+            answer = await client.get("/limits/state")
+    assert answer.status_code == 503
+    assert "no answer in 1 s" in answer.json()["error"]

@@ -1,0 +1,262 @@
+"""Asynchronous hooks: awaited in the background, in order, bounded, and to the end when the program ends."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddleware, SyncLimiter
+from asgi_ratelimit.hooks import Event, Failure, background, failures
+from asgi_ratelimit.hooks.calling import Hooks
+from tests.support.asgi import Peer, ask, limited, ok
+from tests.support.server import ROOT
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Recorder:
+    """An asynchronous hook that notes each event, once it is let go on."""
+
+    def __init__(self, is_open: bool = True) -> None:
+        self.events: list[Event] = []
+        self.threads: set[int] = set()
+        self.gate = asyncio.Event()
+        if is_open:
+            self.gate.set()
+
+    async def __call__(self, event: Event) -> None:
+        self.threads.add(threading.get_ident())
+        await self.gate.wait()
+        self.events.append(event)
+
+
+async def until(is_done: Callable[[], object]) -> None:
+    """Let the event loop go round until something is done."""
+    for _ in range(100):
+        if is_done():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it is never done")
+
+
+async def test_an_asynchronous_hook_does_not_hold_up_the_request() -> None:
+    """The answer is sent before; then it is called with all events, in their order."""
+    recorder = Recorder(is_open=False)
+    hooks = Hooks([recorder])
+    limiter = Limiter("2/minute", hooks=[recorder])
+    results = [(await limiter.rate_limit("alice")).allowed for _ in range(3)]
+    assert recorder.events == []
+    recorder.gate.set()
+    await limiter.aclose()
+    assert [event.decision.allowed for event in recorder.events] == results == [True, True, False]
+    assert hooks
+
+
+async def test_a_function_that_returns_an_awaitable_is_asynchronous_too() -> None:
+    """A lambda around one, for instance; anything else that is returned is of no interest."""
+    recorder = Recorder()
+    hooks: list[Callable[[Event], Any]] = [lambda event: recorder(event) if event.rule else None, lambda event: 7]
+    limiter = Limiter("2/minute", hooks=hooks)
+    await limiter.rate_limit("alice")
+    await limiter.aclose()
+    assert len(recorder.events) == 1
+
+
+async def test_what_is_too_much_is_dropped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """It is counted, and logged once a minute; what waits already is not affected."""
+    monkeypatch.setattr(background, "MAX_WAITING", 5)
+    recorder = Recorder(is_open=False)
+    limiter = Limiter("100/minute", hooks=[recorder])
+    await limiter.rate_limit("alice")
+    await asyncio.sleep(0)  # its call is under way, and waits no longer
+    for _ in range(9):
+        await limiter.rate_limit("alice")
+    recorder.gate.set()
+    await limiter.aclose()
+    assert len(recorder.events) == 6
+    (message,) = caplog.messages
+    assert "was dropped" in message
+    assert "5 calls of hooks are waiting" in message
+
+
+async def test_an_asynchronous_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, once a minute, and called again; the others are called as well. So with one that is cancelled."""
+    recorder = Recorder()
+
+    async def broken(event: Event) -> None:
+        raise LookupError("no such gauge")
+
+    async def cancelled(event: Event) -> None:
+        raise asyncio.CancelledError
+
+    limiter = Limiter("100/minute", hooks=[broken, cancelled, recorder])
+    for _ in range(3):
+        await limiter.rate_limit("alice")
+    await limiter.aclose()
+    assert len(recorder.events) == 3
+    assert len(caplog.messages) == 2
+    assert "no such gauge" in caplog.messages[0]
+
+
+async def test_they_are_drained_at_lifespan_shutdown() -> None:
+    """Before the app shuts down, because they may need what it closes then."""
+    recorder = Recorder(is_open=False)
+    when_it_shuts_down: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            assert await receive() == {"type": "lifespan.shutdown"}
+            when_it_shuts_down.append(len(recorder.events))
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await ok(scope, receive, send)
+
+    middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
+    await ask(middleware)
+    recorder.gate.set()
+    peer = Peer([{"type": "lifespan.shutdown"}])
+    await middleware({"type": "lifespan"}, peer.receive, peer.send)
+    assert when_it_shuts_down == [1]
+    assert peer.sent == [{"type": "lifespan.shutdown.complete"}]
+
+
+async def test_what_an_app_decides_while_it_shuts_down_is_seen_through_as_well() -> None:
+    """Before the server hears that the shutdown is complete."""
+    recorder = Recorder()
+    when_it_is_complete: list[int] = []
+    middleware: RateLimitMiddleware | None = None
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            assert middleware is not None
+            await ask(middleware)
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await ok(scope, receive, send)
+
+    async def send(message: Any) -> None:
+        when_it_is_complete.append(len(recorder.events))
+
+    middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
+    await middleware({"type": "lifespan"}, Peer([{"type": "lifespan.shutdown"}]).receive, send)
+    assert when_it_is_complete == [1]
+
+
+async def test_closing_does_not_wait_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A hook that never ends is cancelled, and what waits behind it is dropped."""
+    monkeypatch.setattr(background, "CLOSE_WITHIN", 0.01)
+    recorder = Recorder(is_open=False)
+    limiter = Limiter("5/minute", hooks=[recorder])
+    for _ in range(3):
+        await limiter.rate_limit("alice")
+    await limiter.aclose()
+    assert recorder.events == []
+    assert ["was dropped" in message for message in caplog.messages] == [True]
+
+
+def test_without_an_event_loop_they_run_in_the_background() -> None:
+    """On the event loop that code without ``async`` shares; closing waits for them."""
+    recorder = Recorder()
+    with SyncLimiter("5/minute", hooks=[recorder]) as limiter:
+        limiter.rate_limit("alice")
+        limiter.acquire("alice")
+    assert len(recorder.events) == 2
+    assert threading.get_ident() not in recorder.threads
+
+
+async def test_a_limiter_without_async_within_an_event_loop() -> None:
+    """They run on that loop, and closing, which cannot wait for them there, does not fail."""
+    recorder = Recorder()
+    with SyncLimiter("5/minute", hooks=[recorder]) as limiter:
+        limiter.rate_limit("alice")
+    await until(lambda: recorder.events)
+    assert recorder.threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_transport_sees_them_through(is_async: bool) -> None:
+    """When it is closed, with and without ``async``, also where the store is not its own and stays open."""
+    recorder = Recorder()
+
+    async def slow(event: Event) -> None:
+        await asyncio.sleep(0.1)  # as one that sends the event somewhere
+        await recorder(event)
+
+    answers = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = PacedTransport(answers, "100/s", store=MemoryStore(), hooks=[slow])
+    if is_async:
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://test/")
+    else:
+        await asyncio.to_thread(get_with, transport)
+    assert len(recorder.events) == 1
+
+
+def get_with(transport: PacedTransport) -> None:
+    with httpx.Client(transport=transport) as client:
+        client.get("http://test/")
+
+
+async def test_failures_may_be_counted_asynchronously() -> None:
+    """As with any other hook."""
+    counted: list[Failure] = []
+
+    async def count(failure: Failure) -> None:
+        counted.append(failure)
+
+    def key(request: Any) -> str:
+        raise KeyError("user")
+
+    hook: Callable[[Failure], Awaitable[None]] = count
+    await ask(limited(ok, key=key, hooks=[failures(hook)]))
+    await until(lambda: counted)
+    assert counted[0].failed == "key"
+
+
+FORKING = """
+import asyncio, os, threading
+from asgi_ratelimit import SyncLimiter
+
+seen, is_open, has_begun = [], False, threading.Event()
+
+async def hook(event):
+    has_begun.set()
+    while not is_open:
+        await asyncio.sleep(0.001)
+    seen.append(event)
+
+limiter = SyncLimiter("9/hour", hooks=[hook])
+for _ in range(3):
+    limiter.rate_limit("alice")
+has_begun.wait()
+child = os.fork()
+is_open = True
+if child == 0:
+    limiter.rate_limit("alice")
+    limiter.close()
+    os._exit(len(seen))
+limiter.close()
+print(len(seen), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_leaves_the_calls_of_its_parent_alone() -> None:
+    """The parent sees its own through, and the child those that it makes."""
+    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("3 1\n", "")

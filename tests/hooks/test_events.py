@@ -1,0 +1,265 @@
+"""Events: what a hook is told of each decision."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from asgi_ratelimit import (
+    Charge,
+    Decision,
+    Limiter,
+    MemoryStore,
+    PacedTransport,
+    PaceTimeout,
+    Penalty,
+    RateLimit,
+    RateLimitMiddleware,
+    Rule,
+    SyncLimiter,
+    TokenBucket,
+    pace,
+)
+from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ask, http, limited, ok, starlette, websocket
+from tests.support.visitors import Site, Visitor
+
+pytestmark = pytest.mark.anyio
+
+
+async def user(request: Request) -> Response:
+    return PlainTextResponse("user")
+
+
+async def events_of(app: Any, events: list[Event], *scopes: Any) -> list[Event]:
+    """The events of requests of these scopes."""
+    events.clear()
+    for scope in scopes:
+        await ask(app, scope)
+    return events
+
+
+async def test_an_event_names_the_rule_that_decided() -> None:
+    """That is the one whose quota refused, or else the one with the least left; the limiter keeps its own name."""
+    events: list[Event] = []
+    rules = [Rule("/login", "2/minute", name="login"), Rule("/login", "1/second", name="burst", methods=["POST"])]
+    app = limited(ok, "10/minute", name="api", rules=rules, hooks=[events.append])
+    await events_of(app, events, http("/"), http("/login"), http("/login", method="POST"), http("/login"))
+    assert [event.rule for event in events] == ["api", "login", "login", "login"]
+    assert [event.result for event in events] == ["allowed", "allowed", "allowed", "refused"]
+    assert [event.quota.name for event in events] == ["per-minute"] * 4
+    assert {event.name for event in events} == {"api"}
+
+
+async def test_an_event_names_the_refusing_rule_where_quotas_are_equal() -> None:
+    """Two rules with the same quota are told apart by what is left of each."""
+    events: list[Event] = []
+    store = MemoryStore(clock=SteppedClock())
+    limiter = Limiter("1/minute", store=store, hooks=[events.append])
+    quota = limiter.quotas[0]
+    await limiter.take([Charge(quota, "a", name="second")])
+    await limiter.take([Charge(quota, "a", name="first"), Charge(quota, "b", name="second")])
+    await limiter.take([Charge(quota, "c", name="first"), Charge(quota, "b", name="second")])
+    assert [(event.rule, event.key, event.result) for event in events] == [
+        ("second", "a", "allowed"),
+        ("first", "a", "allowed"),
+        ("second", "b", "refused"),
+    ]
+
+
+async def test_an_event_of_a_rule_in_shadow() -> None:
+    """What it refuses is shadowed, and passes."""
+    events: list[Event] = []
+    app = limited(ok, rules=[Rule("/", "1/minute", name="candidate", shadow=True)], hooks=[events.append])
+    await events_of(app, events, http(), http())
+    results = [(event.rule, event.result, event.shadow) for event in events]
+    assert results == [
+        ("default", "allowed", False),
+        ("candidate", "allowed", True),
+        ("default", "allowed", False),
+        ("candidate", "shadowed", True),
+    ]
+
+
+async def test_an_event_tells_the_request() -> None:
+    """Its method, path and route, before and after the app has run, and whose bucket it was."""
+    events: list[Event] = []
+    routes_at_once: list[str | None] = []
+    app = starlette(Route("/users/{id:int}", user))
+    around = RateLimitMiddleware(
+        app, "1/minute", name="around", hooks=[events.append, lambda event: routes_at_once.append(event.route)]
+    )
+    await events_of(around, events, http("/users/7"), http("/users/7"), http("/nowhere", method="POST"))
+    assert [(event.method, event.path, event.route) for event in events] == [
+        ("GET", "/users/7", "/users/{id:int}"),
+        ("GET", "/users/7", "/users/{id:int}"),
+        ("POST", "/nowhere", None),
+    ]
+    assert routes_at_once == ["/users/{id:int}", "/users/{id:int}", None]
+    assert [event.key for event in events] == ["192.0.2.1"] * 3
+    assert events[0].request is not None
+    assert events[0].request.scope["type"] == "http"
+
+
+async def test_an_event_of_a_websocket_has_no_method() -> None:
+    """It has a path."""
+    events: list[Event] = []
+    (event,) = await events_of(limited(ok, hooks=[events.append]), events, websocket("/ws"))
+    assert (event.method, event.path, event.route) == (None, "/ws", "/{path:path}")
+
+
+async def test_events_of_dependencies_tell_the_route() -> None:
+    """Also of one with a store of its own: the hooks are those of the middleware."""
+    events: list[Event] = []
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, hooks=[events.append])
+    own = RateLimit("5/minute", name="own", store=MemoryStore())
+    shared = RateLimit("5/minute", name="shared")
+
+    @app.get("/items/{number}", dependencies=[Depends(own), Depends(shared)])
+    async def item(number: int) -> None: ...
+
+    await events_of(app, events, http("/items/3"))
+    assert [(event.rule, event.route) for event in events] == [
+        ("own", "/items/{number}"),
+        ("shared", "/items/{number}"),
+    ]
+    assert all(event.latency is not None and event.latency > 0 for event in events)
+
+
+async def test_the_latency_of_the_store() -> None:
+    """In seconds; the first of several decisions in one answer has it, and nobody has waited."""
+    events: list[Event] = []
+    app = limited(ok, rules=[Rule("/", "1/minute", shadow=True)], hooks=[events.append])
+    first, shadow = await events_of(app, events, http())
+    assert first.latency is not None
+    assert 0 < first.latency < 60
+    assert shadow.latency is None
+    assert first.waited is None
+
+
+def test_a_request_that_has_waited() -> None:
+    """The event says how long; those that pass at once, or are refused at once, have not."""
+    events: list[Event] = []
+    assert Site("2/s burst 1", max_delay=0.5, hooks=[events.append]).run(*[Visitor() for _ in range(3)])
+    assert [(event.result, event.waited) for event in sorted(events, key=lambda event: event.waited or 0)] == [
+        ("allowed", None),
+        ("refused", None),
+        ("allowed", 0.5),
+    ]
+
+
+async def test_events_of_a_limiter_are_about_no_request() -> None:
+    """The rule is the limiter's name. A caller that may wait has waited, and any other one has a latency."""
+    events: list[Event] = []
+    limiter = Limiter("100/s", name="jobs", hooks=[events.append])
+    await limiter.rate_limit("alice")
+    await limiter.acquire("alice")
+    async with limiter.spend("alice", 1):
+        pass
+    await limiter.pace("alice")
+    assert [event.rule for event in events] == ["jobs"] * 4
+    assert [(event.latency is None, event.waited is None) for event in events] == [
+        (False, True),
+        (True, False),
+        (True, False),
+        (False, True),
+    ]
+    assert [(event.method, event.path, event.route, event.request) for event in events] == [(None,) * 4] * 4
+
+
+async def test_events_of_pace() -> None:
+    """With and without ``async``, and where it would take too long."""
+    events: list[Event] = []
+
+    @pace("1000/s", name="calls", hooks=[events.append])
+    async def call() -> None: ...
+
+    @pace("1/minute", name="slow", max_delay=0, hooks=[events.append])
+    def slow() -> None: ...
+
+    await call()
+    slow()
+    with pytest.raises(PaceTimeout):
+        slow()
+    assert [(event.rule, event.result) for event in events] == [
+        ("calls", "allowed"),
+        ("slow", "allowed"),
+        ("slow", "refused"),
+    ]
+    assert all(event.waited is not None for event in events)
+
+
+@pytest.mark.parametrize("quota", ["1000/s", "1/minute"], ids=["sent", "too late"])
+async def test_events_of_a_transport(quota: str) -> None:
+    """One for each request, with the time that it has waited."""
+    events: list[Event] = []
+    answers = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = PacedTransport(answers, quota, name="api", max_delay=0.5, hooks=[events.append])
+    async with httpx.AsyncClient(transport=transport) as client:
+        await asyncio.gather(*[client.get("http://test/") for _ in range(2)], return_exceptions=True)
+    results = ["allowed", "allowed" if quota == "1000/s" else "refused"]
+    assert [(event.rule, event.result) for event in events] == [("api", result) for result in results]
+    assert all(event.waited is not None for event in events)
+
+
+def test_events_of_a_limiter_without_async() -> None:
+    """They are the same."""
+    events: list[Event] = []
+    limiter = SyncLimiter("5/minute", name="jobs", hooks=[events.append])
+    limiter.rate_limit("alice")
+    limiter.acquire("alice")
+    assert [(event.rule, event.result, event.degraded) for event in events] == [("jobs", "allowed", False)] * 2
+
+
+def test_an_event_without_a_take() -> None:
+    """A store of the program may leave it out of its decisions."""
+    quota = TokenBucket(1)
+    event = Event("jobs", Decision(True, 1, 0.0, 0.0, 0, 0.0, 0.0, quota, ()))
+    assert (event.rule, event.key, event.charge, event.quota) == ("jobs", None, None, quota)
+
+
+@pytest.mark.parametrize("reads", ["nothing", "the decision"])
+async def test_reading_an_event_changes_no_answer(reads: str) -> None:
+    """A decision is built when a hook reads one; the headers are the same, and so are the events."""
+
+    def hook(event: Event) -> None:
+        if reads != "nothing":
+            assert event.decision.allowed is (event.result == "allowed")
+
+    events: list[Event] = []
+    app, bare = (limited(ok, "1/minute", hooks=hooks) for hooks in ([hook, events.append], []))
+    for _ in range(2):
+        peers = [await ask(app), await ask(bare)]
+        assert peers[0].headers == peers[1].headers
+    assert [(event.result, event.rule, event.quota.name, event.key) for event in events] == [
+        ("allowed", "default", "per-minute", "192.0.2.1"),
+        ("refused", "default", "per-minute", "192.0.2.1"),
+    ]
+    assert [(event.decision.remaining, event.decision.retry_after) for event in events] == [(0, 0.0), (0, 60.0)]
+    assert [(event.degraded, event.shadow) for event in events] == [(False, False)] * 2
+    assert events[0] != events[1]
+    assert events[0] != "event"
+    assert "Event('default', Decision(allowed=True" in repr(events[0])
+
+
+async def test_an_event_of_a_block() -> None:
+    """The rule is that of the penalty, and the quota the block."""
+    events: list[Event] = []
+    rule = Rule("/login", "1/minute", name="login", penalty=Penalty("1 hour", after=2, within="1 hour"))
+    app = limited(ok, "10/minute", rules=[rule], hooks=[events.append])
+    await events_of(app, events, *[http("/login") for _ in range(4)])
+    assert [(event.rule, event.quota.name, event.result) for event in events] == [
+        ("login", "per-minute", "allowed"),
+        ("login", "per-minute", "refused"),
+        ("login", "penalty-block", "refused"),
+        ("login", "penalty-block", "refused"),
+    ]

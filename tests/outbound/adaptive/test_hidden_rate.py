@@ -1,0 +1,244 @@
+"""A server that says nothing of its limit, and refuses above it: the transport finds the rate, and stays near it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError
+from asgi_ratelimit.outbound.adaptive.hidden import HiddenBucket, Outcome, hidden_buckets
+from asgi_ratelimit.profiles import Profile, aimd, github
+from tests.stand_ins.counted_calls import Counts, counts_of
+from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced, counting_server
+from tests.support.adaptive_clients import Caller
+
+RATE = 5.0
+SERVERS: dict[str, Callable[[], Counter]] = {
+    "bucket": lambda: Bucket(RATE, RATE),
+    "no burst": lambda: Bucket(RATE, 1),
+    "spaced": lambda: Spaced(1 / RATE, 0.0),
+    "windows": lambda: Fixed(RATE, 1.0),
+    "rolling": lambda: Rolling(RATE, 1.0),
+}
+
+
+def hidden(counter: Counter, headers: dict[str, str], **options: Any) -> tuple[Caller, list[tuple[float, bool]]]:
+    """A caller of a server that counts like this, and a list of the times and outcomes of its requests."""
+    outcomes: list[tuple[float, bool]] = []
+
+    def script(path: str, number: int) -> Any:
+        now = caller.clock.now
+        is_served = counter.wait(now) == 0.0
+        outcomes.append((now - caller.service.started, is_served))
+        return 200 if is_served else (429, headers)
+
+    caller = Caller(script, **options)
+    return caller, outcomes
+
+
+async def keep_busy(client: httpx.AsyncClient, now: Callable[[], float], seconds: float, callers: int) -> None:
+    """Send requests all the time, as many at once as there are callers."""
+    end = now() + seconds
+
+    async def work() -> None:
+        while now() < end:
+            await client.get("/a")
+
+    await asyncio.gather(*[work() for _ in range(callers)])
+
+
+def served_and_refused(outcomes: list[tuple[float, bool]], first: float, last: float) -> tuple[int, int]:
+    """How many requests were served and refused between two times."""
+    within = [is_served for at, is_served in outcomes if first <= at < last]
+    return sum(within), len(within) - sum(within)
+
+
+@pytest.mark.parametrize("start", [RATE / 10, RATE * 10], ids=["from a tenth", "from ten times"])
+@pytest.mark.parametrize("kind", SERVERS)
+def test_the_rate_is_found_and_kept(kind: str, start: float) -> None:
+    """After a minute at the latest, 85 % of it is used, and fewer than 3 % of the requests are refused."""
+    caller, outcomes = hidden(SERVERS[kind](), {}, latency=0.05, profile=aimd(RATE / 100, RATE * 20, start=start))
+    caller.run(lambda client: keep_busy(client, lambda: caller.clock.now, 120.0, 8))
+    served, refused = served_and_refused(outcomes, 60.0, 120.0)
+    assert served >= 0.85 * RATE * 60
+    assert refused < 0.03 * (served + refused)
+
+
+def test_a_retry_after_counts() -> None:
+    """Nothing is sent before, and the rate is found as well."""
+    caller, outcomes = hidden(Bucket(RATE, RATE), {"retry-after": "2"}, latency=0.05, profile=aimd(0.5, 100))
+    caller.run(lambda client: keep_busy(client, lambda: caller.clock.now, 120.0, 8))
+    refusals = [at for at, is_served in outcomes if not is_served]
+    assert not [at for at, _ in outcomes for refusal in refusals if 0.06 < at - refusal < 1.99]
+    served, refused = served_and_refused(outcomes, 60.0, 120.0)
+    assert served >= 0.85 * RATE * 60
+    assert refused < 0.03 * (served + refused)
+
+
+def test_a_limit_that_rises_is_found() -> None:
+    """From 2 to 20 a second, within two minutes."""
+    counter = Bucket(2.0, 2.0)
+    caller, outcomes = hidden(counter, {}, latency=0.05, profile=aimd(0.5, 100))
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await keep_busy(client, lambda: caller.clock.now, 60.0, 8)
+        counter.rate = counter.burst = 20.0
+        await keep_busy(client, lambda: caller.clock.now, 135.0, 8)
+
+    caller.run(main)
+    assert served_and_refused(outcomes, 180.0, 195.0)[0] >= 0.8 * 20 * 15
+
+
+def test_a_server_that_refuses_everything_is_left_alone() -> None:
+    """The pauses grow longer, and the rate is tried again when it serves."""
+    is_out = [True]
+    caller = Caller(lambda path, number: 429 if is_out[0] else 200, profile=aimd(5, 100, start=50), retries=0)
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        await keep_busy(client, lambda: caller.clock.now, 300.0, 8)
+        sent = len(caller.service.sent)
+        is_out[0] = False
+        await keep_busy(client, lambda: caller.clock.now, 90.0, 8)
+        return [sent, len(caller.service.sent) - sent]
+
+    while_out, afterwards = caller.run(main)
+    assert while_out < 40
+    assert afterwards > 5 * 20
+
+
+def test_who_sends_little_does_not_raise_the_rate() -> None:
+    """A request now and then says nothing of how many more would have been served."""
+    caller = Caller(lambda path, number: 200, profile=aimd(1, 1000), latency=0.0)
+
+    async def main(client: httpx.AsyncClient) -> list[Any]:
+        for _ in range(60):
+            await client.get("/a")
+            await asyncio.sleep(5)
+        return [bucket.limit for bucket in caller.transport.state()]
+
+    assert caller.run(main) == [1.0]
+
+
+def test_the_profile_reads_what_answers_report_as_well() -> None:
+    """GitHub's secondary limit, which no header shows, is searched for; its primary one is obeyed."""
+
+    def script(path: str, number: int) -> Any:
+        now = caller.clock.now
+        headers = {"x-ratelimit-limit": "60", "x-ratelimit-remaining": str(max(60 - number, 0))}
+        headers |= {"x-ratelimit-reset": f"{start + 3600:.0f}", "x-ratelimit-resource": "core"}
+        is_served = number > 60 or counter.wait(now) == 0.0
+        return (200 if is_served else 403), headers | ({} if is_served else {"retry-after": "1"})
+
+    counter = Bucket(4.0, 4.0)
+    caller = Caller(script, profile=aimd(1, 100, profile="github"), latency=0.05, retries=9, max_delay=4000)
+    start = caller.clock.now
+    assert caller.get(*["/repos/one"] * 61) == [200] * 61
+    before = [at for at in caller.service.times if at < 3500]
+    assert 50 <= len(before) <= 60
+    assert before[-1] > 10
+
+
+def test_two_hosts_have_rates_of_their_own() -> None:
+    """A refusal of the one does not slow down the other."""
+    caller = Caller(lambda path, number: 429 if path == "/bad" else 200, profile=aimd(1, 100, start=10), retries=0)
+
+    async def main(client: httpx.AsyncClient) -> None:
+        await asyncio.gather(*[client.get("http://other.example/bad") for _ in range(3)])
+        await asyncio.gather(*[client.get("/good") for _ in range(20)])
+
+    caller.run(main)
+    times = caller.service.times_of("/good")
+    assert times[-1] - times[0] < 2.2
+
+
+def test_a_refusal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """With the rate from then on."""
+    caplog.set_level("INFO", "asgi_ratelimit")
+    caller = Caller(lambda path, number: 429 if number == 1 else 200, profile=aimd(1, 100, start=10))
+    caller.get("/a")
+    assert [record.getMessage() for record in caplog.records] == [
+        "api.example: hidden rate: refused, on with 8.5 requests a second"
+    ]
+
+
+bounds = st.tuples(st.floats(0.01, 1000), st.floats(1, 1000), st.floats(0, 1)).map(
+    lambda drawn: (drawn[0], drawn[0] * drawn[1], drawn[0] + (drawn[0] * drawn[1] - drawn[0]) * drawn[2])
+)
+steps = st.lists(
+    st.tuples(st.floats(0, 30), st.sampled_from(["send", "serve", "refuse", "late"]), st.floats(0, 10)), max_size=60
+)
+
+
+@given(bounds, steps)
+def test_the_rate_never_leaves_its_bounds(
+    bounds: tuple[float, float, float], steps: list[tuple[float, str, float]]
+) -> None:
+    """Whatever comes of requests, and whenever: no more leave than the ceiling allows, and the next may go in time."""
+    floor, ceiling, start = bounds
+    (bucket,) = hidden_buckets(aimd(floor, ceiling, start=min(max(start, floor), ceiling)))
+    now, sent, left = 0.0, list[int](), list[float]()
+    for seconds, step, wait in steps:
+        ready = bucket.ready_at(now)
+        assert ready - now <= 1e6 / floor + 1
+        now = max(now, ready) if step == "send" else now + seconds * 1e6
+        if step == "send":
+            bucket.admit(now)
+            sent.append(bucket.send(now))
+            left.append(now)
+        elif sent:
+            number = sent.pop(0 if step == "late" else -1)
+            bucket.judge(number, Outcome(429 if step == "refuse" else 200, step == "refuse", wait * 1e6), now)
+            bucket.end(number, now)
+        assert floor * (1 - 1e-9) <= bucket.limit <= ceiling * (1 + 1e-9)
+    late = max(2_000.0, 1e6 / floor / 4)
+    for first, at in enumerate(left):
+        for count, later in enumerate(left[first:]):
+            assert count <= 1 + (later - at + late) * ceiling / 1e6 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [((0, 10), "0"), ((10, 1), "10, 1"), ((1, math.inf), "inf"), (("1", 10), "'1'"), ((1, 10, 20), "1, 20, 10")],
+)
+def test_wrong_bounds_are_refused(arguments: Any, text: str) -> None:
+    """With what was given, and an example."""
+    floor, ceiling, *start = arguments
+    with pytest.raises(ConfigurationError, match=rf"(?s){text}.*aimd\(0.5, 100\)"):
+        aimd(floor, ceiling, start=start[0] if start else None)
+
+
+def test_a_known_profile_stays_what_it_is() -> None:
+    """Only the search is added."""
+    profile = aimd(1, 100, profile=github)
+    assert (profile.limits, profile.refusals, profile.name) == (github.limits, github.refusals, "github")
+    assert github.hidden_rate is None
+    assert isinstance(profile, Profile)
+    assert all(isinstance(bucket, HiddenBucket) for bucket in hidden_buckets(profile))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", [5.0, 500.0], ids=["from a tenth", "from ten times"])
+def test_the_rate_of_a_real_server(start: float) -> None:
+    """50 a second, over real connections: 85 % of it after a minute, and fewer than 3 % are refused."""
+
+    async def main(url: str) -> list[Counts]:
+        transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), profile=aimd(0.5, 1000, start=start))
+        async with httpx.AsyncClient(transport=transport, base_url=url, timeout=None) as client:
+            await keep_busy(client, time.monotonic, 60.0, 20)
+            first = counts_of(server)
+            await keep_busy(client, time.monotonic, 60.0, 20)
+        return [first, counts_of(server)]
+
+    with counting_server("bucket", 50, unit="never") as server:
+        first, last = asyncio.run(main(server.url))
+    served, refused = last.served - first.served, last.refused - first.refused
+    assert served >= 0.85 * 50 * 60
+    assert refused < 0.03 * (served + refused)

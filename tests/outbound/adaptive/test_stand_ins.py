@@ -1,0 +1,138 @@
+"""An adaptive transport over real connections, to a server that is limited as each kind of API is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport
+from asgi_ratelimit.profiles import aimd
+from tests.profiles.vendors import INPUT, WORDS, Anthropic, OpenAI, Vendor
+from tests.stand_ins.counting_server import counting_server
+from tests.stand_ins.reporting.github_server import github_server
+from tests.stand_ins.reporting.ietf_server import ietf_server
+from tests.support.server import Uvicorn
+
+CHAT = {"model": "small", "max_tokens": 20, "messages": [{"role": "user", "content": "Write 5"}]}
+
+
+def language_model(vendor: str, **limits: list[float]) -> Uvicorn:
+    """A language model with limits of units in seconds."""
+    text = json.dumps({name.replace("_", "-"): limit for name, limit in limits.items()})
+    return Uvicorn(f"tests.stand_ins.{vendor}_server:app", env={"STAND_IN_LIMITS": text})
+
+
+SERVERS: dict[str, Callable[[], Uvicorn]] = {
+    "github": lambda: github_server(limit=30, period=1, points=100_000),
+    "ietf": lambda: ietf_server(burst=30),
+    "openai": lambda: language_model("openai", requests=[30, 1.0], tokens=[40_000, 1.0]),
+    "anthropic": lambda: language_model(
+        "anthropic", requests=[30, 1.0], input_tokens=[40_000, 1.0], output_tokens=[40_000, 1.0]
+    ),
+}
+CALLS: dict[str, dict[str, Any]] = {
+    "github": {"method": "GET", "url": "/repos/one/issues"},
+    "ietf": {"method": "GET", "url": "/things"},
+    "openai": {"method": "POST", "url": "/v1/chat/completions", "json": CHAT},
+    "anthropic": {"method": "POST", "url": "/v1/messages", "json": CHAT},
+}
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[dict[str, str]]:
+    """The servers, each with 30 requests a second."""
+    with ExitStack() as servers:
+        yield {name: servers.enter_context(server()).url for name, server in SERVERS.items()}
+
+
+def send(module: Any, with_async: bool, url: str, call: dict[str, Any], number: int, **options: Any) -> int:
+    """Send a request so many times at once; all are served. Returns how many refusals there were on the way."""
+    key = str(uuid4())
+    settings = {"base_url": url, "timeout": 60.0, "headers": {"authorization": f"Bearer {key}", "x-api-key": key}}
+
+    async def in_tasks() -> list[Any]:
+        transport = AdaptiveTransport(module.AsyncHTTPTransport(), **options)
+        async with module.AsyncClient(transport=transport, **settings) as client:
+            return await asyncio.gather(*[client.request(**call) for _ in range(number)])
+
+    def in_threads() -> list[Any]:
+        transport = AdaptiveTransport(module.HTTPTransport(), **options)
+        with module.Client(transport=transport, **settings) as client, ThreadPoolExecutor(8) as pool:
+            return list(pool.map(lambda _: client.request(**call), range(number)))
+
+    answers = asyncio.run(in_tasks()) if with_async else in_threads()
+    assert Counter(answer.status_code for answer in answers) == {200: number}
+    return sum(answer.extensions["pace"]["attempts"] - 1 for answer in answers)
+
+
+@pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("api", CALLS)
+def test_all_are_served(urls: dict[str, str], module: Any, with_async: bool, api: str) -> None:
+    """36 requests at once, of which the server allows 30: the others wait. None is refused for a window's sake.
+
+    Where units come back one by one, as those of language models do, a request that overtakes another may be refused.
+    """
+    refused = send(module, with_async, urls[api], CALLS[api], 36, profile=api, retries=3)
+    assert refused <= (0 if api in ("github", "ietf") else 6)
+
+
+@pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
+def test_a_secondary_limit_is_waited_for(module: Any, with_async: bool) -> None:
+    """No header shows it. Whoever is refused waits as long as the answer says, and is served then."""
+    with github_server(points=10, points_period=1, limit=1000) as server:
+        assert send(module, with_async, server.url, CALLS["github"], 12, profile="github", retries=5) >= 1
+
+
+@pytest.mark.parametrize("with_async", [False, True], ids=["sync", "async"])
+def test_a_hidden_rate_is_searched_for(module: Any, with_async: bool) -> None:
+    """All are served in the end, although the server says nothing."""
+    with counting_server("bucket", 40, burst=5, unit="never") as server:
+        profile = aimd(1, 200, start=80)
+        assert 1 <= send(module, with_async, server.url, CALLS["ietf"], 30, profile=profile, retries=20) <= 30
+
+
+class Learned:
+    """A vendor's client over both transports: the budget that is declared, and what its answers report."""
+
+    def transport(self, inner: Any, quotas: Any, **options: Any) -> Any:
+        profile = type(self).__name__.removeprefix("Learned").lower()
+        learned = AdaptiveTransport(inner, profile=profile, retries=0)
+        return super().transport(learned, quotas, **options)  # type: ignore[misc]
+
+
+class LearnedOpenAI(Learned, OpenAI): ...
+
+
+class LearnedAnthropic(Learned, Anthropic): ...
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "sync streamed", "async streamed"])
+@pytest.mark.parametrize(("which", "vendor"), [(LearnedOpenAI, "openai"), (LearnedAnthropic, "anthropic")])
+def test_budgets_of_tokens_settle(budgets: dict[str, str], which: type[Vendor], vendor: str, kind: str) -> None:
+    """Each request is charged what it has used; input and output apart, where the vendor limits them apart."""
+    account = which(budgets[vendor])
+    quotas = account.quotas(1000, 1000, 3600)
+    account.run(kind, 12, 2, quotas, max_delay=10)
+    report = account.report()
+    assert (report["admitted"], report["refused"]) == (12, 0)
+    used = {"tokens": INPUT + WORDS, "input_tokens": INPUT, "output_tokens": WORDS}
+    assert account.left(quotas) == {"requests": 988, **{name: 1000 - 12 * used[name] for name in account.names}}
+
+
+@pytest.fixture(scope="module")
+def budgets() -> Iterator[dict[str, str]]:
+    """Both vendors, with a thousand tokens of each kind an hour."""
+    thousand = [1000, 3600.0]
+    with (
+        language_model("openai", requests=thousand, tokens=thousand) as openai,
+        language_model("anthropic", requests=thousand, input_tokens=thousand, output_tokens=thousand) as anthropic,
+    ):
+        yield {"openai": openai.url, "anthropic": anthropic.url}

@@ -1,0 +1,1 @@
+"""Servers that report their limits in the headers of their answers."""

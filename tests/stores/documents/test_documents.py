@@ -1,0 +1,127 @@
+"""Documents: what all processes of a store share beside the buckets, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.stores.documents import MAX_BYTES, Documents, documents
+from tests.support.redis_cluster import RedisCluster
+from tests.support.redis_server import RedisServer
+
+pytestmark = pytest.mark.anyio
+
+CONTENTS = [b"", b"{}", b"=", b"%0A%25\n", b"\n*9999999\n", bytes(range(256)), "ü🙂".encode()]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RedisCluster]:
+    """Three primaries for all tests here."""
+    with RedisCluster() as own:
+        yield own
+
+
+@pytest.fixture(params=["memory", "redis", "cluster"])
+async def shared(request: pytest.FixtureRequest) -> AsyncIterator[Documents]:
+    """The documents of each kind of store in turn, of which there are none yet."""
+    store: Store = MemoryStore()
+    if request.param != "memory":
+        server: RedisServer | RedisCluster = request.getfixturevalue(
+            "redis_server" if request.param == "redis" else request.param
+        )
+        server.flush()
+        store = RedisStore(server.url, timeout=5)
+    yield documents(store)
+    await store.aclose()
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+async def test_any_content_is_read_as_it_was_written(shared: Documents, content: bytes) -> None:
+    """A document, a replaced one and a part of one."""
+    assert await shared.read("name") is None
+    await shared.write("name", content)
+    assert await shared.read("name") == content
+    assert await shared.replace("name", content, content + b"2")
+    assert await shared.read("name") == content + b"2"
+    await shared.write_part("name: parts", "a:b\n{%}", content)
+    assert await shared.read_parts("name: parts") == {"a:b\n{%}": content}
+
+
+async def test_a_document_is_replaced_only_if_it_is_still_the_same(shared: Documents) -> None:
+    """Neither where it has changed, nor where there is one, or none, against expectation."""
+    assert not await shared.replace("name", b"old", b"new")
+    assert await shared.replace("name", None, b"old")
+    assert not await shared.replace("name", None, b"new")
+    assert not await shared.replace("name", b"other", b"new")
+    assert await shared.read("name") == b"old"
+    assert await shared.replace("name", b"old", b"new")
+    assert not await shared.replace("name", b"old", None)
+    assert await shared.replace("name", b"new", None)
+    assert await shared.read("name") is None
+    assert await shared.replace("name", None, None)
+
+
+async def test_no_change_is_lost_among_many(shared: Documents) -> None:
+    """Of those who replace a document at once, each reads it again until it succeeds."""
+
+    async def add_one() -> None:
+        while True:
+            old = await shared.read("count")
+            if await shared.replace("count", old, b"%d" % (int(old or b"0") + 1)):
+                return
+
+    await asyncio.gather(*[add_one() for _ in range(20)])
+    assert await shared.read("count") == b"20"
+
+
+async def test_parts_are_written_and_deleted_one_by_one(shared: Documents) -> None:
+    """Also with a document of the same name on another one."""
+    await shared.write_part("name", "one", b"1")
+    await shared.write_part("name", "two", b"2", seconds=600)
+    await shared.write_part("name", "one", b"11", seconds=600)
+    await shared.delete_part("name", "two")
+    await shared.delete_part("other", "two")
+    assert await shared.read_parts("name") == {"one": b"11"}
+    assert await shared.read_parts("other") == {}
+
+
+async def test_the_largest_content(shared: Documents) -> None:
+    """A byte more is refused, and changes nothing."""
+    largest = b"\n" * MAX_BYTES
+    await shared.write("name", largest)
+    await shared.write_part("parts", "part", largest)
+    with pytest.raises(ValueError, match="at most 1048576 bytes, not 1048577"):
+        await shared.write("name", largest + b"1")
+    with pytest.raises(ValueError, match="at most"):
+        await shared.write_part("parts", "part", largest + b"1")
+    with pytest.raises(ValueError, match="at most"):
+        await shared.replace("name", largest, largest + b"1")
+    assert await shared.read("name") == largest
+    assert await shared.read_parts("parts") == {"part": largest}
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "10", True])
+async def test_seconds_that_are_none(shared: Documents, seconds: float) -> None:
+    """The error quotes them, and shows a right example."""
+    with pytest.raises(ValueError, match=rf"not {seconds!r}: seconds=3600"):
+        await shared.write("name", b"", seconds=seconds)
+    with pytest.raises(ValueError, match="seconds=3600"):
+        await shared.replace("name", None, b"", seconds=seconds)
+    with pytest.raises(ValueError, match="seconds=3600"):
+        await shared.write_part("name", "part", b"", seconds=seconds)
+
+
+async def test_a_content_that_is_no_bytes(shared: Documents) -> None:
+    """It is refused."""
+    with pytest.raises(TypeError, match="not 'text'"):
+        await shared.write("name", "text")  # type: ignore[arg-type]
+
+
+def test_a_store_without_documents() -> None:
+    """It is refused, with the stores that have some."""
+    with pytest.raises(ConfigurationError, match="use a MemoryStore or a RedisStore"):
+        documents(object())

@@ -1,0 +1,205 @@
+"""Documents in Redis: their keys, times to live and rights, and what happens while it is out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
+from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.stores.documents import Documents, documents
+from tests.support.redis_cluster import RedisCluster, RedisSentinel, asked
+from tests.support.redis_server import RedisServer
+from tests.support.server import HOST
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """A Redis for one test, to be stopped and paused."""
+    with RedisServer() as own:
+        yield own
+
+
+async def test_keys_and_times_to_live(redis_server: RedisServer, redis_url: str) -> None:
+    """A key for each name, which lives as long as the document, or as the longest of its parts."""
+    store = RedisStore(redis_url, prefix="shop", timeout=5)
+    shared = documents(store)
+    await shared.write("a b", b"1")
+    await shared.write("short", b"1", seconds=10)
+    await shared.replace("short", b"1", b"2", seconds=20)
+    await shared.write_part("parts", "one", b"1", seconds=30)
+    await shared.write_part("parts", "two", b"1", seconds=20)
+    await shared.write_part("stay", "one", b"1")
+    await shared.write_part("stay", "two", b"1", seconds=20)
+    await store.aclose()
+    names = {b"shop:documents:a%20b", b"shop:documents:short", b"shop:documents:parts", b"shop:documents:stay"}
+    assert set(asked(redis_server, "KEYS", "*")) == names
+    assert [asked(redis_server, "PTTL", f"shop:documents:{name}") for name in ("a%20b", "stay")] == [-1, -1]
+    assert 10_000 < asked(redis_server, "PTTL", "shop:documents:short") <= 20_000
+    assert 20_000 < asked(redis_server, "PTTL", "shop:documents:parts") <= 30_000
+
+
+async def test_parts_expire_one_by_one(redis_server: RedisServer, redis_url: str) -> None:
+    """One that has expired is not read, and the next new part replaces it."""
+    store = RedisStore(redis_url, timeout=5)
+    shared = documents(store)
+    await shared.write_part("parts", "short", b"1", seconds=0.001)
+    await shared.write_part("parts", "long", b"2", seconds=600)
+    while "short" in await shared.read_parts("parts"):
+        pass
+    assert await shared.read_parts("parts") == {"long": b"2"}
+    await shared.write_part("parts", "new", b"3", seconds=600)
+    assert sorted(asked(redis_server, "HKEYS", "rl:documents:parts")) == [b"long", b"new"]
+    await store.aclose()
+
+
+READING = ("resetchannels", "~rl:*", "+get")
+WRITING = (*READING, "+eval", "+set", "+del")
+PARTS = (*WRITING, "+time", "+hset", "+hgetall", "+hdel", "+pttl", "+pexpire", "+persist")
+
+
+async def use(shared: Documents, rights: tuple[str, ...]) -> None:
+    """Call what these rights are for."""
+    await shared.read("name")
+    if rights != READING:
+        await shared.write("name", b"1", seconds=60)
+        assert await shared.replace("name", b"1", b"2")
+        assert await shared.replace("name", b"2", None)
+    if rights == PARTS:
+        for seconds in (60, None):
+            await shared.write_part("parts", "part", b"1", seconds=seconds)
+        assert await shared.read_parts("parts") == {"part": b"1"}
+        await shared.delete_part("parts", "part")
+
+
+@pytest.mark.parametrize("rights", [READING, WRITING, PARTS])
+async def test_the_least_rights(server: RedisServer, rights: tuple[str, ...]) -> None:
+    """They suffice, and without the last one a command is refused."""
+    asked(server, "ACL", "SETUSER", "least", "on", ">secret", *rights)
+    asked(server, "ACL", "SETUSER", "less", "on", ">secret", *rights[:-1])
+    store = RedisStore(f"redis://least:secret@{HOST}:{server.port}", timeout=5)
+    await use(documents(store), rights)
+    await store.aclose()
+    store = RedisStore(f"redis://less:secret@{HOST}:{server.port}", timeout=5)
+    with pytest.raises(StoreError, match=r"no permissions|can't run this command"):
+        await use(documents(store), rights)
+    await store.aclose()
+
+
+async def test_a_redis_that_is_out_and_comes_back(server: RedisServer) -> None:
+    """Each call fails with an error without the password, until it is back."""
+    store = RedisStore(f"redis://user:secret@{HOST}:{server.port}")
+    with pytest.raises(StoreError, match="rejected the credentials") as wrong:
+        await documents(store).read("name")
+    assert "secret" not in str(wrong.value)
+    store = RedisStore(server.url)
+    await documents(store).write("name", b"1")
+    server.stop()
+    with pytest.raises(StoreUnavailable):
+        await documents(store).read("name")
+    server.start()
+    assert await documents(store).read("name") is None
+    await store.aclose()
+
+
+async def test_a_redis_that_does_not_answer(server: RedisServer) -> None:
+    """It has a second, however short the deadline of takes is; a caller that gives up disturbs no other."""
+    patient, store = RedisStore(server.url, timeout=30), RedisStore(server.url, timeout=0.001)
+    shared = documents(store)
+    await documents(patient).write("name", b"1")
+    await patient.aclose()
+    server.pause()
+    impatient = asyncio.create_task(shared.read("name"))
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(StoreTimeout, match=r"within 1\.0 s"):
+        await shared.read("name")
+    server.resume()
+    content = None
+    while content is None:
+        with suppress(StoreTimeout):  # one second may not be enough for it on a busy machine
+            content = await shared.read("name")
+    assert content == b"1"
+    await store.aclose()
+
+
+@pytest.mark.parametrize("answer", [b":5\r\n", b"*1\r\n:5\r\n", b"*0\r\n"])
+async def test_answers_that_make_no_sense(answer: bytes) -> None:
+    """They are errors of the store."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            is_command = b"GET" in data or b"EVAL" in data
+            writer.write(answer if is_command else b"+OK\r\n" * max(data.count(b"CLIENT"), 1))
+        writer.close()
+        await writer.wait_closed()
+        served.release()
+
+    served = asyncio.Semaphore(0)
+    server = await asyncio.start_server(serve, HOST, 0)
+    store = RedisStore(f"redis://{HOST}:{server.sockets[0].getsockname()[1]}")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="makes no sense"):
+            await documents(store).read("name")
+        with pytest.raises(StoreError, match="makes no sense"):
+            await documents(store).replace("name", None, b"1")
+    await store.aclose()
+    for _ in range(4):  # each of the calls had a connection of its own
+        await served.acquire()
+    server.close()
+
+
+def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
+    """Loops come and go; a loop that was closed without its connection leaves nothing behind."""
+    store = RedisStore(redis_url, timeout=5)
+    shared = documents(store)
+
+    async def add_one() -> None:
+        old = await shared.read("count")
+        assert await shared.replace("count", old, b"%d" % (int(old or b"0") + 1))
+        await store.aclose()
+
+    for _ in range(3):
+        asyncio.run(add_one())
+
+    async def read() -> bytes | None:
+        content = await shared.read("count")
+        await store.aclose()
+        return content
+
+    assert asyncio.run(read()) == b"3"
+
+
+async def test_behind_a_sentinel(server: RedisServer) -> None:
+    """The documents are on the primary."""
+    with RedisSentinel(server) as sentinel:
+        store = RedisStore(sentinel.url, timeout=5)
+        await documents(store).write("name", b"1")
+        assert await documents(store).read("name") == b"1"
+        await store.aclose()
+    assert asked(server, "GET", "rl:documents:name") == b"1"
+
+
+async def test_a_document_moves_to_another_node_of_a_cluster() -> None:
+    """It is found while it is moved, after that, and when a node is out that has nothing to do with it."""
+    with RedisCluster() as cluster:
+        slot = asked(cluster.primaries[0], "CLUSTER", "KEYSLOT", "rl:documents:name")
+        source = cluster.owner(slot)
+        target, other = [node for node in cluster.primaries if node is not source]
+        store = RedisStore(cluster.url, timeout=5)
+        shared = documents(store)
+        await shared.write("name", b"1")
+        cluster.begin_to_move(slot, target)
+        asked(source, "MIGRATE", HOST, target.port, "rl:documents:name", 0, 5_000)
+        assert await shared.replace("name", b"1", b"2")
+        cluster.move(slot, target)
+        assert await shared.read("name") == b"2"
+        other.pause()
+        assert await shared.read("name") == b"2"
+        other.resume()
+        await store.aclose()

@@ -1,0 +1,104 @@
+"""One process of a fleet: callers of a stand-in for Discord, over adaptive transports that share a Redis.
+
+As a program, its arguments are the URLs of the server and of Redis, and JSON with ``channels``, ``callers`` of each
+channel, ``seconds``, a ``quota``, and the ``timeout`` of Redis. It prints ``ready``, and begins when it reads a line.
+When ``seconds`` are over, each caller sends one request more, and has to get its answer within ``LAST_S``. Then it
+prints JSON: how many answers had each status, how many requests failed, and how many callers were stuck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from asgi_ratelimit import AdaptiveTransport, RedisStore
+from tests.support.children import run_together
+
+LAST_S = 5.0
+AFTER_FAILURE_S = 0.05
+"""How long a caller rests after a request that failed."""
+
+
+@dataclass
+class Report:
+    """What the callers of a process have seen."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    stuck: int = 0
+
+
+def command(server: str, redis: str, **options: Any) -> list[str]:
+    """The program of one process."""
+    return ["-m", "tests.support.adaptive_fleet", server, redis, json.dumps(options)]
+
+
+def run_fleet(server: str, redis: str, processes: int, **options: Any) -> list[Report]:
+    """What each process of a fleet has seen."""
+    outputs = run_together([command(server, redis, **options)] * processes, "begin", options["seconds"] + 90)
+    return [report_of(output) for output in outputs]
+
+
+def report_of(output: str) -> Report:
+    """The report that a program has printed."""
+    found = json.loads(output.splitlines()[-1])
+    return Report(Counter(found["statuses"]), found["failed"], found["stuck"])
+
+
+class Callers:
+    """The callers of one process."""
+
+    def __init__(self, server: str, client: httpx.AsyncClient, seconds: float) -> None:
+        self.server, self.client = server, client
+        self.end = time.monotonic() + seconds
+        self.report = Report()
+
+    async def call(self, channel: int) -> None:
+        """Send requests until the end, and one more."""
+        while time.monotonic() < self.end:
+            await self.send(channel)
+        try:
+            await asyncio.wait_for(self.send(channel), LAST_S)
+        except TimeoutError:
+            self.report.stuck += 1
+
+    async def send(self, channel: int) -> None:
+        """Send one request."""
+        try:
+            answer = await self.client.get(f"{self.server}/channels/{channel}/messages")
+        except httpx.TransportError:
+            self.report.failed += 1
+            await asyncio.sleep(AFTER_FAILURE_S)
+        else:
+            self.report.statuses[str(answer.status_code)] += 1
+
+
+async def main(server: str, redis: str, options: dict[str, Any]) -> None:
+    """Run the callers of one process."""
+    store = RedisStore(redis, timeout=options.get("timeout", 5.0))
+    transport = AdaptiveTransport(
+        httpx.AsyncHTTPTransport(limits=httpx.Limits(keepalive_expiry=2.0)),
+        profile="discord",
+        quota=options.get("quota"),
+        store=store,
+    )
+    async with httpx.AsyncClient(transport=transport, timeout=30) as client:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        callers = Callers(server, client, options["seconds"])
+        channels = [channel for channel in range(options["channels"]) for _ in range(options["callers"])]
+        await asyncio.gather(*map(callers.call, channels))
+    await store.aclose()
+    report = callers.report
+    print(json.dumps({"statuses": report.statuses, "failed": report.failed, "stuck": report.stuck}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))

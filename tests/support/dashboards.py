@@ -1,0 +1,68 @@
+"""A page behind a real client, and forms as a browser sends them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from asgi_ratelimit import RateLimitMiddleware, Rule, Store
+from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.dashboard import dashboard
+
+ORIGIN = "http://example"
+
+
+async def hello(request: Request) -> PlainTextResponse:
+    """A route that is limited."""
+    return PlainTextResponse("hello")
+
+
+def is_admin(request: Request) -> bool:
+    """Only requests with the right header."""
+    return request.headers.get("x-role") == "admin"
+
+
+def app_with_page(store: Store, **options: Any) -> Starlette:
+    """An app with a limit for all, one for logins, and the page under ``/limits``."""
+    page = dashboard(store, **{"allow": is_admin, **options})
+    app = Starlette(routes=[Route("/", hello), Route("/login", hello), Mount("/limits", page)])
+    rules = [Rule("/login", "2/minute", name="login"), Rule("/limits/{path:path}", None)]
+    app.add_middleware(RateLimitMiddleware, quota="100/minute", rules=rules, store=store, name="api")
+    return app
+
+
+@asynccontextmanager
+async def visitor(app: Any, role: str = "admin") -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app, who is an admin or not."""
+    transport = httpx.ASGITransport(app, client=("192.0.2.1", 50_000))
+    async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers={"x-role": role}) as client:
+        yield client
+
+
+async def token_of(client: httpx.AsyncClient) -> str:
+    """The token in the page, whose cookie the client has from now on."""
+    found = re.search(r'name="token" content="(\w+)"', (await client.get("/limits/")).text)
+    assert found is not None
+    return found[1]
+
+
+async def send_form(client: httpx.AsyncClient, action: str, **fields: str) -> httpx.Response:
+    """Send a form as the page does."""
+    headers = {"x-limits-token": await token_of(client), "origin": ORIGIN}
+    return await client.post(f"/limits/{action}", data=fields, headers=headers)
+
+
+async def state_of(client: httpx.AsyncClient, store: Store) -> dict[str, Any]:
+    """What the page shows once this process has published what it has counted."""
+    await stop_publishing(store)
+    answer = await client.get("/limits/state")
+    state: dict[str, Any] = answer.json()
+    return state

@@ -1,0 +1,178 @@
+"""The commands on a live store: on its buckets, its limits and its counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import Blocks, Limiter, RateLimitMiddleware, RedisStore
+from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.tools.cli import main
+from tests.support.asgi import ask, ok
+
+KEY = "203.0.113.7"
+
+
+@pytest.fixture
+def run(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run the command on a store that the environment names; its exit code, and its output as JSON or as text."""
+    monkeypatch.setenv("ASGI_RATELIMIT_STORE", redis_url)
+
+    def run(*arguments: str) -> tuple[int, Any]:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        assert err == ""
+        return code, json.loads(out) if "--json" in arguments else out
+
+    return run
+
+
+def on(url: str, work: Callable[[RedisStore], Awaitable[Any]], prefix: str = "rl") -> Any:
+    """What ``work`` returns for the store of a program."""
+
+    async def with_store() -> Any:
+        store = RedisStore(url, prefix=prefix, timeout=30, on_error="deny")
+        try:
+            return await work(store)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(with_store())
+
+
+def used(url: str, name: str, quota: str, key: str, times: int = 1, prefix: str = "rl") -> None:
+    """Let a program use a key."""
+
+    async def use(store: RedisStore) -> None:
+        limiter = Limiter(quota, store=store, name=name)
+        for _ in range(times):
+            assert await limiter.rate_limit(key)
+
+    on(url, use, prefix)
+
+
+def test_peek_shows_what_a_key_has_used(redis_url: str, run: Callable[..., Any]) -> None:
+    """Under all quotas of a name, or under one that is named."""
+    used(redis_url, "/login", "10/day; 3/hour fixed", KEY, 2)
+    code, peeked = run("peek", "/login", KEY, "--json")
+    found = {each["quota"]: round(each["used"], 2) for each in peeked["buckets"]}
+    assert (code, found, peeked["blocked_for"]) == (0, {"10/day": 2, "3/hour fixed": 2}, 0)
+    code, table = run("peek", "/login", KEY, "--quota", "10/day")
+    assert (code, table.splitlines()[1].split()[:3]) == (0, ["10/day", "2", "20%"])
+
+
+def test_peek_finds_nothing(redis_url: str, run: Callable[..., Any]) -> None:
+    """Exit code 1, for another key, another name or another prefix."""
+    used(redis_url, "/login", "10/day", KEY)
+    for arguments in (("/login", "other"), ("other", KEY), ("/login", KEY, "--prefix", "shop")):
+        code, out = run("peek", *arguments)
+        assert (code, "has used nothing" in out) == (1, True)
+
+
+def test_reset_makes_a_key_as_good_as_new(redis_url: str, run: Callable[..., Any]) -> None:
+    """All of its quotas, or the one that is named; other keys stay."""
+    used(redis_url, "/login", "10/day; 3/hour fixed", KEY)
+    used(redis_url, "/login", "10/day", "other")
+    assert run("reset", "/login", KEY, "--quota", "10/day") == (0, "reset: 10/day\n")
+    assert run("reset", "/login", KEY) == (0, "reset: 3/hour fixed\n")
+    assert run("reset", "/login", KEY, "--json") == (1, {"reset": []})
+    assert [each["key"] for each in run("top", "--json")[1]["buckets"]] == ["other"]
+
+
+def test_block_and_unblock(redis_url: str, run: Callable[..., Any]) -> None:
+    """A program sees the block; exit code 1 where there is nothing to do."""
+
+    async def blocked_for(store: RedisStore) -> float:
+        return await Blocks(store=store, name="/login").blocked_for(KEY)
+
+    assert run("unblock", "/login", KEY) == (1, f"{KEY!r} was not blocked\n")
+    assert run("block", "/login", KEY, "--for", "1h") == (0, f"{KEY!r} is blocked for 1h\n")
+    assert run("block", "/login", KEY, "--for", "2h", "--json") == (1, {"blocked": False})
+    assert 3500 < on(redis_url, blocked_for) <= 3600
+    code, out = run("peek", "/login", KEY)
+    assert (code, out.startswith("blocked for ")) == (0, True)
+    assert run("unblock", "/login", KEY) == (0, f"{KEY!r} may pass again\n")
+    assert on(redis_url, blocked_for) == 0
+
+
+def test_top_shows_who_uses_most(redis_url: str, run: Callable[..., Any]) -> None:
+    """By the share of the quota, with keys and names of any kind; blocks are none of them."""
+    used(redis_url, "a b:c", "10/day rolling", "ann é{}", 9)
+    used(redis_url, "/login", "100/day burst 50", KEY, 10)
+    used(redis_url, "/login", "100/day burst 50", "k" * 300, 20)
+    run("block", "/login", "blocked", "--for", "1h")
+    _, shown = run("top", "--json")
+    assert [(each["name"], each["quota"]) for each in shown["buckets"]] == [
+        ("a b:c", "10/day rolling"),
+        ("/login", "100/day burst 50"),
+        ("/login", "100/day burst 50"),
+    ]
+    assert [each["key"] for each in shown["buckets"]][::2] == ["ann é{}", KEY]
+    assert re.fullmatch("#[0-9a-f]{32}", shown["buckets"][1]["key"])
+    _, table = run("top", "--name", "/login", "--count", "1")
+    assert table.splitlines()[1].split()[0] == "/login"
+    assert len(table.splitlines()) == 2
+
+
+def test_limits_are_changed_live(redis_url: str, run: Callable[..., Any]) -> None:
+    """And what was changed is kept, with whom."""
+    assert run("set", "/login", "20/minute", "--for", "1h", "--by", "ann") == (0, "'/login' is 20/minute for 1 h\n")
+    assert run("set", "/login", "shadow", "--by", "bob") == (0, "'/login' is shadow\n")
+    _, shown = run("history", "--json")
+    assert [(each["by"], each["after"]["quota"]) for each in shown["history"]] == [
+        ("bob", "shadow"),
+        ("ann", "20/minute"),
+    ]
+    assert shown["overrides"]["/login"]["until"] is None
+    _, table = run("history")
+    assert table.splitlines()[1].split() == ["/login", "shadow", "unset", "bob"]
+    assert run("unset", "/login")[0] == 0
+    assert run("unset", "/login")[0] == 1
+
+
+def test_watch_shows_what_processes_count(redis_url: str, run: Callable[..., Any]) -> None:
+    """As a table, or as a line of JSON for each look."""
+
+    async def serve(store: RedisStore) -> None:
+        middleware = RateLimitMiddleware(ok, "2/hour", store=store, name="shop")
+        for _ in range(3):
+            await ask(middleware)
+        await stop_publishing(store)
+
+    on(redis_url, serve)
+    _, shown = run("watch", "--once", "--json")
+    (rule,) = shown["rules"]
+    assert (rule["name"], rule["quota"], rule["admitted"], rule["refused"]) == ("shop", "2/hour", 2, 1)
+    _, table = run("watch", "--once")
+    assert table.splitlines()[3].split() == ["shop", "2/hour", "3", "1", "3", "1", "33.3", "%", "0", "0"]
+
+
+WRONG = [
+    (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
+    (["peek", "a", "b", "--store", "memory://"], "is the memory of one process"),
+    (["peek", "a", "b", "--store", "redis://localhost:1/0"], "Redis cannot be reached"),
+    (["peek", "a", "b", "--store", "http://localhost"], "is not a URL of a Redis"),
+    (["peek", "a", "b", "--store", "redis://localhost:1/0", "--quota", "5"], "'5'"),
+    (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "--for must be a duration, not 'long'"),
+    (["set", "a", "5/s", "--for", "long", "--store", "redis://localhost:1/0"], "--for must be a duration, not 'long'"),
+    (["set", "a", "often", "--store", "redis://localhost:1/0"], "'often'"),
+    (["top", "--scan", "0", "--store", "redis://localhost:1/0"], "whole number of at least 1, not 0"),
+    (["watch", "--every", "0", "--store", "redis://localhost:1/0"], "--every must be at least 0.1 seconds"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), WRONG, ids=[" ".join(arguments) for arguments, _ in WRONG])
+def test_wrong_input_is_an_error(
+    arguments: list[str], error: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With exit code 2."""
+    monkeypatch.delenv("ASGI_RATELIMIT_STORE", raising=False)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert (out, err[:7]) == ("", "error: ")
+    assert error in err

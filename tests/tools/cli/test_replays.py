@@ -1,0 +1,198 @@
+"""The commands ``what-if`` and ``suggest``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from asgi_ratelimit.tools.cli import main
+
+LOG = """\
+203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "POST /login HTTP/1.1" 200 5
+203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "POST /login HTTP/1.1" 200 5
+203.0.113.7 - - [10/Oct/2026:13:55:37 +0000] "POST /login HTTP/1.1" 401 5
+198.51.100.9 - - [10/Oct/2026:13:55:38 +0000] "GET / HTTP/1.1" 200 5
+203.0.113.7 - - [10/Oct/2026:13:55:39 +0000] "POST /login HTTP/1.1" 200 5
+INFO: reloaded
+198.51.100.9 - - [10/Oct/2026:13:57:36 +0000] "GET /items/7 HTTP/1.1" 200 5
+"""
+
+REPORT = """\
+6 requests of 2 clients, 2026-10-10 13:55:36 to 2026-10-10 13:57:36 UTC
+would be refused: 2 requests (33.3 %), of 1 client (50.0 %)
+
+RULE    QUOTA     REQUESTS  REFUSED   SHARE  CLIENTS  REFUSED CLIENTS    SHARE
+/login  2/minute         4        2  50.0 %        1                1  100.0 %
+
+RULE    CLIENT       REQUESTS  REFUSED   SHARE  FIRST REFUSAL
+/login  203.0.113.7         4        2  50.0 %  2026-10-10 13:55:37
+
+WORST MOMENTS        SECONDS  REQUESTS  REFUSED    SHARE
+2026-10-10 13:55:36        3         4        1   25.0 %
+2026-10-10 13:55:39        3         1        1  100.0 %
+
+requests  █"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """An access log."""
+    (tmp_path / "access.log").write_text(LOG, "utf-8")
+    return str(tmp_path / "access.log")
+
+
+def test_what_if_says_who_would_have_been_refused(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """When and how often, with a picture; and what could not be read."""
+    assert main(["what-if", log, "--rule", "/login 2/minute"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(REPORT)
+    assert err == "warning: 1 of 7 lines could not be read as requests\n"
+
+
+def test_what_if_writes_json(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With times in seconds since the epoch."""
+    assert main(["what-if", log, "--quota", "3/hour", "--rule", "GET /items/{id} exempt", "--json", "--top", "1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (rule,) = report.pop("rules")
+    (worst,) = report.pop("worst")
+    assert report == {
+        "requests": 6,
+        "refused": 1,
+        "unlimited": 1,
+        "delayed": 0,
+        "clients": 2,
+        "refused_clients": 1,
+        "from": 1791640536.0,
+        "to": 1791640656.0,
+        "lines": 7,
+        "unreadable": 1,
+        "late": 0,
+    }
+    assert (rule["name"], rule["quota"], rule["requests"], rule["refused_clients"]) == ("default", "3/hour", 5, 1)
+    assert rule["top"] == [{"key": "203.0.113.7", "requests": 4, "refused": 1, "first": 1791640539.0}]
+    assert worst == {"from": 1791640539.0, "seconds": 3.0, "requests": 1, "refused": 1}
+
+
+def test_clients_may_be_hidden(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Behind hashes that differ in each run."""
+    shown = []
+    for _ in range(2):
+        assert main(["what-if", log, "--quota", "3/hour", "--hide-keys", "--json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out)["rules"][0]["top"][0]["key"])
+    assert len(set(shown)) == 2
+    assert all(len(key) == 12 for key in shown)
+
+
+def test_one_key_may_be_for_all(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the picture may be a PNG."""
+    png = Path(log).with_name("a.png")
+    assert main(["what-if", log, "--quota", "3/hour", "--key", "all", "--png", str(png)]) == 0
+    out = capsys.readouterr().out
+    assert "6 requests of 1 client" in out
+    assert f"drawn in {png}" in out
+    assert png.stat().st_size > 1000
+
+
+def test_a_rule_without_requests_is_told(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be misspelt."""
+    assert main(["what-if", log, "--rule", "/logn 5/minute"]) == 0
+    assert "warning: no request is for /logn\n" in capsys.readouterr().err
+
+
+CONFIG = """
+quota = "3/hour"
+
+[[rules]]
+name = "login"
+path = "/login"
+quota = "2/minute"
+key = "header:X-Api-Key"
+penalty = { block_for = "10 minutes" }
+
+[[rules]]
+path = "/items/{id}"
+exempt = true
+"""
+
+
+def test_the_rules_may_be_those_of_a_file(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under the keys of the log; nothing is logged of blocks that are none."""
+    config = Path(log).with_name("limits.toml")
+    config.write_text(CONFIG, "utf-8")
+    assert main(["what-if", log, "--config", str(config), "--json"]) == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert {rule["name"]: (rule["requests"], rule["refused"]) for rule in report["rules"]} == {
+        "default": (5, 0),
+        "login": (4, 2),
+    }
+    assert report["unlimited"] == 1
+    assert err == "warning: 1 of 7 lines could not be read as requests\n"
+
+
+SUGGESTED = """\
+/login: 4 requests of 1 client
+
+UNITS IN ITS    50 % OF CLIENTS  90 % OF CLIENTS  99 % OF CLIENTS  THE BUSIEST
+busiest second                2                2                2            2
+busiest minute                4                4                4            4
+
+LIMIT     REFUSED CLIENTS   SHARE  REFUSED REQUESTS   SHARE
+2/second                0  0.00 %                 0  0.00 %
+4/minute                0  0.00 %                 0  0.00 %
+
+"""
+
+
+def test_suggest_proposes_limits(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """For the requests of a rule, with the clients that each would refuse."""
+    with Path(log).open("a") as file:
+        file.write(LOG.splitlines()[0].replace("13:55:36", "13:58:36") + "\n")
+    assert main(["suggest", log, "--rule", "/login", "--refuse", "0", "--refuse", "10%"]) == 0
+    assert capsys.readouterr().out == SUGGESTED.replace("4 requests", "5 requests")
+    assert main(["suggest", log, "--json", "--kind", "fixed", "--refuse", "50%"]) == 0
+    (suggested,) = json.loads(capsys.readouterr().out)
+    assert (suggested["clients"], suggested["requests"]) == (2, 7)
+    assert [window["window"] for window in suggested["windows"]] == ["second", "minute"]
+    assert suggested["windows"][1] == {
+        "window": "minute",
+        "use": {"0.5": 1, "0.9": 4, "0.99": 4, "1": 4},
+        "limits": [{"quota": "1/minute fixed", "refused_clients": 1, "refused_requests": 3}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["what-if", "LOG"], "nothing to try out: asgi-ratelimit what-if access.log"),
+        (
+            ["what-if", "LOG", "--quota", "5/s", "--config", "a.toml"],
+            "a file says all rules: remove --rule and --quota",
+        ),
+        (["what-if", "LOG", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["what-if", "LOG", "--rule", "/login"], "'/login' is not a path or the name of a rule, and a quota"),
+        (["what-if", "LOG", "--quota", "5/fortnight"], "'fortnight' is not a unit of time"),
+        (["what-if", "LOG", "--quota", "5/s", "--key", "who"], "--key must be client, user or all"),
+        (["what-if", "LOG", "--quota", "5/s", "--field", "x=y"], "--field must be one of time"),
+        (["what-if", "LOG", "--quota", "5/s", "--rule", "login 5/s"], "not for both"),
+        (["what-if", "/nowhere", "--quota", "5/s"], "/nowhere"),
+        (["what-if", "MAIN", "--quota", "5/s"], "is a request, such as"),
+        (["suggest", "LOG", "--refuse", "150%"], "--refuse must be a share of clients from 0% to below 100%"),
+        (["suggest", "LOG", "--kind", "leaky"], "--kind must be one of bucket, rolling, fixed"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_an_error(
+    arguments: list[str], error: str, log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit code 2, and a right example."""
+    program = str(Path(log).with_name("main.py"))
+    Path(program).write_text("import this\n")
+    files = {"LOG": log, "MAIN": program}
+    assert main([files.get(argument, argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert error in err

@@ -1,0 +1,66 @@
+"""The order of requests."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.tools.logs import ordering
+from asgi_ratelimit.tools.logs.ordering import Ordered
+
+S = 1_000_000.0
+
+
+def at(time_us: float) -> tuple[float, str, str, str, float]:
+    """A request at a time."""
+    return (time_us, "key", "GET", "/", 1)
+
+
+def times(*logs: list[float]) -> list[float]:
+    """The times of logs, in the order of ``Ordered``."""
+    return [each[0] for each in Ordered([list(map(at, log)) for log in logs])]
+
+
+def test_requests_are_sorted() -> None:
+    """Those of several logs together, as of two servers, or of a log that was rotated."""
+    assert times([3.5, 1.5, 2.5]) == [1.5, 2.5, 3.5]
+    assert times([1.5, 4.5], [2.5, 3.5]) == [1.5, 2.5, 3.5, 4.5]
+    assert times([5.5, 6.5], [1.5, 2.5]) == [1.5, 2.5, 5.5, 6.5]
+    assert times([]) == []
+
+
+def test_whole_seconds_are_spread() -> None:
+    """In the order of their lines, evenly; a fraction anywhere means that the log has fractions."""
+    assert times([S, S, S, S, 2 * S]) == [S, 1.25 * S, 1.5 * S, 1.75 * S, 2 * S]
+    assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
+
+
+@given(st.lists(st.integers(0, 60), max_size=80), st.integers(2, 10))
+def test_order_and_number_hold_whatever_the_window(seconds: list[int], window: int) -> None:
+    """No request is lost, and none comes before an earlier one; those that are too late are counted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ordering, "WINDOW", window)
+        ordered = Ordered([[at(second * S) for second in seconds]])
+        read = [each[0] for each in ordered]
+    assert len(read) == len(seconds)
+    assert all(before <= after for before, after in pairwise(read))
+    assert ordered.late <= len(seconds)
+    if seconds == sorted(seconds):
+        assert ordered.late == 0
+        assert [time // S for time in read] == seconds
+
+
+def test_what_is_far_out_of_order_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the time of what came before."""
+    monkeypatch.setattr(ordering, "WINDOW", 4)
+    ordered = Ordered([[at(time + 0.5) for time in (10 * S, 20 * S, 30 * S, 40 * S, 1 * S, 50 * S, 60 * S, 70 * S)]])
+    assert [each[0] for each in ordered] == [
+        10 * S + 0.5,
+        20 * S + 0.5,
+        30 * S,
+        *[n * S + 0.5 for n in (30, 40, 50, 60, 70)],
+    ]
+    assert ordered.late == 1

@@ -1,0 +1,125 @@
+"""Reading logs from files: their formats, what cannot be read, and recordings."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from asgi_ratelimit import ConfigurationError
+from asgi_ratelimit.tools.logs import LogReader, decision_line, first_line, request_line
+from asgi_ratelimit.tools.logs.access_log import EXAMPLE
+from asgi_ratelimit.tools.logs.json_lines import EXAMPLE as JSON_EXAMPLE
+
+LATER = EXAMPLE.replace(":36 ", ":37 ")
+AT = 1_791_640_536 * 1_000_000
+
+
+def written(path: Path, *lines: str) -> str:
+    """The name of a file with these lines, compressed if its name says so."""
+    data = "\n".join([*lines, ""]).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def test_files_of_any_format_are_read_together(tmp_path: Path) -> None:
+    """Compressed or not, in the order of their requests."""
+    names = [written(tmp_path / "b.gz", LATER), written(tmp_path / "a", EXAMPLE), written(tmp_path / "c", JSON_EXAMPLE)]
+    reader = LogReader(names)
+    assert [each[0] for each in reader.requests()] == [AT, AT + 250_000, AT + 1_000_000]
+    assert (reader.lines, reader.unreadable, reader.late) == (3, 0, 0)
+
+
+def test_unreadable_lines_are_counted(tmp_path: Path) -> None:
+    """Before the first request and after it; bytes that are no UTF-8 are not fatal."""
+    name = written(tmp_path / "a", "INFO: started", "", EXAMPLE, "\\x16", LATER)
+    with Path(name).open("ab") as file:
+        file.write(b"\xff\xfe\n" + EXAMPLE.replace("/login", "/é").encode("latin-1") + b"\n")
+    reader = LogReader([name])
+    assert len(list(reader.requests())) == 3
+    assert (reader.lines, reader.unreadable) == (7, 4)
+
+
+def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``-``, compressed or not."""
+    for data in (f"{EXAMPLE}\n".encode(), gzip.compress(f"{EXAMPLE}\n".encode())):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))  # type: ignore[arg-type]
+        assert [each[1] for each in LogReader(["-"]).requests()] == ["203.0.113.7"]
+
+
+def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:
+    """In compressed bytes, for a compressed file."""
+    advanced: list[int] = []
+    names = [written(tmp_path / "a", *[EXAMPLE] * 5000), written(tmp_path / "b.gz", *[EXAMPLE] * 5000)]
+    reader = LogReader(names, advance=advanced.append)
+    assert len(list(reader.requests())) == 10_000
+    assert sum(advanced) == reader.size == sum(Path(name).stat().st_size for name in names)
+
+
+def test_a_log_without_requests_is_an_error(tmp_path: Path) -> None:
+    """It quotes a line, and shows right ones; an empty file beside another is none."""
+    with pytest.raises(ConfigurationError, match=r"no line of .* is a request, such as\n.*\n.*\nbut 'hello'"):
+        list(LogReader([written(tmp_path / "a", "hello")]).requests())
+    empty = tmp_path / "empty"
+    empty.touch()
+    with pytest.raises(ConfigurationError, match="empty"):
+        list(LogReader([str(empty)]).requests())
+    assert len(list(LogReader([str(empty), written(tmp_path / "b", EXAMPLE)]).requests())) == 1
+
+
+def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
+    """One that is cut short, or not compressed as it seems."""
+    data = gzip.compress(b"\n".join(f"{EXAMPLE} {number}".encode() for number in range(5000)))
+    for damaged in (data[:-100], data[:200] + bytes(100) + data[300:]):
+        (tmp_path / "a.gz").write_bytes(damaged)
+        with pytest.raises((OSError, EOFError)):
+            list(LogReader([str(tmp_path / "a.gz")]).requests())
+    with pytest.raises(OSError, match="nowhere"):
+        LogReader(["/nowhere"])
+
+
+def recording(path: Path) -> str:
+    """A recording of a request without a rule, and of one on which two rules have decided, by two processes."""
+    at = [AT + number * 250_000.0 for number in range(4)]
+    return written(
+        path,
+        first_line("abc"),
+        request_line(at[0], "k1", "GET", "/a?x"),
+        decision_line(at[1], "k2", "default", 1, "allowed", "PUT", "/b", is_first=True),
+        decision_line(at[1], "u2", "login", 5, "allowed", "PUT", "/b", is_first=False),
+        first_line("def"),
+        decision_line(at[2], "k3", "calls", 2, "allowed", "", "", is_first=True),
+    )
+
+
+def test_a_recording_tells_requests(tmp_path: Path) -> None:
+    """Each request once, however many rules have decided on it; and decisions outside of requests."""
+    reader = LogReader([recording(tmp_path / "a")])
+    assert [each[1:] for each in reader.requests()] == [
+        ("k1", "GET", "/a", 1),
+        ("k2", "PUT", "/b", 1),
+        ("k3", "", "calls", 2),
+    ]
+    assert (reader.salts, reader.unreadable) == ({"abc", "def"}, 0)
+
+
+def test_a_recording_tells_decisions_of_rules(tmp_path: Path) -> None:
+    """With their own keys and costs."""
+    reader = LogReader([recording(tmp_path / "a")], by_rule=True)
+    assert [each[1:] for each in reader.requests()] == [
+        ("k2", "", "default", 1),
+        ("u2", "", "login", 5),
+        ("k3", "", "calls", 2),
+    ]
+
+
+def test_a_recording_of_another_version_is_refused(tmp_path: Path) -> None:
+    """And so is a key that it does not have."""
+    name = written(tmp_path / "a", first_line("").replace(":1,", ":9,"))
+    with pytest.raises(ConfigurationError, match="version 9"):
+        list(LogReader([name]).requests())
+    with pytest.raises(ConfigurationError, match="--key must be client or all"):
+        list(LogReader([recording(tmp_path / "b")], key="user").requests())

@@ -1,0 +1,62 @@
+"""Limits that a log is replayed under, as texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from asgi_ratelimit import ConfigurationError, FixedWindow, QuotaError, TokenBucket
+from asgi_ratelimit.tools.replay import LOGGED_KEY, limits_of
+
+
+def scope(method: str, path: str, key: str = "k") -> dict[str, object]:
+    """A request as a log tells it."""
+    return {"type": "http", "method": method, "path": path, "client": (key, 0), "headers": [], "root_path": ""}
+
+
+def names(method: str, path: str, *texts: str, quota: str | None = None) -> list[str]:
+    """The names of the rules for a request."""
+    plan = limits_of(quota, texts).plan_for(scope(method, path))
+    return [] if plan is None else [rule.name for rule in plan.rules]
+
+
+def test_a_rule_is_a_path_and_a_quota() -> None:
+    """With methods or without them, and with any text of a quota."""
+    (rule,) = limits_of(None, ["POST,PUT /a/{id} 10/s burst 20; 100 per 15 minutes"]).rules
+    assert rule.quota == (TokenBucket(10, burst=20), TokenBucket(100, 900))
+    assert names("POST", "/a/7", "POST,PUT /a/{id} 5/s") == ["POST,PUT /a/{id}"]
+    assert names("GET", "/a/7", "POST,PUT /a/{id} 5/s") == []
+    assert names("GET", "/a", "/a 5/s", quota="9/s") == ["default", "/a"]
+    assert names("GET", "/a", "/a exempt", quota="9/s") == []
+
+
+def test_a_rule_may_be_one_of_a_recording() -> None:
+    """By its name, which may hold spaces; all other decisions fall under the quota."""
+    limits = limits_of("9/s", ["default POST /login 5/hour fixed"])
+    assert [rule.quota for rule in limits.rules if rule.name == "default POST /login"] == [(FixedWindow(5, 3600),)]
+    for name, expected in (("default POST /login", "default POST /login"), ("search", "default")):
+        plan = limits.plan_for(scope("", name))
+        assert plan is not None
+        assert [rule.name for rule in plan.rules] == [expected]
+
+
+@pytest.mark.parametrize("text", ["", "/a", "5/minute", "/a often", "POST /a 5/fortnight", "login slowly"])
+def test_what_is_no_rule(text: str) -> None:
+    """The error quotes it, and shows right ones."""
+    with pytest.raises((ConfigurationError, QuotaError), match=r"/minute") as raised:
+        limits_of(None, [text])
+    assert repr(text) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("203.0.113.7", "203.0.113.7"),
+        ("2001:db8::1:2:3:4", "2001:db8::/64"),
+        ("::ffff:203.0.113.7", "203.0.113.7"),
+        ("user:1:2", "user:1:2"),
+        ("", None),
+    ],
+)
+def test_addresses_count_as_they_do_for_client_ip(key: str, text: str | None) -> None:
+    """IPv6 addresses by their networks; all other keys as they are."""
+    assert LOGGED_KEY.of(scope("GET", "/", key)) == text

@@ -1,0 +1,163 @@
+"""Replays decide as a middleware does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule
+from asgi_ratelimit.inbound.rule_table import Defaults, RuleTable
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.tools.replay import LOGGED_KEY, Limits, Replay, limits_of
+
+START = 1_800_000_000_000_000.0
+
+Sent = tuple[float, str, str]
+"""Microseconds after the start, the client and the path."""
+
+SENT = st.lists(
+    st.tuples(
+        st.integers(0, 20_000_000),
+        st.sampled_from(["192.0.2.1", "192.0.2.2", "2001:db8::1"]),
+        st.sampled_from(["/", "/a", "/b/7"]),
+    ),
+    min_size=1,
+    max_size=120,
+).map(sorted)
+
+RULES = {
+    "/a": Rule("/a", "2/s; 9/minute fixed", name="/a"),
+    "/b": Rule("/b/{id}", "3 per 5 s rolling", name="/b", only=True),
+    "shadow": Rule("/{rest:path}", "1/s", name="shadow", shadow=True),
+    "exempt": Rule("/b/7", None, name="exempt"),
+    "penalty": Rule("/a", "2/s", name="penalty", penalty=Penalty("3 s", after=2)),
+}
+
+
+async def refused_by_middleware(quota: str | None, rules: Sequence[Rule], sent: Sequence[Sent]) -> list[bool]:
+    """Whether a middleware refuses each request."""
+    clock = SteppedClock()
+    middleware = RateLimitMiddleware(app, quota, rules=rules, store=MemoryStore(clock=clock))
+    refused = []
+    for time_us, client, path in sent:
+        clock.move_to((START + time_us) / 1e6)
+        statuses: list[int] = []
+
+        async def send(message: Any, statuses: list[int] = statuses) -> None:
+            statuses.append(message.get("status", 0))
+
+        scope = {"type": "http", "method": "GET", "path": path, "headers": [], "client": (client, 1)}
+        await middleware(scope, None, send)  # type: ignore[arg-type]
+        refused.append(statuses[0] == 429)
+    return refused
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """An app that answers everything."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+def replayed(limits: Limits, sent: Sequence[Sent]) -> Replay:
+    """A replay of these requests."""
+    replay = Replay(limits)
+    asyncio.run(replay.run([(START + time, client, "GET", path, 1) for time, client, path in sent]))
+    return replay
+
+
+def table_of(quota: str | None, rules: Sequence[Rule]) -> Limits:
+    """Limits with rules of any kind."""
+    return Limits(RuleTable(quota, rules, Defaults("default", LOGGED_KEY)))
+
+
+@settings(max_examples=50)
+@given(st.none() | st.just("5/s burst 3"), st.sets(st.sampled_from(sorted(RULES)), min_size=1), SENT)
+def test_a_replay_refuses_what_a_middleware_refuses(quota: str | None, names: set[str], sent: list[Sent]) -> None:
+    """Under any rules: of several quotas, alone, in shadow, exempt, and with penalties."""
+    rules = [RULES[name] for name in sorted(names)]
+    refused = asyncio.run(refused_by_middleware(quota, rules, sent))
+    replay = replayed(table_of(quota, rules), sent)
+    assert (replay.requests, replay.refused) == (len(sent), sum(refused))
+    assert replay.clients == {
+        client: any(each for each, (_, other, _) in zip(refused, sent) if other == client) for _, client, _ in sent
+    }
+    assert sum(replay.timeline.refused) == sum(refused)
+
+
+def test_counts_are_by_rule_and_key() -> None:
+    """A refusal counts for the rules that refuse; an IPv6 address for its network."""
+    limits = limits_of("100/minute", ["/a 2/minute"])
+    replay = replayed(
+        limits, [(number, client, "/a") for number in range(5) for client in ("192.0.2.1", "2001:db8::1")]
+    )
+    default, rule = replay.rules["default"], replay.rules["/a"]
+    assert (default.requests, default.refused, default.refused_keys) == (10, 0, 0)
+    assert (rule.requests, rule.refused, rule.refused_keys) == (10, 6, 2)
+    assert [(key, each.requests, each.refused) for key, each in rule.top(5)] == [
+        ("192.0.2.1", 5, 3),
+        ("2001:db8::/64", 5, 3),
+    ]
+    assert rule.top(1)[0][1].first_us == START + 2
+
+
+def test_shadow_rules_are_counted_and_refuse_nobody() -> None:
+    """As in a middleware."""
+    replay = replayed(table_of("100/minute", [RULES["shadow"]]), [(0, "192.0.2.1", "/a")] * 4)
+    assert (replay.refused, replay.rules["shadow"].refused, replay.rules["shadow"].is_shadow) == (0, 3, True)
+
+
+def test_requests_that_may_wait_do() -> None:
+    """They are counted as delayed where their slot is near enough."""
+    rule = Rule("/a", "1/s burst 1", name="/a", max_delay=2.0)
+    replay = replayed(table_of(None, [rule]), [(0, "192.0.2.1", "/a")] * 5)
+    assert (replay.delayed, replay.refused) == (2, 2)
+
+
+def test_a_request_without_a_key_or_a_rule_is_unlimited() -> None:
+    """It is counted as such."""
+    replay = replayed(limits_of(None, ["/a 1/s", "/c 1/s"]), [(0, "", "/a"), (1, "k", "/b"), (2, "k", "/a")])
+    assert (replay.requests, replay.unlimited) == (3, 2)
+
+
+def test_decisions_cost_what_was_recorded() -> None:
+    """And fall under the rule of their name."""
+    replay = Replay(limits_of(None, ["calls 10/minute"]))
+    asyncio.run(replay.run([(START + n, "k", "", name, 4) for n in range(3) for name in ("calls", "other")]))
+    assert (replay.rules["calls"].requests, replay.refused, replay.unlimited) == (3, 1, 3)
+    assert replay.unknown == {"other"}
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200).map(sorted))
+def test_the_timeline_counts_every_request(times: list[int]) -> None:
+    """However long the log is."""
+    replay = replayed(limits_of("1/minute", ()), [(time, str(time % 3), "/") for time in times])
+    parts = replay.timeline.parts(60)
+    assert (sum(parts.requests), sum(parts.refused)) == (len(times), replay.refused)
+    assert len(parts.requests) <= 60
+    assert parts.seconds >= (times[-1] - times[0]) / 1e6
+
+
+def test_the_worst_moments_come_first() -> None:
+    """With their requests and refusals; those without refusals are none."""
+    sent = [(second * 1_000_000.0, "k", "/") for second, count in ((0, 1), (60, 5), (120, 3)) for _ in range(count)]
+    worst = replayed(limits_of("1/s", ()), sent).timeline.worst(5, 1000)
+    assert [(each.time - START / 1e6, each.seconds, each.requests, each.refused) for each in worst] == [
+        (60, 1, 5, 4),
+        (120, 1, 3, 2),
+    ]
+
+
+@pytest.mark.parametrize("cost", [1, 2])
+def test_rules_of_several_quotas_count_a_request_once(cost: float) -> None:
+    """Whichever of them refuses."""
+    replay = Replay(limits_of("4/s; 6/minute", ()))
+    asyncio.run(replay.run([(START, "k", "", "any", cost)] * 10))
+    assert Counter(requests=replay.rules["default"].requests, refused=replay.rules["default"].refused) == Counter(
+        requests=10, refused=10 - 4 // cost
+    )
