@@ -6,7 +6,7 @@ import logging
 from threading import Thread
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms.packed import PLAIN_SIZE, pack
@@ -18,6 +18,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
+from tests.support.examples import up_to
 
 SHORT = TokenBucket(5, 60)
 LONG = TokenBucket(3, 86_400)
@@ -61,7 +62,7 @@ MAX_KEYS = st.sampled_from([16, 64, 200])
 
 
 @given(short=quotas("victim"), long=quotas("flood"), each=st.integers(1, 7), max_keys=MAX_KEYS, first=st.booleans())
-@settings(max_examples=300)
+@up_to(300)
 def test_a_used_up_bucket_never_goes_before_max_keys_requests(
     short: Quota, long: Quota, each: int, max_keys: int, first: bool
 ) -> None:
