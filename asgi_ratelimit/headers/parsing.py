@@ -47,8 +47,8 @@ def parse(
         raise ValueError(f"max_delay must be seconds above 0, not {max_delay!r}: max_delay=900.0")
     answer = Answer(status, headers, body)
     chosen = _recognised(answer, named(profile))
-    age = max(number(answer.text("age")) or 0.0, 0.0)
-    date = unix_time(answer.text("date"))
+    age = max(number(answer.headers.get("age")) or 0.0, 0.0)
+    date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)
     bounded = tuple(_bounded(limit, max_delay) for limit in limits)
@@ -90,7 +90,8 @@ def _wait(
 
 def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:
     """The limits in the syntax of the drafts, or else all that the profile names, or else policies alone."""
-    drafts = [limits_in(answer.text(draft), answer.text(f"{draft}-policy")) for draft in profile.drafts]
+    read = answer.headers.get
+    drafts = [limits_in(read(draft), read(f"{draft}-policy")) for draft in profile.drafts]
     for limits in drafts:
         if any(limit.remaining is not None for limit in limits):
             return limits[:MAX_LIMITS]

@@ -73,6 +73,8 @@ class Route:
     key: str
     section: Section
     gate: Bucket
+    major: str = ""
+    """What its path adds to the names of its buckets."""
     buckets: tuple[Bucket, ...] = ()
     is_known: bool = False
     queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)

@@ -332,6 +332,7 @@ class Model:
             gate = Bucket(key)
             gate.probe(now_us)
             route = host.routes[key] = Route(key, self._section(host, path, now_us), gate, used_us=now_us)
+            route.major = host.profile.routes.major_parameters(path)
             old_us = now_us - FORGET_AFTER_US
             _forget(host.routes, MAX_ROUTES, lambda each: not each.queue and each.gate.is_idle(now_us))
             _forget(host.routes, 0, lambda each: each.used_us < old_us and not each.queue and each.gate.is_idle(now_us))
@@ -356,7 +357,7 @@ class Model:
         host = call.host
         key = f"{limit.name} at {limit.limit}"
         if limit.bucket is not None:
-            key = " ".join(filter(None, (limit.bucket, limit.name, host.profile.routes.major_parameters(call.path))))
+            key = " ".join(filter(None, (limit.bucket, limit.name, call.route.major)))
         elif host.has_routes:
             key = f"{key} of {call.route.key}"
         bucket = host.buckets.get(key)
