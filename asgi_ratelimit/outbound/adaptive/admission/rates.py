@@ -15,7 +15,8 @@ from ....buckets import as_bytes, digest
 from ....decision import Charge, Condition, Take
 from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
-from ..bucket import Bucket, Rate
+from ..bucket import Bucket
+from ..rate import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""

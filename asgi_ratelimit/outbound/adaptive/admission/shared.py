@@ -18,7 +18,7 @@ from ....stores import settle
 from ....waiting import Flow, GiveBack, SlotWaiter
 from ..bucket import Bucket
 from ..calls import Call
-from ..locked_model import LockedModel
+from .locked_model import LockedModel
 from .needs import Need, is_gate, needs_of, units_of
 from .publishing import Publisher
 

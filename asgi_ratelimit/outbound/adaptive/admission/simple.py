@@ -9,7 +9,7 @@ from ....waiting import Flow, SlotWaiter
 from ...sending.pauses import Pauses
 from ..bucket import Bucket
 from ..calls import Call
-from ..locked_model import LockedModel
+from .locked_model import LockedModel
 
 LONGEST_KEY = 250
 """Characters of the key of a pause."""
