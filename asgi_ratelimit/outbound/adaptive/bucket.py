@@ -60,6 +60,8 @@ class Bucket:
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
     """Until when the store has nothing left of this bucket: other processes have used it."""
+    has_renewed: bool = False
+    """Whether the end of a window that an answer has reported has come since anybody asked."""
     is_spent: bool = False
     """Whether nothing was left by the latest answer."""
     reported: float = math.inf
@@ -336,6 +338,7 @@ class Bucket:
         if self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
             self.probe(now_us)
             return
+        self.has_renewed = True
         left, ends_us = self.ahead or (self.limit, math.inf)
         in_flight = (self.unanswered + self.unsent) * self.cost
         self._begin(now_us, min(self.limit, left) - in_flight)

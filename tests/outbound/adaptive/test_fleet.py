@@ -69,6 +69,25 @@ def test_a_fleet_uses_what_buckets_permit(settings: dict[str, str], seconds: flo
     assert rate_of(server, start + LEARNED_AFTER, seconds) >= 0.95 * permitted
 
 
+def test_a_long_window_ends_when_the_server_says() -> None:
+    """Although most of it was used late: what is used then is no longer missing in the next one."""
+    fleet = Fleet(latency=(0.002, 0.002))
+    server, answer = discord_for(fleet, PERIOD="60")
+    start = fleet.clock.now
+
+    async def main() -> None:
+        clients = [fleet.client(Server(answer, fleet.latency)) for _ in range(2)]
+        await clients[0].get(CHANNEL)
+        await asyncio.sleep(50)
+        await asyncio.gather(*[client.get(CHANNEL) for client in clients for _ in range(2)])
+        await asyncio.gather(*[client.get(CHANNEL) for client in clients for _ in range(2)])
+
+    fleet.clock.run(main())
+    assert server.counts["refused"] == 0
+    assert len(server.served) == 9
+    assert server.served[-1] - start <= 63
+
+
 def test_one_pioneer_for_all_processes() -> None:
     """The others wait for its answer, and know from it what is left."""
     fleet = Fleet(latency=(0.2, 0.2))

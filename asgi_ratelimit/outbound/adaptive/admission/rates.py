@@ -24,6 +24,9 @@ NAME = "adaptive"
 LEASE_S = 4.0
 """For how many seconds the pioneer of one process holds up the others. If it is dead, another one goes then."""
 
+LONG_WINDOW_S = 10.0
+"""From here on, a window of a server is so long that nobody waits for the rolling one to end after it."""
+
 PARTS = 100
 """The most parts of the rolling window that stands for a window of a server."""
 
@@ -94,6 +97,11 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
 def pioneer_charge(host: str, bucket: str) -> Charge:
     """The charge of a pioneer, which it gives back when it has its answer. If it dies, it drains: that is its lease."""
     return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+
+
+def renewal_charge(host: str, bucket: str, rate: Rate) -> Charge:
+    """The charge of the one process that empties a learned bucket when a window of its server has ended."""
+    return Charge(TokenBucket(1, rate.period / 2.0, 1, name=f"renewal-{_hash(bucket)}"), host, 1, NAME)
 
 
 @lru_cache(maxsize=CACHED)
