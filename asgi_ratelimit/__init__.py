@@ -28,6 +28,7 @@ from .inbound import (
 from .keys import client_ip
 from .limiter import Limiter, SyncLimiter, Ticket
 from .outbound import AdaptiveTransport, PacedTransport, pace
+from .overrides import Change, Override, Overrides
 from .quota_text import explain, parse_quotas
 from .quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .stores import MemoryStore, Store, open_store
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdaptiveTransport",
     "Blocks",
+    "Change",
     "Charge",
     "ConfigurationError",
     "Decision",
@@ -47,6 +49,8 @@ __all__ = [
     "Limiter",
     "Limits",
     "MemoryStore",
+    "Override",
+    "Overrides",
     "PaceTimeout",
     "PacedTransport",
     "Penalty",

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -118,7 +119,9 @@ class _Parser:
     def period(self) -> float:
         count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
         if self.peek() not in UNITS:
-            raise self.error("is not a unit of time", missing="a unit of time")
+            near = get_close_matches(self.peek(), UNITS, 1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise self.error(f"is not a unit of time{hint}", missing="a unit of time")
         self.at += 1
         return count * UNITS[self.words[self.at - 1][0].lower()]
 

@@ -6,6 +6,7 @@ The client knows no number. It asks for many pages at once, and is never refused
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 
 import httpx
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from asgi_ratelimit import AdaptiveTransport, MemoryStore, RateLimitMiddleware, Store
+from asgi_ratelimit import AdaptiveTransport, MemoryStore, RateLimitMiddleware, Store, open_store
 
 
 async def page(request: Request) -> PlainTextResponse:
@@ -30,16 +31,22 @@ def limited_app(quota: str, store: Store | None = None) -> Starlette:
     return Starlette(routes=[Route("/pages/{number:int}", page)], middleware=[middleware])
 
 
-async def fetch(transport: AdaptiveTransport, count: int) -> Counter[int]:
+def app() -> Starlette:
+    """The server of this example: ``uvicorn --factory examples.adaptive_client:app``, with the store of the variable
+    ``RATELIMIT_STORE``, which is in memory by default."""
+    return limited_app("40/s burst 40", open_store(os.environ.get("RATELIMIT_STORE", "memory://")))
+
+
+async def fetch(transport: AdaptiveTransport, count: int, url: str = "http://example") -> Counter[int]:
     """Ask for so many pages at the same time; returns how many answers had each status."""
-    async with httpx.AsyncClient(transport=transport, base_url="http://example", timeout=None) as client:
+    async with httpx.AsyncClient(transport=transport, base_url=url, timeout=None) as client:
         answers = await asyncio.gather(*[client.get(f"/pages/{number}") for number in range(count)])
     return Counter(answer.status_code for answer in answers)
 
 
 async def main() -> None:
     """Fetch 100 pages from a server that allows 40 a second, and show what the transport has learned."""
-    transport = AdaptiveTransport(httpx.ASGITransport(limited_app("40/s burst 40")), retries=0)
+    transport = AdaptiveTransport(httpx.ASGITransport(app()), retries=0)
     print(dict(await fetch(transport, 100)))
     for bucket in transport.state():
         print(bucket)

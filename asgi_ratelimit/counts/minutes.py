@@ -26,6 +26,9 @@ MINUTES = 60
 LASTS = 3900.0
 """Seconds after which what was written is gone."""
 
+FEW = 256
+"""So many cells of recordings are written every second; more of them only when the minute is over."""
+
 _RING = 64
 _MOST_KEYS, _LEFT_KEYS = 512, 256
 _PUBLISHED_KEYS, _FEWEST_PUBLISHED = 200, 2
@@ -56,7 +59,7 @@ class RuleMinute:
     recording: Recording = field(default_factory=Recording)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Minute:
     """All that one process has counted in a minute since the epoch; ``seconds`` are the sums over all rules."""
 
@@ -65,11 +68,14 @@ class Minute:
     seconds: dict[int, Numbers] = field(default_factory=dict)
     waits: WaitTimes = field(default_factory=WaitTimes)
     is_over: bool = False
+    has_news: bool = False
+    """Whether anything was added that is not written yet."""
 
     def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
         """Add what was counted of a rule in one second; its latest requests and refusals are read and forgotten."""
         rule = self.rules.setdefault(name, RuleMinute())
         rule.numbers = added(rule.numbers, numbers)
+        self.has_news = True
         self.seconds[second] = added(self.seconds.get(second, NONE), numbers)
         admitted, refused, shadowed = numbers[:3]
         requests = _read(counts.requests, admitted + refused + shadowed)
@@ -97,8 +103,12 @@ class Minute:
             "quotas": quotas,
             "outbound": outbound,
         }
-        recordings = encoded({name: rule.recording for name, rule in self.rules.items()})
-        return json.dumps(values, separators=(",", ":")).encode() + b"\n" + recordings
+        return json.dumps(values, separators=(",", ":")).encode() + b"\n" + self._recordings()
+
+    def _recordings(self) -> bytes:
+        """Recordings are written when the minute is over, or where they are small."""
+        recordings = {name: rule.recording for name, rule in self.rules.items()}
+        return encoded(recordings if self.is_over or sum(each.cells for each in recordings.values()) <= FEW else {})
 
 
 def _read(latest: Iterable[str], count: int) -> Counter[str]:

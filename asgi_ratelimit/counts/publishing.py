@@ -16,7 +16,7 @@ from ..errors import StoreError
 from ..logs import FailureLog
 from ..quota_text import as_text
 from ..stores import ByStore, Store
-from ..stores.by_store import reference
+from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.owners import owned
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
@@ -43,7 +43,7 @@ class Publisher:
         """Minutes that are over; the last write of each has still to succeed."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._write_task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._log = FailureLog()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -54,7 +54,7 @@ class Publisher:
             name = f"{socket.gethostname()}:{os.getpid()}"
             started = self._now_us() // SECOND_US
             self._process = {"process": f"{name}:{secrets.token_hex(3)}", "pid": os.getpid(), "started": started}
-        self._loop = loop
+        self._loop, self._task = loop, None
         self._schedule(loop)
 
     async def stop(self) -> None:
@@ -63,26 +63,28 @@ class Publisher:
             return
         self._timer.cancel()
         self._timer = None
-        if self._write_task is not None:
-            await asyncio.wait([self._write_task])
-        if self.collect(self._now_us()) or self._unwritten:
-            await self._write()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        await self._publish(self._now_us())
 
-    def collect(self, now_us: float) -> bool:
-        """Add what was counted since the last time to the minute of half a second ago; whether there was anything."""
+    async def collect(self, now_us: float) -> bool:
+        """Add what was counted since the last time to the minute of half a second ago; whether there was anything.
+
+        Others run between two rules.
+        """
         store = self._store()
         minute, second = divmod(int(now_us - SECOND_US // 2) // SECOND_US, 60)
         if minute != self._minute.number:
             self._end_minute()
             self._minute = self._minute.next(minute)
-        has_changed = store is not None and self._collect_counts(store, second)
+        has_changed = store is not None and await self._collect_counts(store, second)
         if second == 59:
             self._end_minute()
         outbound = list(outbound_sources.rows())
         has_changed, self._outbound = has_changed or outbound != self._outbound, outbound
         return has_changed
 
-    def _collect_counts(self, store: Any, second: int) -> bool:
+    async def _collect_counts(self, store: Any, second: int) -> bool:
         counts, has_changed = counts_of(store), False
         for name, rule in list(counts.items()):
             numbers, before = rule.numbers, self._published.get(name, NONE)
@@ -90,15 +92,18 @@ class Publisher:
                 self._published[name] = numbers
                 self._minute.add(name, second, tuple([now - then for now, then in zip(numbers, before)]), rule)
                 has_changed = True
+                await asyncio.sleep(0)
         if counts.waits.total_ns != self._waits.total_ns:
             self._minute.waits.add_all(counts.waits.since(self._waits))
             self._waits = counts.waits.copy()
         return has_changed
 
     def _end_minute(self) -> None:
-        if self._minute.seconds and not self._minute.is_over:
-            self._minute.is_over = True
-            self._unwritten = [*self._unwritten, self._minute][-MINUTES:]
+        minute = self._minute
+        if minute.has_news or (minute.seconds and not minute.is_over):
+            minute.is_over = True
+            others = [each for each in self._unwritten if each is not minute]
+            self._unwritten = [*others, minute][-MINUTES:]
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next time is the next full second, so that all processes publish at the same time."""
@@ -110,10 +115,12 @@ class Publisher:
             self._timer = None
             return
         self._schedule(loop)
-        has_changed = self.collect(self._now_us())
-        is_idle = self._write_task is None or self._write_task.done()
-        if is_idle and (has_changed or self._unwritten):
-            self._write_task = loop.create_task(self._write())
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._publish(self._now_us()))
+
+    async def _publish(self, now_us: float) -> None:
+        if await self.collect(now_us) or self._unwritten or self._minute.has_news:
+            await self._write()
 
     async def _write(self) -> None:
         """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later."""
@@ -124,12 +131,15 @@ class Publisher:
         quotas: dict[str, list[str]] = {}
         for name, quota in owned(store):
             quotas.setdefault(name, []).append(as_text(quota))
+        minute.has_news = False
         try:
-            content = minute.content(self._process, quotas, self._outbound)
+            values = self._process, quotas, self._outbound
+            content = await asyncio.to_thread(minute.content, *values) if minute.is_over else minute.content(*values)
             await documents(store).write_part(
                 document_of(minute.number), self._process["process"], content, seconds=LASTS
             )
         except StoreError:
+            minute.has_news = True
             return
         except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
             self._log.report("the counts could not be published", error)
@@ -153,6 +163,7 @@ def publish(store: Store) -> None:
         publisher = _publishers.get(store)
         if publisher is None:
             publisher = _publishers[store] = Publisher(store)
+            before_closing[store] = publisher.stop
         publisher.start(loop)
 
 

@@ -15,7 +15,7 @@ from zlib import crc32
 ALL = 2**32
 """The bound below which all checksums are."""
 
-MOST_CELLS = 8192
+MOST_CELLS = 4096
 """The most seconds with requests that are recorded in a minute, of all clients of all rules."""
 
 FEWEST_CELLS = 64
@@ -28,19 +28,24 @@ class Recording:
 
     below: int = ALL
     clients: dict[int, dict[int, int]] = field(default_factory=dict)
-
-    @property
-    def cells(self) -> int:
-        """How many seconds with requests are recorded, of all clients."""
-        return sum(map(len, self.clients.values()))
+    cells: int = field(default=0, compare=False)
+    """How many seconds with requests are recorded, of all clients."""
 
     def add(self, second: int, requests: Mapping[str, int], most: int) -> None:
         """Record requests by bucket, all in one second; then forget clients until at most so many cells are left."""
+        below, clients = self.below, self.clients
         for bucket, count in requests.items():
             checksum = crc32(bucket.encode())
-            if checksum < self.below:
-                seconds = self.clients.setdefault(checksum, {})
-                seconds[second] = seconds.get(second, 0) + count
+            if checksum < below:
+                seconds = clients.get(checksum)
+                if seconds is None:
+                    clients[checksum] = {second: count}
+                    self.cells += 1
+                elif second in seconds:
+                    seconds[second] += count
+                else:
+                    seconds[second] = count
+                    self.cells += 1
         while self.below > 1 and self.cells > most:
             self.thin(self.below >> 1)
 
@@ -48,6 +53,7 @@ class Recording:
         """Forget the clients whose checksums are not below this."""
         self.below = min(self.below, below)
         self.clients = {client: seconds for client, seconds in self.clients.items() if client < self.below}
+        self.cells = sum(map(len, self.clients.values()))
 
     def next(self, most: int) -> Recording:
         """An empty recording for the next minute, with room for twice the clients if this one has used little."""
@@ -71,7 +77,8 @@ def recording_in(content: bytes, name: str) -> Recording | None:
     if rule is None:
         return None
     below, clients = rule
-    return Recording(below, {int(client): dict(zip(*[iter(pairs)] * 2)) for client, pairs in clients.items()})
+    read = {int(client): dict(zip(*[iter(pairs)] * 2)) for client, pairs in clients.items()}
+    return Recording(below, read, sum(map(len, read.values())))
 
 
 def _pairs(clients: Mapping[int, Mapping[int, int]]) -> dict[int, list[int]]:

@@ -14,7 +14,7 @@ from ..quota_text import RESERVED_NAMES
 from ..stores import ByStore, Store
 from .waits import WaitTimes
 
-LATEST = 2048
+LATEST = 1024
 """The number of requests of a rule that are remembered until the publisher has read them."""
 
 

@@ -131,7 +131,7 @@ class Dashboard:
         if name == "":
             return await self._page(request)
         if name == "state":
-            return JSONResponse(await self._state.read())
+            return JSONResponse(await self._state.read(is_fresh=True))
         if name == "events":
             return self._events()
         if name == "what-if":

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from ..logs import FailureLog
 from ..waiting import background_loop
+from ..waiting.forks import reset_in_child
 
 MAX_WAITING = 1000
 """The most calls that wait, for each list of hooks and event loop. What comes then is dropped."""
@@ -43,6 +44,14 @@ class BackgroundCalls:
         self._queues: dict[AbstractEventLoop, _Queue] = {}
         self._background: AbstractEventLoop | None = None
         self.dropped = 0
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all calls: in a forked child, they are those of its parent."""
+        for queue in self._queues.values():
+            for _, call in queue.calls:
+                _close(call)
+        self._queues, self._background = {}, None
 
     def add(self, hook: object, call: Awaitable[object]) -> None:
         """Await what a hook has returned, soon."""
@@ -111,9 +120,14 @@ class BackgroundCalls:
                 raise
             self._log.report(f"the hook {hook!r} failed", error, id(hook))
 
-    def _drop(self, hook: object, call: Any) -> None:
+    def _drop(self, hook: object, call: Awaitable[object]) -> None:
         self.dropped += 1
-        if iscoroutine(call):
-            call.close()
+        _close(call)
         full = QueueFull(f"{MAX_WAITING} calls of hooks are waiting, or the program ends")
         self._log.report(f"a call of the hook {hook!r} was dropped", full, (id(hook), "dropped"))
+
+
+def _close(call: Any) -> None:
+    """Nobody will await this call."""
+    if iscoroutine(call):
+        call.close()

@@ -62,14 +62,13 @@ class Charged(Protocol):
 class Event:
     """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
 
-    ``latency`` is how many seconds the store took to answer. It is ``None`` where that is not known, because the caller
-    slept until its slot came, and for all but the first of several decisions in one answer. ``waited`` is how many
-    seconds a caller waited that may wait, the answer of the store included; ``None`` for one that may not. ``request``
-    is the request to the app; ``None`` for any other call. An event is never changed, and equals one of the same name
-    and decision.
+    ``latency`` is how many seconds the store took to answer; ``None`` for a call that waits for its slot, and for all
+    but the first of several decisions in one answer. ``waited`` is how many seconds such a call, or a request, has
+    waited, the answer of the store included; otherwise ``None``. ``request`` is the request to the app; ``None`` for
+    any other call. An event is never changed, and equals one of the same name and decision.
     """
 
-    __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_waited")
+    __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_template", "_waited")
 
     def __init__(
         self,
@@ -82,6 +81,7 @@ class Event:
         self._name = name
         self._decision = decision if isinstance(decision, Decision) else None
         self._charged = None if isinstance(decision, Decision) else decision
+        self._template = None if isinstance(decision, Decision) else decision.template
         self._latency = latency
         self._waited = waited
         self._request = request
@@ -136,7 +136,7 @@ class Event:
         if self._template is not None:
             return self._template.name
         charge = self.charge
-        return self.name if charge is None else charge.name or self.name
+        return self._name if charge is None else charge.name or self._name
 
     @property
     def quota(self) -> Quota:
@@ -184,10 +184,6 @@ class Event:
         It is worked out when it is read. ``None`` where the app has no such route, or its routes are not Starlette's.
         """
         return None if self.request is None else self.request.route
-
-    @property
-    def _template(self) -> ChargeTemplate | None:
-        return None if self._charged is None else self._charged.template
 
 
 def _binding(decision: Decision, charges: tuple[Charge, ...]) -> Charge:

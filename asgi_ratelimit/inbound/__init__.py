@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .answers.header_options import HeaderOptions
-from .dependency import RateLimit, limited_responses
+from .answers.openapi import limited_responses
+from .dependency import RateLimit
 from .limits import Limits, limits
 from .middleware import RateLimitMiddleware
 from .penalties.blocks import Blocks

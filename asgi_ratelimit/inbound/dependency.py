@@ -19,6 +19,7 @@ from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
 from ..keys import KeyFunction
 from ..limiter import as_store, checked_name
+from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.owners import register
@@ -30,7 +31,7 @@ from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
-from .rule_table import Defaults
+from .rule_table import Defaults, overridden
 from .rules import CompiledRule, constant_quotas, require_agreement
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.routes import place_text, walk
@@ -185,7 +186,9 @@ class RateLimit:
         if planned is None:
             return None
         receiving = receiving_of(connection) if planned.max_delays else None
-        (decision,) = await enforcer.take(planned, scope, receiving, limits.enforcer)
+        decision, *_ = await enforcer.take(planned, scope, receiving, limits.enforcer)
+        if not planned.is_enforced:
+            return None
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
@@ -214,11 +217,25 @@ class RateLimit:
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
         rules = [_behind(enforcer, rule) for rule in named]
         register(enforcer.store, self, constant_quotas(rules))
+        subscribe(enforcer.store, self)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
-        self._enforcer = enforcer
-        self._plan = self._plans[enforcer] = Plan(rules)
-        return self._plan
+        while True:
+            live = live_overrides(enforcer.store)
+            plan = Plan([rule for rule in [overridden(rule, live.get(rule.name)) for rule in rules] if rule.quota])
+            self._plans[enforcer] = self._plan = plan
+            self._enforcer = enforcer
+            if live is live_overrides(enforcer.store):
+                return plan
+
+    def limit_texts(self) -> dict[str, str]:
+        """What the program says of each limit, by name, in the log of an override."""
+        return {name: limit_text(rule.quota) for name, rule in zip(self._names, self.rules)}
+
+    def overrides_changed(self) -> None:
+        """Let what applies now apply to the next request; called from any thread."""
+        self._enforcer = None
+        self._plans.clear()
 
     def register(self, enforcer: Enforcer) -> None:
         """Register its names, but for those after its route, behind this enforcer, unless it has its own store."""
@@ -319,32 +336,3 @@ def _report(limits: RequestLimits, response: Response) -> None:
     headers = [*draft(limits.reported), *([delay(limits.waited)] if limits.waited else [])]
     names = {name for name, _ in headers}
     response.raw_headers[:] = [*(each for each in response.raw_headers if each[0] not in names), *headers]
-
-
-def limited_responses() -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI should know of a limited route: ``responses=limited_responses()`` of a route, router or app."""
-    integer, text = {"schema": {"type": "integer"}}, {"schema": {"type": "string"}}
-    return {
-        429: {
-            "description": "Too many requests: a quota has been exceeded",
-            "headers": {
-                "Retry-After": {"description": "Seconds to wait", **integer},
-                "RateLimit-Policy": {"description": "The quotas, by name", **text},
-                "RateLimit": {"description": "What is left of them", **text},
-            },
-            "content": {"application/problem+json": {"schema": _PROBLEM}},
-        }
-    }
-
-
-_PROBLEM = {
-    "title": "Problem",
-    "type": "object",
-    "required": ["type", "title", "status"],
-    "properties": {
-        "type": {"type": "string", "format": "uri"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "violated-policies": {"type": "array", "items": {"type": "string"}},
-    },
-}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,17 +17,19 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..hooks.calling import Hooks
-from ..keys import KeyFunction, client_ip
+from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
 from ..limiter import as_store
+from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
+from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting, require_asyncio
 from .dependency import register_limits, require_names
-from .functions.checked import CostFunction, QuotaFunction, address_key
+from .functions.checked import CostFunction, QuotaFunction
 from .functions.failures import Failures
 from .outcomes import Settling
 from .penalties.lists import Lists, Test
@@ -42,8 +44,6 @@ from .startup.route_templates import RouteTemplates
 from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
-
-_CLIENT_IP = client_ip()
 
 
 class RateLimitMiddleware:
@@ -62,6 +62,8 @@ class RateLimitMiddleware:
     functions of the connection that say who is not limited here at all, and who never gets in. The store is closed at
     lifespan shutdown. A request that would be refused waits for its slot instead, if that is at most ``max_delay``
     seconds away (see ``Rule``), and not more than ``max_waiting`` requests wait in this process at that moment.
+    ``config`` is the path of a file of limits, whose rules come after ``rules``, and which is read again when it
+    changes.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -72,7 +74,7 @@ class RateLimitMiddleware:
         app: ASGIApp,
         quota: QuotaLike | QuotaFunction | None = None,
         *,
-        key: KeyFunction = _CLIENT_IP,
+        key: KeyFunction = USUAL.key,
         rules: Iterable[Rule] = (),
         store: Store | str | None = None,
         name: str | None = None,
@@ -86,37 +88,66 @@ class RateLimitMiddleware:
         deny: Test | None = None,
         max_delay: float = 0.0,
         max_waiting: int = MAX_WAITING,
+        config: str | os.PathLike[str] | None = None,
     ) -> None:
         self.app = checked_app(app)
-        rules, observers = checked_rules(rules), Hooks(hooks)
-        failures, address = Failures(observers), address_key([key, *[rule.key for rule in rules]])
-        name_or_default = DEFAULT_NAME if name is None else name
-        defaults = Defaults(name_or_default, key, cost, on_error, max_delay, fallback=address, failures=failures)
-        self._defaults, self._has_name = defaults, name is not None
-        self._new_table = partial(RuleTable, quota, rules, penalty=penalty, root=own_root_path(app))
-        self.rule_table = self._new_table(defaults)
+        listed = checked_rules(rules)
+        given = Options(quota, listed, key, name, cost, headers, on_error, penalty, max_delay, max_waiting)
+        self._file = None if config is None else LimitsFile(config, given)
+        self._options = given if self._file is None else self._file.options
+        observers = Hooks(hooks)
+        self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
+        self._store, defaults = as_store(store), self._defaults()
+        self.rule_table = self._options.table(defaults, self._root, self._store)
+        self._has_started = False
         self._constant_plan: Plan | None = None
-        self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, failures)
-        self._store = as_store(store)
-        self._counts = failures.counts = counts_of(self._store)
-        options = header_options(headers)
-        refusal = Refusal(on_limited, options, defaults.name, failures)
-        self._enforcer = Enforcer(
-            defaults.name,
-            self._store,
-            key,
-            options.request_dialect(),
-            refusal,
-            observers,
-            WaitingCount(checked_max_waiting(max_waiting)),
-            route_of=RouteTemplates(self.app).of,
-        )
+        self._counts = self._failures.counts = counts_of(self._store)
+        self._lists = None if allow is deny is None else Lists(allow, deny, on_error, defaults.name, self._failures)
+        self._enforcer = self._new_enforcer(defaults, observers, on_limited)
         self._is_observed = self._enforcer.is_observed
-        self._take_over_answers()
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
-        if self._has_name:
-            register(self._store, self, constant_quotas(self.rule_table.charging))
+        if self._options.name is not None:
+            register(self._store, self, constant_quotas(self.rule_table.declared))
+        self._take_over_table(self.rule_table)
+        subscribe(self._store, self)
+
+    def _new_enforcer(self, defaults: Defaults, observers: Hooks, on_limited: OnLimited | None) -> Enforcer:
+        options = header_options(self._options.headers)
+        return Enforcer(
+            defaults.name,
+            self._store,
+            self._options.key,
+            options.request_dialect(),
+            Refusal(on_limited, options, defaults.name, self._failures),
+            observers,
+            WaitingCount(checked_max_waiting(self._options.max_waiting)),
+            route_of=RouteTemplates(self.app).of,
+        )
+
+    def options_changed(self, options: Options) -> None:
+        """Apply what the file says now, from any thread, but for what counts at the next start.
+
+        Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, and changes nothing then.
+        """
+        options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
+        options.table(options.defaults(self._failures), self._root, self._store)
+        self._options, self._enforcer.key = options, options.key
+        self.overrides_changed()
+
+    def limit_texts(self) -> dict[str, str]:
+        """What the program says of each limit, by name, in the log of an override."""
+        return self.rule_table.limit_texts()
+
+    def overrides_changed(self) -> None:
+        """Let what applies now apply to the next request; called from any thread."""
+        while True:
+            options, place, live = self._options, self._place, live_overrides(self._store)
+            table = options.table(self._defaults(), self._root, self._store)
+            self._take_over_table(table)
+            if options is self._options and place is self._place and live is live_overrides(self._store):
+                break  # else another thread may have replaced a newer table
+        warn_of_costs(table.charging)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -239,30 +270,39 @@ class RateLimitMiddleware:
         self._start(scope, outer.enforcer if outer else None)
         return self.rule_table.plan_for(scope)
 
-    def _take_over_answers(self) -> None:
-        """Let rules with an ``on_limited`` answer what they refuse."""
-        self._enforcer.on_limited = self.rule_table.on_limited
-        if self.rule_table.on_limited:
+    def _defaults(self) -> Defaults:
+        """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
+        defaults = self._options.defaults(self._failures)
+        return replace(defaults, name=self._place) if self._place else defaults
+
+    def _take_over_table(self, table: RuleTable) -> None:
+        """Let a table decide from now on, and rules with an ``on_limited`` answer what they refuse."""
+        self.rule_table, self._enforcer.on_limited = table, table.on_limited
+        if table.on_limited:
             self._enforcer.refusal.is_usual = False
+        if self._has_started:
+            self._plan_for = table.plan_for  # type: ignore[method-assign]
+            self._constant_plan = table.constant_plan
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
         if any(rule.max_delay for rule in self.rule_table.charging):
             require_asyncio()
-        if not self._has_name and "router" in scope:
+        if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
-            defaults = replace(self._defaults, name=f"{DEFAULT_NAME} {place or scope.get('root_path')}")
-            self.rule_table, self._enforcer.name = self._new_table(defaults), defaults.name
-            self._take_over_answers()
+            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or scope.get('root_path')}"
+            self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
             warn_of_duplicate(self._enforcer.name)
-        register(self._store, self, constant_quotas(self.rule_table.charging))
+        register(self._store, self, constant_quotas(self.rule_table.declared))
         warn_of_workers(self._store)
         publish(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
-        self._plan_for = self.rule_table.plan_for  # type: ignore[method-assign]
-        self._constant_plan = self.rule_table.constant_plan
+        self._has_started = True
+        self.overrides_changed()
+        if self._file is not None:
+            self._file.watch(self)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what is no request; the start of the app is also that of this middleware."""
@@ -278,7 +318,18 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        await self.app(scope, receive, self._closing(send))
+        await self.app(scope, self._draining(receive), self._closing(send))
+
+    def _draining(self, receive: Receive) -> Receive:
+        """See asynchronous hooks through before the app shuts down, because they may need what it closes."""
+
+        async def draining_receive() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._enforcer.hooks.aclose()
+            return message
+
+        return draining_receive
 
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,6 +16,7 @@ from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey, bind
 from ..keys.path_patterns import compile_rule_path, route_path
 from ..limiter import checked_name
+from ..overrides import NO_OVERRIDES, OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas
 from .answers.responses import checked_on_limited
 from .delays import checked_max_delay
@@ -94,31 +95,44 @@ class RuleTable:
         defaults: Defaults,
         penalty: Penalty | None = None,
         root: str = "",
+        overrides: Mapping[str, Override] = NO_OVERRIDES,
     ) -> None:
-        own = defaults.compiled(quota, penalty)
-        self._own = () if quota is None else (own,)
-        self.rules: list[CompiledRule] = []
+        compiled = defaults.compiled(quota, penalty)
+        own = [] if quota is None else [compiled]
+        declared: list[CompiledRule] = []
         names = {defaults.name}
         for rule in rules:
             name = _name_of(rule, defaults.name, names)
             names.add(name)
-            self.rules.append(_compiled(rule, replace(defaults, name=name), root))
-        self.charging = tuple([rule for rule in (*self._own, *self.rules) if not rule.is_exemption])
+            declared.append(_compiled(rule, replace(defaults, name=name), root))
+        self.declared = (*own, *declared)
+        """The rules as the program says them, the own quota first."""
+        self._own = _charging(_overridden(own, overrides))
+        self.rules = _overridden(declared, overrides)
+        self.charging = _charging([*self._own, *self.rules])
         """The rules that charge anything, the own quota first."""
-        if defaults.max_delay and not self.charging:
+        if defaults.max_delay and not _charging(self.declared):
             raise ConfigurationError(
                 f"max_delay={defaults.max_delay!r} without a quota or rules has nothing to wait for, and is not that "
                 f'of dependencies, which have their own: RateLimit("5/minute", max_delay={defaults.max_delay!r})'
             )
         self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
         """The own answers of rules to what they refuse, by the names of the rules."""
-        require_agreement(self.charging)
+        require_agreement(_charging(self.declared))
         self._plan_of = lru_cache(maxsize=1024)(Plan)
         self._cached = lru_cache(maxsize=MAX_CACHED)(self._matched)
         self._by_digest: dict[bytes, Plan | None] = {}
         self._root = root
         self.constant_plan = self._plan_of(self._own) if self._own and not self.rules else None
         """The plan of all requests but CORS preflights, where there is only the own quota."""
+
+    def limit_texts(self) -> dict[str, str]:
+        """What the program says of each rule, by name."""
+        texts: dict[str, dict[str, None]] = {}
+        for rule in self.declared:
+            text = limit_text(rule.quota) + (", shadow" if rule.shadow else "")
+            texts.setdefault(rule.name, {})[text] = None
+        return {name: " and ".join(several) for name, several in texts.items()}
 
     def plan_for(self, scope: Scope) -> Plan | None:
         """What a request with this scope is charged; ``None`` for nothing."""
@@ -166,6 +180,25 @@ class RuleTable:
             own, matching = (), [rule for rule in matching if rule is final or rule.shadow]
         charging = (*own, *[rule for rule in matching if not rule.is_exemption])
         return self._plan_of(charging) if charging else None
+
+
+def _charging(rules: Iterable[CompiledRule]) -> tuple[CompiledRule, ...]:
+    return tuple([rule for rule in rules if not rule.is_exemption])
+
+
+def _overridden(rules: Iterable[CompiledRule], overrides: Mapping[str, Override]) -> list[CompiledRule]:
+    return [overridden(rule, overrides.get(rule.name)) for rule in rules]
+
+
+def overridden(rule: CompiledRule, override: Override | None) -> CompiledRule:
+    """A rule as an override of its name lets it apply. What it decides alone, it decides alone under that, too."""
+    if override is None:
+        return rule
+    if override.word == OFF:
+        return replace(rule, quota=(), messages=())
+    if override.word == SHADOW:
+        return replace(rule, shadow=True)
+    return replace(rule, quota=quotas_under(override, () if callable(rule.quota) else rule.quota))
 
 
 def _is_preflight(scope: Scope) -> bool:

@@ -72,18 +72,19 @@ def pace(
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
     read = reads_with_margin(EVEN_BURST, margin)
     limiter = UnownedLimiter(read(quota), store=store, name="pace" if name is None else name, hooks=hooks, read=read)
-    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay)
+    given = OfCall("" if key is None else key, cost, checked_priority(priority), max_delay, margin)
     return Pace(limiter, name, given)
 
 
 @dataclass(frozen=True, slots=True)
 class OfCall:
-    """What ``pace`` was given that may depend on a call, and the longest delay."""
+    """What ``pace`` was given that may depend on a call, the longest delay, and the margin."""
 
     key: KeyOfCall
     cost: CostOfCall
     priority: PriorityOfCall
     max_delay: float | None
+    margin: float
 
 
 class Pace:
@@ -94,7 +95,7 @@ class Pace:
         self._name = name
         self._given = given
         self._max_wait = max_wait_of(given.max_delay)
-        self._waiter = SlotWaiter(limiter.store)
+        self._waiter = SlotWaiter(limiter.store, margin=given.margin)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)

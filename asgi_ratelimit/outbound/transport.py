@@ -76,7 +76,7 @@ class PacedTransport(WrappingTransport):
         self._values = RequestValues(limiter, key, cost, max_delay, oversize)
         all_hooks = limiter.hooks
         settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
-        self._sender = Sender(transport, limiter, concurrency, retries, settler, all_hooks)
+        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler, all_hooks)
 
     def __repr__(self) -> str:
         return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"

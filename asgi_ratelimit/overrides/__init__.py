@@ -4,10 +4,12 @@ from .document import OFF, SHADOW, Change, Override
 from .effects import ReadQuotas, counted, exempt, limit_text, quotas_under
 from .live_quotas import LiveQuotas
 from .overrides import Overrides
-from .repeating import Repeating
-from .watch import Subscriber, live_overrides, subscribe
+from .repeating import EVERY, Repeating
+from .watch import NO_OVERRIDES, Subscriber, live_overrides, subscribe
 
 __all__ = [
+    "EVERY",
+    "NO_OVERRIDES",
     "OFF",
     "SHADOW",
     "Change",

@@ -115,8 +115,10 @@ def unpacked(content: bytes | None) -> Document:
         if read["format"] != FORMAT:
             raise ValueError(f"it has the format {read['format']!r} instead of {FORMAT}: a newer version wrote it")
         overrides = {_text(name): _of_json(each) for name, each in read["overrides"].items()}
+        for override in overrides.values():
+            checked_quota(override.quota)
         history = tuple([_change(each) for each in read["history"]])
-        return Document(int(read["version"]), {n: o for n, o in overrides.items() if o is not None}, history)
+        return Document(int(read["version"]), overrides, history)
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} is none of overrides: {error!r}") from error
 
@@ -138,13 +140,11 @@ def _of_quota(quota: Quota) -> _Json:
     }
 
 
-def _of_json(read: _Json | None) -> Override | None:
-    if read is None:
-        return None
+def _of_json(read: _Json) -> Override:
     given, until = read["quota"], read["until"]
     quota = given if isinstance(given, str) else tuple([_quota(each) for each in given])
     return Override(
-        checked_quota(quota),
+        quota,
         until=None if until is None else _time(until),
         by=None if read["by"] is None else _text(read["by"]),
         at=_time(read["at"]),
@@ -157,7 +157,8 @@ def _quota(read: _Json) -> Quota:
 
 def _change(read: _Json) -> Change:
     by = None if read["by"] is None else _text(read["by"])
-    return Change(_text(read["name"]), _time(read["at"]), by, _of_json(read["before"]), _of_json(read["after"]))
+    before, after = [None if each is None else _of_json(each) for each in (read["before"], read["after"])]
+    return Change(_text(read["name"]), _time(read["at"]), by, before, after)
 
 
 def _text(value: Any) -> str:

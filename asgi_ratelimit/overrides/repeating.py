@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from threading import RLock
 from typing import Any, TypeAlias
 from weakref import ref
 
+from ..logs import FailureLog
 from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
 
 EVERY = 0.9
 """Seconds between two runs, so that what one of them reads is known everywhere within a second."""
 
+_failures = FailureLog()
 
 Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -28,7 +32,8 @@ class Repeating:
     def __init__(self, close: Close) -> None:
         self._lock = RLock()
         self._close = close
-        self._is_running = False
+        self._wake_up: asyncio.Event | None = None
+        self._running: Future[None] | None = None
         reset_in_child(self)
 
     @property
@@ -43,30 +48,41 @@ class Repeating:
     def start(self) -> None:
         """Begin, unless it is running or not needed. Thread-safe."""
         with self._lock:
-            if self._is_running or not self.is_needed:
-                return
-            self._is_running = True
-        background_loop.start(_run(ref(self), self._close))
+            if self._running is None and self.is_needed:
+                self._wake_up = asyncio.Event()
+                self._running = background_loop.start(_run(ref(self), self._wake_up, self._close))
+
+    async def end(self) -> None:
+        """Wait until it has ended, where it is needed no more."""
+        with self._lock:
+            running, wake_up = self._running, self._wake_up
+        if running is not None and wake_up is not None:
+            background_loop.call_soon(wake_up.set)
+            await asyncio.wait([asyncio.wrap_future(running)])
 
     def reset(self) -> None:
         """A forked child has this object, but not the thread in which it runs."""
         self._lock = RLock()
-        was_running, self._is_running = self._is_running, False
+        was_running, self._running = self._running is not None, None
         if was_running:
             self.start()
 
     def goes_on(self) -> bool:
         """Whether it is still needed; if not, it has to be started again."""
         with self._lock:
-            self._is_running = self.is_needed
-            return self._is_running
+            if not self.is_needed:
+                self._running = None
+            return self._running is not None
 
 
-async def _run(reference: ref[Repeating], close: Close) -> None:
+async def _run(reference: ref[Repeating], wake_up: asyncio.Event, close: Close) -> None:
     seconds: float | None = 0.0
     try:
         while seconds is not None:
-            await asyncio.sleep(seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await wake_up.wait()
+            wake_up.clear()
             seconds = await _run_once(reference)
     finally:
         await close()
@@ -77,4 +93,8 @@ async def _run_once(reference: ref[Repeating]) -> float | None:
     repeating = reference()
     if repeating is None or not repeating.goes_on():
         return None
-    return await repeating.run()
+    try:
+        return await repeating.run()
+    except Exception as error:  # noqa: BLE001  # nobody else would notice that it has ended
+        _failures.report("what is done in the background failed", error)
+        return EVERY

@@ -23,6 +23,9 @@ _SHORTEST = 0.01
 """Seconds between two runs at the least."""
 
 
+NO_OVERRIDES: Mapping[str, Override] = {}
+
+
 class Subscriber(Protocol):
     """An object with limits that can be overridden by their names. It is held weakly."""
 
@@ -51,13 +54,13 @@ class Watch(Repeating):
         self._content: bytes | None = None
         self._receipts = 0
         self._failure = ""
-        self.live: Mapping[str, Override] = {}
-        """What applies now."""
+        self.live = NO_OVERRIDES
+        """What applies now: another object after each change."""
         self._is_used = True
         when_used = getattr(store, "when_used", None)
         if when_used is not None:
             self._is_used = False
-            when_used(self._store_is_used)
+            when_used(self._store_is_used, self._store_is_closed)
 
     @property
     def now(self) -> float:
@@ -102,9 +105,13 @@ class Watch(Repeating):
         self._is_used = self._in_process
         super().reset()
 
-    def _store_is_used(self, is_used: bool) -> None:
-        self._is_used = is_used
+    def _store_is_used(self) -> None:
+        self._is_used = True
         self.start()
+
+    async def _store_is_closed(self) -> None:
+        self._is_used = False
+        await self.end()
 
     async def _read(self) -> None:
         receipts = self._receipts
@@ -205,4 +212,4 @@ def subscribe(store: Store, subscriber: Subscriber) -> None:
 def live_overrides(store: Store) -> Mapping[str, Override]:
     """The overrides of a store that apply now, by name, as this process knows them."""
     watch = _watches.get(store)
-    return {} if watch is None else watch.live
+    return NO_OVERRIDES if watch is None else watch.live

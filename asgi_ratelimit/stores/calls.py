@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol
 
 from ..logs import FailureLog
@@ -41,11 +42,13 @@ class Observers:
         self.references: list[Callable[[], object]] = []
         """Those that were added, and are still there, and some that are gone."""
         self._log = FailureLog()
+        self._lock = Lock()
 
     def add(self, observer: Observer) -> None:
         """Let an observer be called from now on, once for each call, however often it is added."""
-        others = [each for each in self.references if each() is not None and each() is not observer]
-        self.references = [*others, reference(observer)]
+        with self._lock:
+            others = [each for each in self.references if each() is not None and each() is not observer]
+            self.references = [*others, reference(observer)]
 
     def report(self, call: StoreCall) -> None:
         """A call has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
@@ -44,9 +45,9 @@ def call_soon(function: Callable[..., object], *args: Any) -> None:
     _background.loop().call_soon_threadsafe(function, *args)
 
 
-def start(coroutine: Coroutine[Any, Any, Any]) -> None:
+def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
     """Run a coroutine on the background loop, and do not wait for it."""
-    asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
+    return asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

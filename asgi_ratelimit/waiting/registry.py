@@ -91,7 +91,7 @@ class _Registry:
         with self._lock:
             waiters = self._waiters.get(store)
             if waiters is None:
-                waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store)))
+                waiters = self._waiters[store] = Waiters(SlotQueues(_on_the_way_us(store), not store.in_process))
                 when_units_come_back(store, waiters.units_came_back)
             return waiters
 

@@ -38,11 +38,13 @@ from .wakeups import LoopWakeUp, ThreadWakeUp
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
+    ``margin`` is the part that the limits of its takes are lower by than what may leave.
+
     With ``departs_later``, a call over a store elsewhere leaves only at ``departs_at_once`` or ``depart``, which its
     caller has to call: so the store can be asked in between.
     """
 
-    def __init__(self, store: Store, *, departs_later: bool = False) -> None:
+    def __init__(self, store: Store, *, margin: float = 0.0, departs_later: bool = False) -> None:
         self.store = store
         self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
         self.now_us = time_of(self.clock)
@@ -51,8 +53,9 @@ class SlotWaiter:
         self._submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
         self._unused = UnusedSlots(store, waiters.crowds)
+        self._margin = margin
         self._departs_later = departs_later and not store.in_process
-        self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled)
+        self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._ahead_us = 0.0  # the time of the store less that of the local clock, as of its last answer
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
 
@@ -98,7 +101,7 @@ class SlotWaiter:
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
             return slot
-        waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._departs_later)
+        waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._margin, self._departs_later)
         try:
             self._join(waiter, slot)
             return await self.sleep_in_task(waiter)
@@ -116,7 +119,7 @@ class SlotWaiter:
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
             return slot.decision
-        waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._departs_later)
+        waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._margin, self._departs_later)
         try:
             self._join(waiter, slot)
             return self.sleep_in_thread(waiter).decision
@@ -175,7 +178,7 @@ class SlotWaiter:
         if self._leaves_at_once(take, slot):
             self._own_keys.leave(own)
             return slot
-        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority, self._departs_later)
+        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority, self._margin, self._departs_later)
         self._join(waiter, slot)
         try:
             try:
@@ -219,7 +222,7 @@ class SlotWaiter:
         if slot.at_us > now_us or (self._queues and self._queues.has(take)):
             return False
         self._ahead_us = slot.ahead_us
-        return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us) == 0.0
+        return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us, self._margin) == 0.0
 
     def _join(self, waiter: Waiter, slot: Slot | None) -> None:
         """Join the queue, with a slot or before one is booked."""

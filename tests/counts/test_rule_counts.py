@@ -95,7 +95,7 @@ async def test_what_is_remembered_is_bounded(clock: SteppedClock) -> None:
     for number in range(5000):
         await ask(app, f"/{number}")
     counts = counts_of(store)["api"]
-    assert len(counts.requests) == 2048
+    assert len(counts.requests) == 1024
     assert counts.admitted == 5001
 
 

@@ -93,3 +93,30 @@ async def test_a_key_is_blocked_and_let_in_again(clock: SteppedClock) -> None:
         assert "already" in (await send_form(client, "block", **fields, **{"for": "1 day"})).json()["done"]
         await send_form(client, "lift", **fields)
     assert await blocks.blocked_for("192.0.2.9") == 0.0
+
+
+async def test_a_limit_that_is_set_applies_at_once(store: Store) -> None:
+    """Requests are decided by it, and what the program says is still shown beside it; then it applies again."""
+    async with visitor(app_with_page(store)) as client:
+        statuses = [(await client.get("/login")).status_code for _ in range(3)]
+        await send_form(client, "set", rule="login", quota="5/minute")
+        statuses += [(await client.get("/login")).status_code for _ in range(4)]
+        state = await state_of(client, store)
+        await send_form(client, "unset", rule="login")
+        statuses.append((await client.get("/login")).status_code)
+    (rule,) = (rule for rule in state["rules"] if rule["name"] == "login")
+    assert statuses == [200, 200, 429, 200, 200, 200, 429, 429]
+    assert (rule["quotas"], rule["override"]["quota"]) == ("2/minute", "5/minute")
+    assert (rule["admitted"], rule["refused"]) == (5, 2)
+
+
+async def test_a_limit_that_only_counts_is_shadowed(store: Store) -> None:
+    """Its refusals are counted, and refuse nobody."""
+    async with visitor(app_with_page(store)) as client:
+        await client.get("/login")
+        await send_form(client, "set", rule="login", quota="shadow")
+        statuses = [(await client.get("/login")).status_code for _ in range(4)]
+        state = await state_of(client, store)
+    (rule,) = (rule for rule in state["rules"] if rule["name"] == "login")
+    assert statuses == [200] * 4
+    assert (rule["admitted"], rule["refused"], rule["shadowed"]) == (2, 0, 3)

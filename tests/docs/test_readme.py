@@ -73,7 +73,8 @@ def test_the_wheel_is_complete(wheel: Path) -> None:
     names = set(ZipFile(wheel).namelist())
     package = ROOT / "asgi_ratelimit"
     data = ["stores/redis/rate_limit.lua", "keys/cdn_networks.toml", "metrics/grafana.json", "py.typed"]
-    files = [*package.rglob("*.py"), *[package / name for name in data]]
+    assets = (package / "dashboard" / "assets").iterdir()
+    files = [*package.rglob("*.py"), *[package / name for name in data], *assets]
     assert {name for name in names if ".dist-info/" not in name} == {str(file.relative_to(ROOT)) for file in files}
     assert any(name.endswith("/licenses/LICENSE") for name in names)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +16,7 @@ from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, RateLimitMiddle
 from asgi_ratelimit.hooks import Event, Failure, background, failures
 from asgi_ratelimit.hooks.calling import Hooks
 from tests.support.asgi import Peer, ask, limited, ok
+from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -108,12 +111,14 @@ async def test_an_asynchronous_hook_that_fails(caplog: pytest.LogCaptureFixture)
 
 
 async def test_they_are_drained_at_lifespan_shutdown() -> None:
-    """Before the app says that the shutdown is complete."""
+    """Before the app shuts down, because they may need what it closes then."""
     recorder = Recorder(is_open=False)
-    events_then: list[int] = []
+    when_it_shuts_down: list[int] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
+            assert await receive() == {"type": "lifespan.shutdown"}
+            when_it_shuts_down.append(len(recorder.events))
             await send({"type": "lifespan.shutdown.complete"})
         else:
             await ok(scope, receive, send)
@@ -121,12 +126,33 @@ async def test_they_are_drained_at_lifespan_shutdown() -> None:
     middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
     await ask(middleware)
     recorder.gate.set()
+    peer = Peer([{"type": "lifespan.shutdown"}])
+    await middleware({"type": "lifespan"}, peer.receive, peer.send)
+    assert when_it_shuts_down == [1]
+    assert peer.sent == [{"type": "lifespan.shutdown.complete"}]
+
+
+async def test_what_an_app_decides_while_it_shuts_down_is_seen_through_as_well() -> None:
+    """Before the server hears that the shutdown is complete."""
+    recorder = Recorder()
+    when_it_is_complete: list[int] = []
+    middleware: RateLimitMiddleware | None = None
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            assert middleware is not None
+            await ask(middleware)
+            await send({"type": "lifespan.shutdown.complete"})
+        else:
+            await ok(scope, receive, send)
 
     async def send(message: Any) -> None:
-        events_then.append(len(recorder.events))
+        when_it_is_complete.append(len(recorder.events))
 
-    await middleware({"type": "lifespan"}, Peer().receive, send)
-    assert events_then == [1]
+    middleware = RateLimitMiddleware(app, "5/minute", hooks=[recorder])
+    await middleware({"type": "lifespan"}, Peer([{"type": "lifespan.shutdown"}]).receive, send)
+    assert when_it_is_complete == [1]
 
 
 async def test_closing_does_not_wait_for_ever(
@@ -200,3 +226,37 @@ async def test_failures_may_be_counted_asynchronously() -> None:
     await ask(limited(ok, key=key, hooks=[failures(hook)]))
     await until(lambda: counted)
     assert counted[0].failed == "key"
+
+
+FORKING = """
+import asyncio, os, threading
+from asgi_ratelimit import SyncLimiter
+
+seen, is_open, has_begun = [], False, threading.Event()
+
+async def hook(event):
+    has_begun.set()
+    while not is_open:
+        await asyncio.sleep(0.001)
+    seen.append(event)
+
+limiter = SyncLimiter("9/hour", hooks=[hook])
+for _ in range(3):
+    limiter.rate_limit("alice")
+has_begun.wait()
+child = os.fork()
+is_open = True
+if child == 0:
+    limiter.rate_limit("alice")
+    limiter.close()
+    os._exit(len(seen))
+limiter.close()
+print(len(seen), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_leaves_the_calls_of_its_parent_alone() -> None:
+    """The parent sees its own through, and the child those that it makes."""
+    command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", FORKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("3 1\n", "")

@@ -19,6 +19,7 @@ from asgi_ratelimit import (
     MemoryStore,
     PacedTransport,
     PaceTimeout,
+    Penalty,
     RateLimit,
     RateLimitMiddleware,
     Rule,
@@ -248,3 +249,17 @@ async def test_reading_an_event_changes_no_answer(reads: str) -> None:
     assert events[0] != events[1]
     assert events[0] != "event"
     assert "Event('default', Decision(allowed=True" in repr(events[0])
+
+
+async def test_an_event_of_a_block() -> None:
+    """The rule is that of the penalty, and the quota the block."""
+    events: list[Event] = []
+    rule = Rule("/login", "1/minute", name="login", penalty=Penalty("1 hour", after=2, within="1 hour"))
+    app = limited(ok, "10/minute", rules=[rule], hooks=[events.append])
+    await events_of(app, events, *[http("/login") for _ in range(4)])
+    assert [(event.rule, event.quota.name, event.result) for event in events] == [
+        ("login", "per-minute", "allowed"),
+        ("login", "per-minute", "refused"),
+        ("login", "penalty-block", "refused"),
+        ("login", "penalty-block", "refused"),
+    ]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Rule
 from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.metrics import recording
-from asgi_ratelimit.metrics.instruments import INSTRUMENTS, Instrument
-from asgi_ratelimit.metrics.recording import MAX_SERIES, BoundedSeries, MetricsHook
+from asgi_ratelimit.metrics.instruments import Instrument
+from asgi_ratelimit.metrics.recording import BoundedSeries, MetricsHook
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok
 from tests.support.visitors import Site, Visitor
@@ -135,11 +135,3 @@ def test_series_are_always_bounded(decisions: list[tuple[str, str]]) -> None:
     assert recorded.total() == len(decisions)
     results = Counter(labels[-1] for labels in recorded.elements())
     assert results == Counter(result for _, result in decisions)
-
-
-def test_the_names_of_the_instruments() -> None:
-    """Each is once, and has the prefix of the package; there is room for labels."""
-    names = [instrument.name for instrument in INSTRUMENTS]
-    assert len({*names}) == len(names)
-    assert all(name.startswith("asgi_ratelimit.") for name in names)
-    assert MAX_SERIES >= 200

@@ -14,6 +14,7 @@ NAMES = {
     "asgi_ratelimit": [
         "AdaptiveTransport",
         "Blocks",
+        "Change",
         "Charge",
         "ConfigurationError",
         "Decision",
@@ -22,6 +23,8 @@ NAMES = {
         "Limiter",
         "Limits",
         "MemoryStore",
+        "Override",
+        "Overrides",
         "PaceTimeout",
         "PacedTransport",
         "Penalty",
@@ -65,6 +68,18 @@ NAMES = {
         "StoreCall",
         "failures",
         "log_refusals",
+    ],
+    "asgi_ratelimit.dashboard": [
+        "Allow",
+        "KeyCounts",
+        "LearnedRow",
+        "ProcessSummary",
+        "QueueRow",
+        "RuleSummary",
+        "Summaries",
+        "Summary",
+        "dashboard",
+        "summary",
     ],
     "asgi_ratelimit.keys": [
         "Key",
@@ -123,7 +138,7 @@ NAMES = {
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"ChangeHook", "ChangeKind", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
+TYPES = {"Allow", "ChangeHook", "ChangeKind", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
 import pytest
@@ -14,8 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.server import HOST, Uvicorn
 
 WORKERS = 4
-AT_ONCE = 50
-"""How many requests a connection sends before it reads their answers."""
+MOST_OF_A_WORKER = 4
+"""How many connections a worker has, at the most."""
+
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.mark.parametrize("decisions", [4_000, pytest.param(100_000, marks=pytest.mark.long)])
@@ -26,7 +30,7 @@ def test_four_workers_add_up(decisions: int, redis_url: str, tmp_path: Path) -> 
     with Uvicorn("tests.support.measured_app:app", *options, env=env) as server:
         answers = asyncio.run(load(server.port, decisions))
         scraped = samples(httpx.get(f"{server.url}/metrics/", trust_env=False, timeout=30).text)
-    results = Counter({"allowed": answers[200], "refused": answers[429]})
+    results = Counter({"allowed": answers["200"], "refused": answers["429"]})
     assert results.total() == decisions
     assert min(results.values()) >= decisions * 0.4
     assert sums(scraped["asgi_ratelimit_requests_total"]) == results
@@ -38,51 +42,36 @@ def test_four_workers_add_up(decisions: int, redis_url: str, tmp_path: Path) -> 
     assert sum(collected, Counter()) == results
 
 
-class Client:
-    """One connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def ask(self, path: str, count: int = 1) -> list[tuple[int, bytes]]:
-        """Status and body of the answers to so many requests, sent at once."""
-        self._writer.write(f"GET {path} HTTP/1.1\r\nhost: test\r\n\r\n".encode() * count)
-        return [await self._answer() for _ in range(count)]
-
-    async def count(self, count: int) -> Counter[int]:
-        """How many answers have each status."""
-        statuses: Counter[int] = Counter()
-        for sent in range(0, count, AT_ONCE):
-            statuses.update(status for status, _ in await self.ask("/", min(AT_ONCE, count - sent)))
-        return statuses
-
-    async def close(self) -> None:
-        """The server need not wait for it when it ends."""
-        self._writer.close()
-        await self._writer.wait_closed()
-
-    async def _answer(self) -> tuple[int, bytes]:
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.partition("content-length: ")[2].split()[0])
-        return int(head.split()[1]), await self._reader.readexactly(length)
-
-
-async def load(port: int, count: int) -> Counter[int]:
-    """How many of so many requests, over all workers, were answered with each status."""
-    clients: dict[bytes, Client] = {}
-    opened = []
-    while len(clients) < WORKERS:
-        client = Client(*await asyncio.open_connection(HOST, port))
-        ((_, worker),) = await client.ask("/worker")
-        opened.append(client)
-        clients.setdefault(worker, client)
-    share, rest = divmod(count, WORKERS)
-    shares = [share + (number < rest) for number in range(WORKERS)]
-    counts = await asyncio.gather(*[client.count(own) for client, own in zip(clients.values(), shares, strict=True)])
-    for client in opened:
-        await client.close()
+async def load(port: int, count: int) -> Counter[str]:
+    """How many answers of each status so many requests get, over connections to all workers."""
+    workers: dict[bytes, list[Connection]] = {}
+    while len(workers) < WORKERS:
+        connection = await asyncio.open_connection(HOST, port)
+        workers.setdefault(await worker_of(*connection), []).append(connection)
+    connections = [connection for each in workers.values() for connection in each[:MOST_OF_A_WORKER]]
+    for unused in [connection for each in workers.values() for connection in each[MOST_OF_A_WORKER:]]:
+        unused[1].close()
+    share, rest = divmod(count, len(connections))
+    shares = [share + (number < rest) for number in range(len(connections))]
+    counts = await asyncio.gather(*[statuses(*each, own) for each, own in zip(connections, shares, strict=True)])
     return sum(counts, Counter())
+
+
+async def worker_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """Which worker has accepted a connection."""
+    writer.write(b"GET /worker HTTP/1.1\r\nhost: test\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    (length,) = re.findall(rb"content-length: (\d+)", head)
+    return await reader.readexactly(int(length))
+
+
+async def statuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: int) -> Counter[str]:
+    """The statuses of the answers to so many requests, which are sent at once, and the last of which ends it."""
+    request = b"GET / HTTP/1.1\r\nhost: test\r\n"
+    writer.write((request + b"\r\n") * (count - 1) + request + b"connection: close\r\n\r\n")
+    answers = (await reader.read()).decode()
+    writer.close()
+    return Counter(re.findall(r"HTTP/1.1 (\d+) ", answers))
 
 
 def samples(text: str) -> dict[str, dict[tuple[str, ...], float]]:

@@ -62,7 +62,7 @@ app.add_middleware(
     quota=os.environ["QUOTA"],
     key=everybody,
     name="everybody",
-    rules=[Rule("/metrics/", None), Rule("/worker", None)],
+    rules=[Rule("/metrics/{path:path}", None), Rule("/worker", None)],
     store=os.environ["STORE"],
     hooks=[prometheus(), opentelemetry(MeterProvider([READER]))],
 )

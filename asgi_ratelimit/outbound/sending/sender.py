@@ -54,12 +54,13 @@ class Sender:
         self,
         transport: Any,
         limiter: Limiter,
+        margin: float,
         concurrency: int | None,
         retries: int,
         settler: Settler | None,
         hooks: Hooks,
     ) -> None:
-        self._waiter = SlotWaiter(limiter.store, departs_later=True)
+        self._waiter = SlotWaiter(limiter.store, margin=margin, departs_later=True)
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)

@@ -15,6 +15,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ..by_store import before_closing
 from ..calls import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
@@ -68,7 +69,8 @@ class RedisStore:
         )
         self._documents = RedisDocuments(self._addresses, self._context.prefix, timeout)
         self._nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, RedisNode | ClusterNodes] = WeakKeyDictionary()
-        self._tell_of_use: Callable[[bool], None] = _tell_nobody
+        self._begun: Callable[[], None] = _nothing_begins
+        self._ended: Callable[[], Awaitable[None]] = _nothing_ends
         self._latest: tuple[asyncio.AbstractEventLoop | None, RedisNode | ClusterNodes | None] = (None, None)
 
     def __repr__(self) -> str:
@@ -175,22 +177,25 @@ class RedisStore:
         What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
         connections.
         """
+        last = before_closing.get(self)
+        if last is not None:
+            await last()
         node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
-        if not self._nodes:
-            self._tell_of_use(False)
-        await self._documents.aclose()
         if node is not None:
             await node.aclose()
+        if all(loop.is_closed() for loop in self._nodes):
+            await self._ended()
+        await self._documents.aclose()
 
-    def when_used(self, listener: Callable[[bool], None]) -> None:
-        """Call ``listener(True)`` when one more event loop uses the store, and ``listener(False)`` when none does.
+    def when_used(self, begun: Callable[[], None], ended: Callable[[], Awaitable[None]]) -> None:
+        """Call ``begun`` when one more event loop uses the store, and wait for ``ended`` when the last one closes it.
 
-        A store has one listener.
+        The functions replace those that were given before.
         """
-        self._tell_of_use = listener
+        self._begun, self._ended = begun, ended
         if self._nodes:
-            listener(True)
+            begun()
 
     def _node(self) -> RedisNode | ClusterNodes:
         """The node, or all of a cluster, for the running event loop: loops cannot share connections."""
@@ -201,7 +206,7 @@ class RedisStore:
                 if other is not None and other.is_closed():
                     self._nodes.pop(other, None)  # its node refers to it, so it would stay for ever
             node = self._nodes[loop] = self._open()
-            self._tell_of_use(True)
+            self._begun()
         self._latest = (loop, node)
         return node
 
@@ -211,8 +216,12 @@ class RedisStore:
         return ClusterNodes(self._context, self._addresses)
 
 
-def _tell_nobody(is_used: bool) -> None:
-    """The listener of a store that has none."""
+def _nothing_begins() -> None:
+    """Nobody is told of the use of a store."""
+
+
+async def _nothing_ends() -> None:
+    """Nobody is told of its end."""
 
 
 def _without_units(settlement: Settlement) -> Settlement:

@@ -44,7 +44,7 @@ def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]], str], No
     def show(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
         table = Table(title=escape(title) or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
         for column in columns:
-            table.add_column(column.lstrip(RIGHT), justify="right" if column.startswith(RIGHT) else "left")
+            table.add_column(escape(column.lstrip(RIGHT)), justify="right" if column.startswith(RIGHT) else "left")
         for row in rows:
             table.add_row(*map(escape, row))
         Console().print(table)
@@ -89,6 +89,11 @@ def text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() else f"{value:.6g}"
     return "" if value is None else str(value)
+
+
+def counted(number: int, word: str, plural: str = "") -> str:
+    """A number of things: ``1 client``, ``2,000 clients``."""
+    return f"{number:,} {word if number == 1 else plural or f'{word}s'}"
 
 
 def share(part: int, whole: int) -> str:

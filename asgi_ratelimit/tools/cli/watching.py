@@ -13,7 +13,7 @@ from ...dashboard import KeyCounts, RuleSummary, Summaries, Summary
 from ...stores import RedisStore
 from .arguments import add_json
 from .live_store import add_store, with_store
-from .output import moment, print_table, share
+from .output import counted, moment, print_table, share
 
 KEYS = 10
 """Keys that are shown."""
@@ -61,11 +61,11 @@ async def _watch(store: RedisStore, options: argparse.Namespace) -> None:
 def _show(summary: Summary) -> None:
     if sys.stdout.isatty():
         print(CLEAR, end="")
-    print(f"{moment(summary.now)} UTC, {len(summary.processes):,} processes\n")
+    print(f"{moment(summary.now)} UTC, {counted(len(summary.processes), 'process', 'processes')}\n")
     columns = (
         "rule",
         "quota",
-        ">in a minute",
+        ">in 2 minutes",
         ">refused",
         ">in the hour",
         ">refused",
@@ -83,7 +83,7 @@ def _show(summary: Summary) -> None:
 _COLUMNS = (
     "rule",
     "quota",
-    ">in a minute",
+    ">in 2 minutes",
     ">refused",
     ">in the hour",
     ">refused",

@@ -5,7 +5,6 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...quotas import SECOND_US
@@ -54,15 +53,16 @@ class Timeline:
             len(starts) * each * self.width_us / SECOND_US,
         )
 
-    def worst(self, count: int) -> list[Moment]:
-        """The parts with the most refusals, the worst one first."""
-        worst = sorted(self._moments(), key=lambda each: -each.refused)
-        return [each for each in worst[:count] if each.refused]
-
-    def _moments(self) -> Iterator[Moment]:
-        for number, (requests, refused) in enumerate(zip(self.requests, self.refused)):
-            at = (self.start_us + number * self.width_us) / SECOND_US
-            yield Moment(at, self.width_us / SECOND_US, requests, refused)
+    def worst(self, count: int, most: int) -> list[Moment]:
+        """Of at most so many equal parts of the time, those with the most refusals, the worst one first."""
+        parts = self.parts(most)
+        seconds = parts.seconds / len(parts.requests)
+        numbers = sorted(range(len(parts.refused)), key=lambda number: -parts.refused[number])
+        return [
+            Moment(self.start_us / SECOND_US + number * seconds, seconds, parts.requests[number], parts.refused[number])
+            for number in numbers[:count]
+            if parts.refused[number]
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from .counts import KeyCount, Moment, RuleCounts
 from .limits import Limits
 from .replay import Replay
 
+PARTS = 60
+"""The parts of the time among which the worst moments are."""
+
 
 def report_of(replay: Replay, limits: Limits, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
     """What a replay came to, with the ``top`` clients of each rule and moments; ``shown`` is what is shown of a key.
@@ -31,7 +34,7 @@ def report_of(replay: Replay, limits: Limits, top: int, shown: Callable[[str], s
         "from": replay.first_us / SECOND_US,
         "to": replay.last_us / SECOND_US,
         "rules": [_rule(counts, quotas[name], top, shown) for name, counts in replay.rules.items()],
-        "worst": [_moment(each) for each in replay.timeline.worst(top)],
+        "worst": [_moment(each) for each in replay.timeline.worst(top, PARTS)],
     }
 
 

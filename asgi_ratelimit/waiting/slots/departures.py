@@ -68,14 +68,18 @@ class Departures:
             self._states[bucket] = charged, quota, ((full_until, tuple(_less(parts, units))), *state[1:])
         return True
 
-    def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
-        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
+    def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
+
+        ``margin`` is the part of the limits of token buckets that is left unused: it serves to catch up, so that a late
+        call delays those behind it for a while only.
+        """
         if len(charges) != 1:
-            return self._leave(charges, now_us, ahead_us)
+            return self._leave(charges, now_us, ahead_us, margin)
         charge = charges[0]
         charged, quota, state = self._states.get(charge.bucket, _UNUSED)
         if charged is not charge.quota or type(quota) is not TokenBucket or not quota.is_simple:
-            return self._leave(charges, now_us, ahead_us)
+            return self._leave(charges, now_us, ahead_us, margin)
         level, last = state[0], state[1]
         elapsed_us, at_us = now_us - last, now_us
         if elapsed_us < 0.0:  # the first call of a burst has time to arrive, and nothing drains until then
@@ -83,15 +87,15 @@ class Departures:
         after = admit(quota, level, elapsed_us, charge.cost)
         is_first = quota.burst > 1.0 and elapsed_us * quota.limit >= level
         if after is None or is_first or now_us - last < -quota.period_us:
-            return self._leave(charges, now_us, ahead_us)
+            return self._leave(charges, now_us, ahead_us, margin)
         self._states[charge.bucket] = charged, quota, (after, at_us, 0, (), (), b"")
         return 0.0
 
-    def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+    def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
         """``leave`` with any charges, also for the first call of a burst, and for one that may not leave."""
         left: list[tuple[Charge, Quota, State]] = []
         for charge in charges:
-            quota = self._metered(charge.quota)
+            quota = self._metered(charge.quota, margin)
             if type(quota) is not FixedWindow and charge.cost:  # a condition costs nothing
                 state, wait_us = self._taken(quota, charge, now_us, ahead_us)
                 if state is None or wait_us > 0.0:
@@ -103,13 +107,15 @@ class Departures:
             self._states[charge.bucket] = charge.quota, quota, state
         return 0.0
 
-    def _metered(self, quota: Quota) -> Quota:
+    def _metered(self, quota: Quota, margin: float) -> Quota:
         """The quota by which calls of a quota leave."""
-        if type(quota) is TokenBucket and self._on_the_way_us and quota.limit * SPACED_US > quota.period_us:
-            return _together(quota)
-        return quota
+        if type(quota) is not TokenBucket:
+            return quota
+        if margin:
+            quota = _without_margin(quota, margin)
+        return _together(quota) if self._on_the_way_us and quota.limit * SPACED_US > quota.period_us else quota
 
-    def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+    def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
         if len(charges) == 1:
             charge = charges[0]
@@ -119,7 +125,9 @@ class Departures:
                 over = state[0] - (target if target > 0.0 else 0.0)
                 return state[1] - now_us - (-over / quota.limit // 1.0) if over > 0.0 else 0.0
         buckets = [
-            (self._metered(each.quota), each) for each in charges if type(each.quota) is not FixedWindow and each.cost
+            (self._metered(each.quota, margin), each)
+            for each in charges
+            if type(each.quota) is not FixedWindow and each.cost
         ]
         return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
 
@@ -176,6 +184,11 @@ def _less(parts: Iterable[tuple[float, float]], units: float) -> Iterator[tuple[
         if count > units:
             yield part, count - units
         units = max(units - count, 0.0)
+
+
+@lru_cache(maxsize=1000)
+def _without_margin(quota: TokenBucket, margin: float) -> TokenBucket:
+    return replace(quota, limit=quota.limit / (1.0 - margin))
 
 
 @lru_cache(maxsize=1000)

@@ -19,14 +19,17 @@ from .queues import SlotQueues
 class LateDepartures:
     """Waits until calls over one store may leave: of each bucket the first one that came, and then the next one."""
 
-    def __init__(self, queues: SlotQueues, departing: ConcurrencyLimit, settled: BucketWakeUps) -> None:
+    def __init__(
+        self, queues: SlotQueues, departing: ConcurrencyLimit, settled: BucketWakeUps, margin: float = 0.0
+    ) -> None:
         self._queues = queues
         self._departing = departing
         self._settled = settled
+        self._margin = margin
 
     def leaves_at_once(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> bool:
         """Whether a call leaves now, and no other waits; if so, that is recorded."""
-        return not self._departing and self._queues.depart(charges, now_us, ahead_us) == 0.0
+        return not self._departing and self._queues.depart(charges, now_us, ahead_us, self._margin) == 0.0
 
     def wait(self, charges: Sequence[Charge], clock: Clock | None, ahead_us: float) -> Flow[None]:
         """Wait until a call may leave, behind those of its first bucket, and record that it leaves."""
@@ -45,7 +48,7 @@ class LateDepartures:
             while True:
                 wake_up.set(math.inf)
                 now_us = now()
-                wait_us = self._queues.depart(charges, now_us, ahead_us)
+                wait_us = self._queues.depart(charges, now_us, ahead_us, self._margin)
                 if wait_us == 0.0:
                     return
                 self._settled.set(wake_up, now_us + wait_us)

@@ -30,7 +30,8 @@ from ...stores import CameBack
 from ..forks import reset_in_child
 from ..wakeups import WakeUp
 from .departures import Departures
-from .slot import Slot
+from .slot import Slot, is_too_late
+from .store_time import StoreTime
 
 _time, _order = attrgetter("at_us"), attrgetter("order")
 
@@ -38,12 +39,26 @@ _time, _order = attrgetter("at_us"), attrgetter("order")
 class Waiter:
     """A caller that waits for a slot: its take, what it sleeps on, and the error that it gets instead, if any."""
 
-    __slots__ = ("asked_us", "departs_later", "error", "has_left", "order", "priority", "queue", "take", "wake_up")
+    __slots__ = (
+        "asked_us",
+        "departs_later",
+        "error",
+        "has_left",
+        "margin",
+        "order",
+        "priority",
+        "queue",
+        "take",
+        "wake_up",
+    )
 
-    def __init__(self, take: Take, wake_up: WakeUp, priority: float = 0.0, departs_later: bool = False) -> None:
+    def __init__(
+        self, take: Take, wake_up: WakeUp, priority: float = 0.0, margin: float = 0.0, departs_later: bool = False
+    ) -> None:
         self.take = take
         self.wake_up = wake_up
         self.priority = priority
+        self.margin = margin
         self.departs_later = departs_later
         """Whether it asks a store first, once it has left the queue, and then waits for its departure."""
         self.order = (-priority, 0)
@@ -71,6 +86,7 @@ class Queue:
     """How many slots are being booked."""
     not_before_us: float = 0.0
     """No waiter may leave before, because of what has left."""
+    store_time: StoreTime = field(default_factory=StoreTime)
 
     def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
@@ -88,6 +104,11 @@ class Queue:
             if at_us < wake_up.at_us:
                 wake_up.set(at_us, now_us)
 
+    @property
+    def following(self) -> Slot | None:
+        """The second slot."""
+        return self.slots[1] if len(self.slots) > 1 else None
+
     def add(self, slot: Slot) -> None:
         """Add a slot."""
         slots = self.slots
@@ -98,16 +119,32 @@ class Queue:
         if slots[0] is slot:
             self.wake_first_in_time()
 
+    def add_answered(self, slot: Slot, asked_us: float) -> None:
+        """Add a slot that was asked for at ``asked_us``. No slot has to begin later because its answer came late."""
+        now_us = slot.since_us
+        ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, asked_us, now_us)
+        if slot.ahead_us == ahead_us:
+            for each in self.slots:
+                each.move_up(ahead_us)
+            self.wake_first_in_time()
+        else:
+            slot.move_up(ahead_us)
+        self.add(slot)
+
     def remove_surplus(self) -> Slot | None:
         """Remove and return the newest slot, if there are more slots than waiters."""
         return self.slots.pop() if len(self.slots) > len(self.waiters) else None
 
 
 class SlotQueues:
-    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait."""
+    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait.
 
-    def __init__(self, on_the_way_us: float = 0.0) -> None:
+    ``is_shared``: other processes may have the slots in between.
+    """
+
+    def __init__(self, on_the_way_us: float = 0.0, is_shared: bool = False) -> None:
         self._on_the_way_us = on_the_way_us
+        self._is_shared = is_shared
         self.reset()
         reset_in_child(self)
 
@@ -131,10 +168,10 @@ class SlotQueues:
                     counts[queue.waiters[0].take.charges[0].name or DEFAULT_NAME] += len(queue.waiters)
             return counts
 
-    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> float:
+    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
         with self._lock:
-            return self.departures.leave(charges, now_us, ahead_us)
+            return self.departures.leave(charges, now_us, ahead_us, margin)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """What has left on these buckets cost less than it was counted with."""
@@ -179,7 +216,7 @@ class SlotQueues:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
-            return self._add(queue, slot)
+            return self._add(queue, slot, waiter.asked_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
         """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
@@ -196,10 +233,10 @@ class SlotQueues:
         """Add the slot of a caller that is gone, and return the newest one, which is to be given back instead."""
         with self._lock:
             queue = self._queues.get(key_of(take))
-            return slot if queue is None else self._add(queue, slot)
+            return slot if queue is None else self._add(queue, slot, -math.inf)
 
-    def _add(self, queue: Queue, slot: Slot) -> Slot | None:
-        queue.add(slot)
+    def _add(self, queue: Queue, slot: Slot, asked_us: float) -> Slot | None:
+        queue.add_answered(slot, asked_us)
         surplus = queue.remove_surplus()
         self._drop_if_empty(queue)
         return surplus
@@ -236,12 +273,14 @@ class SlotQueues:
             if slot.at_us > now_us:
                 wake_up.set(slot.at_us)
                 return None
-            if now_us > slot.until_us and slot.is_missed(now_us):
+            if (now_us > slot.until_us and slot.is_missed(now_us)) or (
+                self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+            ):
                 queue.booking += 1
                 return queue.slots.pop(0)
             wait_us = 0.0
             if not waiter.departs_later:
-                wait_us = self.departures.leave(waiter.take.charges, now_us, slot.ahead_us)
+                wait_us = self.departures.leave(waiter.take.charges, now_us, slot.ahead_us, waiter.margin)
             if wait_us > 0.0:
                 queue.not_before_us = now_us + wait_us
                 wake_up.set(queue.not_before_us)
@@ -252,7 +291,7 @@ class SlotQueues:
                 self._drop_if_empty(queue)
                 return slot
             if not waiter.departs_later:
-                wait_us = self.departures.wait_us(waiter.take.charges, now_us, slot.ahead_us)
+                wait_us = self.departures.wait_us(waiter.take.charges, now_us, slot.ahead_us, waiter.margin)
             queue.not_before_us = now_us + wait_us
             queue.wake_first_in_time(wake_up.loop, now_us)
             return slot

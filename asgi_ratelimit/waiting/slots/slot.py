@@ -20,6 +20,13 @@ Otherwise, a store that answers more slowly than a window passes would be asked 
 """
 
 
+SLACK_US = 2_000.0
+"""A call may leave so late at a slot, or a tenth of the distance of slots, although the next one is somebody else's."""
+
+WIDE_US = 8_000.0
+"""Slots at a smaller distance are used in any case: calls are late by a part of that too often."""
+
+
 @dataclass(slots=True)
 class Slot:
     """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it, or what it is made of.
@@ -36,6 +43,12 @@ class Slot:
     ahead_us: float
     missed: int = 0
 
+    def move_up(self, ahead_us: float) -> None:
+        """The store's time is ahead of the local one by so much: if that is more than was known, it begins earlier."""
+        if ahead_us > self.ahead_us:
+            self.at_us -= ahead_us - self.ahead_us
+            self.ahead_us = ahead_us
+
     @property
     def decision(self) -> Decision:
         """The decision that booked it, the same one each time."""
@@ -48,6 +61,25 @@ class Slot:
     def is_missed(self, now_us: float) -> bool:
         """Whether its time is over."""
         return now_us > self.until_us and self.missed < MOST_MISSED
+
+
+def is_too_late(slot: Slot, following: Slot | None, take: Take, now_us: float) -> bool:
+    """Whether a call would leave too close to the next slot of a store that several processes book evenly spaced slots.
+
+    ``following`` is the next slot of this process: if that comes directly after, its calls keep their distance in any
+    case, and a slot is too late only when that one has come as well.
+    """
+    late_us, charge = now_us - slot.at_us, take.charges[0]
+    if late_us <= SLACK_US or slot.missed >= MOST_MISSED or len(take.charges) > 1:
+        return False
+    quota = charge.quota
+    if type(quota) is not TokenBucket or quota.burst > charge.cost:
+        return False
+    distance_us = charge.cost * quota.period_us / quota.limit
+    if distance_us < WIDE_US or late_us <= distance_us / 10.0:
+        return False
+    is_followed = following is not None and following.at_us - slot.at_us < 1.5 * distance_us
+    return late_us >= distance_us if is_followed else True
 
 
 def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0) -> Slot:

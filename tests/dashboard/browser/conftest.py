@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
 PATIENT_MS = 30_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A headless Chromium for the whole run."""
+    """A headless Chromium for one module: while it runs, no other test can have an event loop."""
     arguments = ["--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path(), args=arguments, timeout=PATIENT_MS)
@@ -42,6 +43,13 @@ class Site:
         """The statuses of so many requests."""
         with httpx.Client(base_url=self.url, timeout=60) as client:
             return [client.get(path).status_code for _ in range(times)]
+
+    def ask_until(self, path: str, statuses: list[int]) -> None:
+        """Ask again and again, until both workers answer like this."""
+        deadline = time.monotonic() + PATIENT_MS / 1000
+        while self.ask(path, len(statuses)) != statuses:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is never answered with {statuses}")
 
     def state(self) -> dict[str, Any]:
         """What the page shows."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -11,7 +13,8 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore
 from asgi_ratelimit.testing import SteppedClock
-from examples.adaptive_client import fetch, limited_app
+from examples.adaptive_client import app, fetch, limited_app
+from tests.support.server import Uvicorn
 
 
 class Network(httpx.AsyncBaseTransport):
@@ -43,8 +46,8 @@ class Network(httpx.AsyncBaseTransport):
 def test_nobody_is_refused_and_little_is_left_unused(quota: str, seconds: float) -> None:
     """120 pages at once, each of another path, from a server of which the client knows nothing."""
     clock = SteppedClock()
-    app = limited_app(quota, MemoryStore(clock=clock))
-    transport = AdaptiveTransport(Network(app), store=MemoryStore(clock=clock), retries=0)
+    server = limited_app(quota, MemoryStore(clock=clock))
+    transport = AdaptiveTransport(Network(server), store=MemoryStore(clock=clock), retries=0)
     started = clock.now
     assert clock.run(fetch(transport, 120)) == {200: 120}
     assert clock.now - started <= seconds * 1.1 + 1
@@ -52,5 +55,24 @@ def test_nobody_is_refused_and_little_is_left_unused(quota: str, seconds: float)
 
 def test_the_example() -> None:
     """It says what it does, with the clock of this machine."""
-    app = limited_app("40/s burst 40")
-    assert asyncio.run(fetch(AdaptiveTransport(httpx.ASGITransport(app), retries=0), 60)) == {200: 60}
+    assert asyncio.run(fetch(AdaptiveTransport(httpx.ASGITransport(app()), retries=0), 60)) == {200: 60}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_real_server(redis_url: str, workers: int) -> None:
+    """Over real connections, to one process or to two that share a Redis: 40 a second, and not one refusal."""
+    env = {"RATELIMIT_STORE": redis_url}
+    served = Uvicorn("examples.adaptive_client:app", "--factory", "--workers", str(workers), env=env)
+    with served as server:
+        transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), retries=0)
+        assert asyncio.run(fetch(transport, 60, server.url)) == {200: 60}
+
+
+def test_threads_of_a_real_server(module: Any) -> None:
+    """The same without async."""
+    with Uvicorn("examples.adaptive_client:app", "--factory") as server:
+        transport = AdaptiveTransport(module.HTTPTransport(), retries=0)
+        client = module.Client(transport=transport, base_url=server.url, timeout=None)
+        with client, ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda number: client.get(f"/pages/{number}"), range(60)))
+    assert Counter(answer.status_code for answer in answers) == {200: 60}

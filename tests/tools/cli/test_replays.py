@@ -21,7 +21,7 @@ INFO: reloaded
 
 REPORT = """\
 6 requests of 2 clients, 2026-10-10 13:55:36 to 2026-10-10 13:57:36 UTC
-would be refused: 2 requests (33.3 %), of 1 clients (50.0 %)
+would be refused: 2 requests (33.3 %), of 1 client (50.0 %)
 
 RULE    QUOTA     REQUESTS  REFUSED   SHARE  CLIENTS  REFUSED CLIENTS    SHARE
 /login  2/minute         4        2  50.0 %        1                1  100.0 %
@@ -30,8 +30,8 @@ RULE    CLIENT       REQUESTS  REFUSED   SHARE  FIRST REFUSAL
 /login  203.0.113.7         4        2  50.0 %  2026-10-10 13:55:37
 
 WORST MOMENTS        SECONDS  REQUESTS  REFUSED    SHARE
-2026-10-10 13:55:37        1         1        1  100.0 %
-2026-10-10 13:55:39        1         1        1  100.0 %
+2026-10-10 13:55:36        3         4        1   25.0 %
+2026-10-10 13:55:39        3         1        1  100.0 %
 
 requests  █"""
 
@@ -72,7 +72,7 @@ def test_what_if_writes_json(log: str, capsys: pytest.CaptureFixture[str]) -> No
     }
     assert (rule["name"], rule["quota"], rule["requests"], rule["refused_clients"]) == ("default", "3/hour", 5, 1)
     assert rule["top"] == [{"key": "203.0.113.7", "requests": 4, "refused": 1, "first": 1791640539.0}]
-    assert worst == {"from": 1791640539.0, "seconds": 1.0, "requests": 1, "refused": 1}
+    assert worst == {"from": 1791640539.0, "seconds": 3.0, "requests": 1, "refused": 1}
 
 
 def test_clients_may_be_hidden(log: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_one_key_may_be_for_all(log: str, capsys: pytest.CaptureFixture[str]) ->
     png = Path(log).with_name("a.png")
     assert main(["what-if", log, "--quota", "3/hour", "--key", "all", "--png", str(png)]) == 0
     out = capsys.readouterr().out
-    assert "6 requests of 1 clients" in out
+    assert "6 requests of 1 client" in out
     assert f"drawn in {png}" in out
     assert png.stat().st_size > 1000
 
@@ -101,8 +101,39 @@ def test_a_rule_without_requests_is_told(log: str, capsys: pytest.CaptureFixture
     assert "warning: no request is for /logn\n" in capsys.readouterr().err
 
 
+CONFIG = """
+quota = "3/hour"
+
+[[rules]]
+name = "login"
+path = "/login"
+quota = "2/minute"
+key = "header:X-Api-Key"
+penalty = { block_for = "10 minutes" }
+
+[[rules]]
+path = "/items/{id}"
+exempt = true
+"""
+
+
+def test_the_rules_may_be_those_of_a_file(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Under the keys of the log; nothing is logged of blocks that are none."""
+    config = Path(log).with_name("limits.toml")
+    config.write_text(CONFIG, "utf-8")
+    assert main(["what-if", log, "--config", str(config), "--json"]) == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert {rule["name"]: (rule["requests"], rule["refused"]) for rule in report["rules"]} == {
+        "default": (5, 0),
+        "login": (4, 2),
+    }
+    assert report["unlimited"] == 1
+    assert err == "warning: 1 of 7 lines could not be read as requests\n"
+
+
 SUGGESTED = """\
-/login: 4 requests of 1 clients
+/login: 4 requests of 1 client
 
 UNITS IN ITS    50 % OF CLIENTS  90 % OF CLIENTS  99 % OF CLIENTS  THE BUSIEST
 busiest second                2                2                2            2
@@ -135,7 +166,12 @@ def test_suggest_proposes_limits(log: str, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["what-if", "LOG"], "nothing to try out: name a --rule or a --quota: asgi-ratelimit what-if access.log"),
+        (["what-if", "LOG"], "nothing to try out: asgi-ratelimit what-if access.log"),
+        (
+            ["what-if", "LOG", "--quota", "5/s", "--config", "a.toml"],
+            "a file says all rules: remove --rule and --quota",
+        ),
+        (["what-if", "LOG", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["what-if", "LOG", "--rule", "/login"], "'/login' is not a path or the name of a rule, and a quota"),
         (["what-if", "LOG", "--quota", "5/fortnight"], "'fortnight' is not a unit of time"),
         (["what-if", "LOG", "--quota", "5/s", "--key", "who"], "--key must be client, user or all"),

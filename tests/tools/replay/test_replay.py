@@ -146,7 +146,7 @@ def test_the_timeline_counts_every_request(times: list[int]) -> None:
 def test_the_worst_moments_come_first() -> None:
     """With their requests and refusals; those without refusals are none."""
     sent = [(second * 1_000_000.0, "k", "/") for second, count in ((0, 1), (60, 5), (120, 3)) for _ in range(count)]
-    worst = replayed(limits_of("1/s", ()), sent).timeline.worst(5)
+    worst = replayed(limits_of("1/s", ()), sent).timeline.worst(5, 1000)
     assert [(each.time - START / 1e6, each.seconds, each.requests, each.refused) for each in worst] == [
         (60, 1, 5, 4),
         (120, 1, 3, 2),

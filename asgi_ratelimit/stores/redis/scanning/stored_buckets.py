@@ -5,6 +5,7 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -40,8 +41,9 @@ class StoredBucket:
     """A bucket as it is at one moment.
 
     ``name`` is that of a rule or limiter, ``key`` whose bucket it is (``#`` and a hash for a long key), and ``quota``
-    what the bucket was last used under, to about six digits; a ``burst_allowance_factor`` is not known. ``used`` is in
-    units, and ``reset_after`` the seconds until the bucket is as good as new.
+    what the bucket was last used under: its limit to six digits, its burst to a thousandth, without its
+    ``burst_allowance_factor``. ``used`` is in units, and ``reset_after`` the seconds until the bucket is as good as
+    new.
     """
 
     name: str
@@ -85,10 +87,8 @@ def _quota(name: str, kind: str, value: bytes) -> Quota:
     """The quota of a stored value. Raises ``struct.error`` or a ``ValueError`` for what is none."""
     if value[:1] == bytes([BUCKET_FORMAT]):
         _, period_us, limit, log_burst = _BUCKET_STAMP.unpack_from(value)
-        burst = 2.0 ** (log_burst / BURST_SCALE)
-        is_whole = abs(burst - round(burst)) < burst / BURST_SCALE
-        exact = float(round(burst)) if is_whole else _rounded(burst)
-        return TokenBucket(_rounded(limit), _rounded(period_us) / SECOND_US, exact, name=name)
+        limit = _rounded(limit)
+        return TokenBucket(limit, _rounded(period_us) / SECOND_US, _burst(log_burst, limit), name=name)
     _, limit = _LIMIT.unpack_from(value)
     period, _, parts = kind[1:].partition("/")
     if value[:1] == bytes([FIXED_FORMAT]):
@@ -96,6 +96,13 @@ def _quota(name: str, kind: str, value: bytes) -> Quota:
     if value[:1] == bytes([ROLLING_FORMAT]):
         return RollingWindow(_rounded(limit), float(period), int(parts), name=name)
     raise ValueError(f"{value[:1]!r} is no format")
+
+
+def _burst(log_burst: int, limit: float) -> float:
+    """The burst that a stamp tells by its logarithm: that of a quota that names none, or the roundest one."""
+    about = 2.0 ** (log_burst / BURST_SCALE)
+    candidates = (max(1, math.floor(limit)), *[float(f"{about:.{digits}g}") for digits in range(1, 6)])
+    return next((each for each in candidates if round(math.log2(each) * BURST_SCALE) == log_burst), about)
 
 
 def _rounded(number: float) -> float:

@@ -15,6 +15,7 @@ from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, R
 from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
+from asgi_ratelimit.stores.redis.scanning import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
 
@@ -308,6 +309,14 @@ async def test_a_cluster_that_does_not_answer() -> None:
     with pytest.raises(StoreUnavailable, match="cluster"):
         await store.peek(Take(of("key", HOURLY)))
     await store.aclose()
+
+
+async def test_a_scan_sees_all_primaries(cluster: RedisCluster, store: RedisStore) -> None:
+    """Whichever node it is pointed at."""
+    limiter = Limiter("10/day; 5/hour fixed", store=store, name="name")
+    await asyncio.gather(*[limiter.rate_limit(f"key {number}") for number in range(40)])
+    assert len(await Scan(cluster.url.split(",")[0]).buckets(most=100_000)) == 80
+    assert len(await Scan(cluster.url).buckets("name", "key 7", most=100_000)) == 2
 
 
 async def test_a_redis_that_is_no_cluster(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,232 @@
+"""Values of a file of limits: what each key may be, and what a middleware or a rule is given for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from ... import keys
+from ...decision import checked_cost
+from ...errors import ConfigurationError
+from ...keys import KeyFunction
+from ...keys.path_patterns import compile_rule_path
+from ...limiter import checked_name
+from ...quota_text import as_quotas
+from ..answers.header_options import header_options
+from ..answers.responses import checked_on_limited
+from ..delays import checked_max_delay, checked_max_waiting
+from ..functions.checked import checked_cost_or_function, checked_key, require_function, takes_bytes
+from ..penalties.penalty import Penalty
+from ..rules import as_methods, as_on_error
+from .problems import did_you_mean
+
+Read: TypeAlias = Callable[[Any], Any]
+"""From a value of TOML to an argument; raises ``ValueError`` or ``TypeError`` for a wrong one."""
+
+KEY_FORMS: Mapping[str, Callable[..., KeyFunction]] = {
+    "cookie": keys.cookie,
+    "header": keys.header,
+    "path_param": keys.path_param,
+    "state": keys.state,
+}
+"""Keys that take a name, ``header:X-Api-Key``."""
+
+
+def text(value: Any) -> str:
+    """A text."""
+    if isinstance(value, str):
+        return value
+    raise ConfigurationError("it is no text")
+
+
+def flag(value: Any) -> bool:
+    """``true`` or ``false``, which may come from the environment as a text."""
+    words = {"true": True, "false": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ConfigurationError("it is neither true nor false")
+
+
+def number(value: Any) -> float:
+    """A number, which may come from the environment as a text."""
+    if isinstance(value, str):
+        try:
+            return float(value) if "." in value else int(value)
+        except ValueError:
+            raise ConfigurationError("it is no number") from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigurationError("it is no number")
+    return value
+
+
+def quota(value: Any) -> Any:
+    """A quota as a text, or several."""
+    if isinstance(value, list):
+        return tuple([each for one in value for each in as_quotas(text(one))])
+    as_quotas(text(value))
+    return value
+
+
+def function(value: Any) -> Any:
+    """The function that ``module:function`` names."""
+    module_name, separator, path = text(value).partition(":")
+    if not (module_name and separator and path):
+        raise ConfigurationError("it does not name a function")
+    try:
+        found: Any = import_module(module_name)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"it cannot be imported ({error})") from error
+    return found
+
+
+def cost(value: Any) -> Any:
+    """A number, or the name of a function."""
+    if isinstance(value, str) and ":" in value:
+        return checked_cost_or_function(function(value))
+    return checked_cost(number(value))
+
+
+def settle(value: Any) -> Any:
+    """A function of the status and the headers."""
+    found = function(value)
+    takes_bytes(found)
+    return found
+
+
+def methods(value: Any) -> Any:
+    """A list of HTTP methods."""
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ConfigurationError("it is no list of methods")
+    as_methods(value)
+    return tuple(value)
+
+
+def path(value: Any) -> str:
+    """A path in Starlette's syntax."""
+    compile_rule_path(text(value), "")
+    return text(value)
+
+
+def key_of(client_ip: KeyFunction) -> Read:
+    """What reads a key, where ``client_ip`` means this one."""
+
+    def key(value: Any) -> KeyFunction:
+        form, separator, name = text(value).partition(":")
+        if not separator:
+            if form == "client_ip":
+                return client_ip
+            if form == "user":
+                return keys.user()
+            hint, _ = did_you_mean(form, ["client_ip", "user", *KEY_FORMS])
+            raise ConfigurationError(f"there is no such key{hint or ': client_ip and user are, and'}")
+        if form == "user":
+            return keys.user(name)
+        if form in KEY_FORMS:
+            return KEY_FORMS[form](name)
+        if "." not in form:
+            hint, near = did_you_mean(form, [*KEY_FORMS, "user"])
+            if near:
+                raise ConfigurationError(f"there is no such key{hint}")
+        return checked_key(function(value))
+
+    return key
+
+
+def on_error(value: Any) -> Any:
+    """What happens without the store."""
+    known = ("local", "allow", "deny")
+    if value not in known:
+        hint, _ = did_you_mean(str(value), known)
+        raise ConfigurationError(f"it is none of {', '.join(known)}{hint}")
+    return as_on_error(value)
+
+
+def headers(value: Any) -> Any:
+    """A dialect of headers; ``"none"`` for no headers."""
+    known = ("draft-10", "legacy", "both", "none")
+    if value not in known:
+        hint, _ = did_you_mean(str(value), known)
+        raise ConfigurationError(f"it is none of {', '.join(known)}{hint}")
+    header_options(None if value == "none" else value)
+    return None if value == "none" else value
+
+
+def on_limited(value: Any) -> Any:
+    """A function of the connection and the decision."""
+    return checked_on_limited(function(value))
+
+
+def max_delay(value: Any) -> float:
+    """Seconds."""
+    return checked_max_delay(number(value))
+
+
+def max_waiting(value: Any) -> int:
+    """A number of requests."""
+    return checked_max_waiting(number(value))  # type: ignore[arg-type]  # it is checked there
+
+
+def name(value: Any) -> str:
+    """A name."""
+    return checked_name(text(value))
+
+
+def duration(value: Any) -> Any:
+    """A text such as ``"10 minutes"``, or seconds."""
+    return value if isinstance(value, str) else number(value)
+
+
+def tier_function(value: Any) -> Any:
+    """A function of the connection that returns the name of a tier."""
+    return require_function("function", function(value), 1, "def plan_of(request): ...")
+
+
+def proxies(value: Any) -> Any:
+    """Networks, or the name of a CDN."""
+    return value if isinstance(value, str) else tuple(map(text, value))
+
+
+OF_PENALTY: Mapping[str, Read] = {
+    "block_for": duration,
+    "after": number,
+    "within": duration,
+    "growth": number,
+    "longest": duration,
+}
+
+OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": number}
+
+OF_BOTH: Mapping[str, Read] = {
+    "quota": quota,
+    "cost": cost,
+    "name": name,
+    "on_error": on_error,
+    "max_delay": max_delay,
+}
+"""What the middleware and a rule have in common, as far as it is one value."""
+
+OF_MIDDLEWARE: Mapping[str, Read] = {**OF_BOTH, "headers": headers, "max_waiting": max_waiting}
+
+OF_RULE: Mapping[str, Read] = {
+    **OF_BOTH,
+    "path": path,
+    "methods": methods,
+    "only": flag,
+    "shadow": flag,
+    "exempt": flag,
+    "settle": settle,
+    "on_limited": on_limited,
+    "messages": quota,
+}
+
+
+def penalty(arguments: Mapping[str, Any]) -> Penalty:
+    """A penalty of these arguments."""
+    if "block_for" not in arguments:
+        raise ConfigurationError("block_for is missing")
+    return Penalty(**arguments)

@@ -1,0 +1,34 @@
+"""What the answers of a store elsewhere say about its time."""
+
+from __future__ import annotations
+
+import math
+
+KEPT_US = 10_000_000.0
+"""So long an answer counts at least, and twice as long at most: clocks drift."""
+
+ROUNDING_US = 2.0
+"""Times are rounded to less than this."""
+
+
+class StoreTime:
+    """By how much the time of a store is ahead of the local one.
+
+    Answers come late, each by another time, but never early. So of several, the largest difference is the closest to
+    the true one, and never above it.
+    """
+
+    __slots__ = ("_earlier_us", "_latest_us", "_since_us")
+
+    def __init__(self) -> None:
+        self._earlier_us = self._latest_us = -math.inf
+        self._since_us = -math.inf
+
+    def ahead_us(self, store_us: float, asked_us: float, now_us: float) -> float:
+        """The difference by all answers of late; this one was asked for at ``asked_us``, and says ``store_us``."""
+        if now_us - self._since_us > KEPT_US:
+            self._earlier_us, self._latest_us, self._since_us = self._latest_us, -math.inf, now_us
+        if max(self._earlier_us, self._latest_us) > store_us - asked_us + ROUNDING_US:  # a clock was set
+            self._earlier_us = self._latest_us = -math.inf
+        self._latest_us = max(self._latest_us, store_us - now_us)
+        return max(self._earlier_us, self._latest_us)

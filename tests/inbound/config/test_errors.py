@@ -1,0 +1,116 @@
+"""What is wrong with a file of limits: the error says where, what, and how it would be right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from asgi_ratelimit import RateLimitMiddleware, Rule
+from asgi_ratelimit.errors import ConfigurationError
+from tests.inbound.config.limits_of import HERE, app, limited
+
+RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ('quota = "10/minit"', 1, "'minit' is not a unit of time, did you mean 'min'?"),
+        ("quota = 10", 1, 'quota = 10: it is no text: quota = "100/minute"'),
+        ('\nqouta = "1/s"', 2, "there is no key 'qouta', did you mean 'quota'?: quota = \"100/minute\""),
+        ("zzz = 1", 1, "there is no key 'zzz': the keys here are client_ip, cost"),
+        (RULE + 'kye = "user"', 4, "did you mean 'key'?"),
+        (RULE + 'key = "usr"', 4, "there is no such key, did you mean 'user'?"),
+        (RULE + 'key = "session"', 4, 'there is no such key: client_ip and user are, and: key = "header:X-Api-Key"'),
+        (RULE + 'key = "heder:X"', 4, "did you mean 'header'?"),
+        (RULE + 'key = "header:"', 4, 'header("x-api-key")'),
+        (RULE + f'key = "{HERE}:nothing"', 4, "it cannot be imported (module"),
+        (RULE + 'key = "no_such.module:key"', 4, "No module named 'no_such'"),
+        (RULE + f'key = "{HERE}:answer"', 4, "which answer("),
+        (RULE + f'key = "{HERE}:"', 4, "it does not name a function"),
+        (RULE + "cost = 0", 4, "cost must be a finite number above 0"),
+        (RULE + 'cost = "much"', 4, "it is no number: cost = 1"),
+        (RULE + "cost = true", 4, "cost = true: it is no number"),
+        (RULE + 'only = "maybe"', 4, "it is neither true nor false: only = true"),
+        (RULE + 'methods = "GET"', 4, 'it is no list of methods: methods = ["POST"]'),
+        (RULE + "methods = []", 4, "methods = []"),
+        (RULE + 'on_error = "denny"', 4, "it is none of local, allow, deny, did you mean 'deny'?"),
+        (RULE + "on_error = 3", 4, "on_error = 3"),
+        (RULE + "max_delay = -1", 4, "max_delay must be seconds from 0"),
+        (RULE + 'messages = "1/x"', 4, "messages"),
+        (RULE + 'name = ""', 4, "name"),
+        (RULE + f'settle = "{HERE}:key_of"', 4, "settle"),
+        (RULE + f'on_limited = "{HERE}:key_of"', 4, "on_limited"),
+        (RULE + 'penalty = { block_for = "soon" }', 4, "'soon' is not a duration"),
+        (RULE + "penalty = { after = 3 }", 4, "block_for is missing: penalty = { block_for"),
+        (RULE + 'penalty = "1 hour"', 4, "it is no table: penalty ="),
+        (RULE + '[rules.penalty]\nblock_for = "1 hour"\nbefore = 3', 6, "there is no key 'before'"),
+        (RULE + "exempt = true", 1, "a rule has either a quota, or a tier, or exempt = true"),
+        ('[[rules]]\npath = "/x"', 1, "a rule has either a quota"),
+        ('[[rules]]\nquota = "1/s"', 1, 'a rule has no path: path = "/login"'),
+        ('[[rules]]\npath = "x"\nquota = "1/s"', 2, 'path = "x"'),
+        ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', 1, "nothing to wait for"),
+        ('rules = "all"', 1, 'rules = "all": rules are tables: [[rules]]'),
+        (RULE + 'tier = "plan"', 4, "a tier takes the place of a quota"),
+        ('tier = "plan"', 1, "there are no tiers, such as [tiers.plan]"),
+        (f'tier = "plam"\n[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/s"', 1, "did you mean 'plan'?"),
+        ('[tiers.plan]\nfree = "1/s"', 1, "a tier has no function"),
+        (f'[tiers.plan]\nfunction = "{HERE}:plan_of"', 1, "tiers have no quotas"),
+        (f'[tiers.plan]\nfunction = "{HERE}:plan_of"\nfree = "1/x"', 3, "free = "),
+        (f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"', 2, "function"),
+        ("tiers = 3", 1, "tiers = 3: it is no table"),
+        ('headers = "draft-9"', 1, "it is none of draft-10, legacy, both, none, did you mean 'draft-10'?"),
+        ("max_waiting = 0", 1, "max_waiting must be a whole number"),
+        ('[client_ip]\ntrusted_proxies = ["nowhere"]', 1, "nowhere"),
+        ("max_delay = 2.0", 1, "without a quota or rules has nothing to wait for"),
+        ('[penalty]\nblock_for = "1 hour"', 1, "has no quota"),
+        (f'{RULE}name = "a"\n\n[[rules]]\nname = "a"\npath = "/y"\nquota = "4/s"', 6, "two rules named 'a'"),
+        ('\nquota = "${NO_LIMIT}"', 2, "the environment variable NO_LIMIT is not set, and has no default"),
+        ('quota = "${NO-LIMIT}"', 1, "is no variable: ${NAME}, or ${NAME:-default}"),
+        ("\n\na = = 1", 3, "this is no TOML"),
+    ],
+)
+def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, message: str) -> None:
+    """The line is that of the key, or of the table where a key is missing."""
+    path = tmp_path / "limits.toml"
+    with pytest.raises(ConfigurationError, match=re.escape(f"{path}, line {line}: ")) as error:
+        limited(path, text)
+    assert message in str(error.value)
+
+
+def test_an_unfinished_text(tmp_path: Path) -> None:
+    """It is wrong on its last line."""
+    with pytest.raises(ConfigurationError, match="the last line: this is no TOML"):
+        limited(tmp_path / "limits.toml", "a = [")
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"\xff"])
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    """It is missing, empty, or no text."""
+    path = tmp_path / "limits.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=re.escape(str(path))):
+        RateLimitMiddleware(app, config=path)
+
+
+def test_what_is_no_path() -> None:
+    """It is refused."""
+    with pytest.raises(ConfigurationError, match=r'not 5: config="limits.toml"'):
+        RateLimitMiddleware(app, config=5)  # type: ignore[arg-type]
+
+
+def test_an_option_that_the_program_gives_too(tmp_path: Path) -> None:
+    """Nobody has to guess which one counts."""
+    with pytest.raises(
+        ConfigurationError, match=r"line 1: quota = .*the program gives it, too, quota='2/s': remove one"
+    ):
+        limited(tmp_path / "limits.toml", 'quota = "1/s"', quota="2/s")
+
+
+def test_a_rule_that_is_at_odds_with_one_of_the_program(tmp_path: Path) -> None:
+    """The error says where that of the file is."""
+    with pytest.raises(ConfigurationError, match=r"line 1: two rules named 'a'"):
+        limited(tmp_path / "limits.toml", RULE + 'name = "a"', rules=[Rule("/z", "4/s", name="a")])

@@ -1,0 +1,19 @@
+"""Stores with overrides, for all tests here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from asgi_ratelimit import Overrides
+from asgi_ratelimit.stores import Store
+from tests.support.overriding import shared_store
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def shared(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Store, Overrides]]:
+    """Each kind of store in turn, and overrides of it that another process may have made."""
+    url = None if request.param == "memory" else request.getfixturevalue("redis_url")
+    async with shared_store(url) as both:
+        yield both

@@ -1,0 +1,266 @@
+"""The middleware, its rules, and dependencies under overrides of their names."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from asgi_ratelimit import MemoryStore, Overrides, Penalty, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.stores import RedisStore, Store
+from asgi_ratelimit.stores.documents import documents
+from tests.support.overriding import until_async
+
+pytestmark = pytest.mark.anyio
+
+Shared: TypeAlias = tuple[Store, Overrides]
+
+PATHS = ("/", "/login", "/export", "/health")
+
+
+def client_of(app: Any) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop")
+
+
+def shop(store: Store, *, quota: Any = "100/hour", **options: Any) -> Starlette:
+    """An app with a middleware of its own quota, a rule, one that decides alone, and an exemption."""
+
+    async def show(request: Any) -> PlainTextResponse:
+        return PlainTextResponse("fine")
+
+    app = Starlette(routes=[Route(path, show) for path in PATHS])
+    rules = (
+        Rule("/login", "3/hour", name="login"),
+        Rule("/export", "2/hour", name="export", only=True),
+        Rule("/health", None, name="health"),
+    )
+    app.add_middleware(RateLimitMiddleware, quota=quota, rules=rules, store=store, name="all", **options)
+    return app
+
+
+async def remaining(client: httpx.AsyncClient, path: str) -> dict[str, int]:
+    """What the headers say is left, by the names of the quotas, and the status under ``"status"``."""
+    answer = await client.get(path)
+    items = [item.split(";") for item in answer.headers.get("ratelimit", "").split(",") if item]
+    return {"status": answer.status_code, **{item[0].strip(' "'): int(item[1].removeprefix("r=")) for item in items}}
+
+
+async def test_a_rule_changes_and_comes_back(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
+    """For the next request; what was used stays used."""
+    store, overrides = shared
+    async with client_of(shop(store)) as client:
+        assert [(await client.get("/login")).status_code for _ in range(4)] == [200] * 3 + [429]
+        await overrides.set("login", "5/hour", seconds=600, by="alice")
+        await until_async(lambda: passes(client, "/login"))
+        assert [(await client.get("/login")).status_code for _ in range(2)] == [200, 429]
+        await overrides.unset("login")
+        await until_async(lambda: says(client, "/login", "q=3"))
+        assert (await client.get("/login")).status_code == 429
+    lines = [line for line in caplog.messages if "->" in line]
+    assert lines == ["login: 3/hour -> 5/hour for 600 s, by alice", "login: 5/hour -> 3/hour"]
+
+
+async def passes(client: httpx.AsyncClient, path: str) -> bool:
+    """Whether a request passes."""
+    return (await client.get(path)).status_code == 200
+
+
+async def says(client: httpx.AsyncClient, path: str, text: str) -> bool:
+    """Whether the policy of an answer contains a text."""
+    return text in (await client.get(path)).headers.get("ratelimit-policy", "")
+
+
+async def test_the_own_quota_of_a_middleware() -> None:
+    """It goes by the middleware's name; a function is replaced while the override lasts."""
+    store = MemoryStore()
+    overrides = Overrides(store)
+    for quota in ("100/hour", lambda request: "100/hour"):
+        async with client_of(shop(store, quota=quota)) as client:
+            await client.get("/")
+            await overrides.set("all", "200/hour")
+            assert await says(client, "/", "q=200")
+            await overrides.set("all", "off")
+            assert await remaining(client, "/") == {"status": 200}
+            assert await says(client, "/login", "q=3")
+            await overrides.unset("all")
+            assert await says(client, "/", "q=100")
+
+
+async def test_off_and_shadow_of_each_kind_of_rule() -> None:
+    """``off`` takes a limit away and leaves the others; a rule that decides alone still does."""
+    store = MemoryStore()
+    overrides = Overrides(store)
+    seen: list[Event] = []
+    async with client_of(shop(store, hooks=[seen.append])) as client:
+        for word in ("off", "shadow"):
+            for name, path in (("login", "/login"), ("export", "/export")):
+                await overrides.set(name, word)
+                seen.clear()
+                statuses = [(await client.get(path)).status_code for _ in range(5)]
+                assert statuses == [200] * 5
+                shadows = [event.decision for event in seen if event.decision.shadow]
+                enforced = [event.decision for event in seen if not event.decision.shadow]
+                assert len(shadows) == 5 * (word == "shadow")
+                assert len(enforced) == 5 * (name == "login")
+                assert word == "off" or not shadows[-1].allowed
+        await overrides.set("health", "1/hour")
+        assert [(await client.get("/health")).status_code for _ in range(2)] == [200, 429]
+
+
+async def test_a_rule_with_all_options_under_each_override() -> None:
+    """Penalties, waits, costs, messages and settlements do no harm."""
+    store = MemoryStore()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse("fine")(scope, receive, send)
+
+    rule = Rule(
+        "/",
+        lambda request: "2/hour",
+        name="login",
+        cost=lambda request: 1,
+        settle=lambda status, headers: 1,
+        messages="1/s",
+        penalty=Penalty("1 minute", after=2),
+        max_delay=0.01,
+    )
+    async with client_of(RateLimitMiddleware(app, rules=[rule], store=store)) as client:
+        for quota in ("off", "shadow"):
+            await Overrides(store).set("login", quota)
+            assert [(await client.get("/")).status_code for _ in range(5)] == [200] * 5
+        await Overrides(store).set("login", "100/hour")
+        assert [(await client.get("/")).status_code for _ in range(5)] == [200] * 5
+        assert await says(client, "/", "q=100")
+
+
+async def test_rules_of_one_name() -> None:
+    """All of them change, whatever their quotas."""
+    store = MemoryStore()
+    rules = [Rule("/a", "3/hour", name="login"), Rule("/{x:path}", "9/day; 2/hour burst 9", name="login", cost=2)]
+    with pytest.raises(ValueError, match="two rules named 'login'"):
+        RateLimitMiddleware(FastAPI(), rules=rules)
+    rules[1] = Rule("/{x:path}", "9/day; 3/hour", name="login")
+    async with client_of(RateLimitMiddleware(FastAPI(), rules=rules, store=store)) as client:
+        for quota in ("8/day", "7/hour", "6/minute; 5/day"):
+            await Overrides(store).set("login", quota)
+            assert (await client.get("/a")).status_code == 404
+            assert (await client.get("/b")).status_code == 404
+
+
+async def test_a_middleware_in_a_mount_goes_by_its_place() -> None:
+    """The override is found when the place is known."""
+
+    async def show(request: Any) -> PlainTextResponse:
+        return PlainTextResponse("fine")
+
+    store = MemoryStore()
+    limited = Middleware(RateLimitMiddleware, quota="5/hour", store=store)
+    app = Starlette(routes=[Mount("/api", routes=[Route("/", show)], middleware=[limited])])
+    await Overrides(store).set("default /api", "7/hour")
+    async with client_of(app) as client:
+        assert await says(client, "/api/", "q=7")
+        await Overrides(store).unset("default /api")
+        assert await says(client, "/api/", "q=5")
+
+
+async def test_a_dependency_changes_and_comes_back(shared: Shared) -> None:
+    """By its name, or by that of its route; words let everybody pass."""
+    store, overrides = shared
+    app = FastAPI()
+    app.add_middleware(RateLimitMiddleware, store=store)
+    values: list[Any] = []
+    named, unnamed = RateLimit("1/hour", name="search"), RateLimit("1/hour")
+
+    @app.get("/search", dependencies=[Depends(unnamed)])
+    async def search(decision: Annotated[Any, Depends(named)]) -> None:
+        values.append(decision)
+
+    async with client_of(app) as client:
+        assert [(await client.get("/search")).status_code for _ in range(2)] == [200, 429]
+        for name in ("search", "GET /search"):
+            await overrides.set(name, "off")
+        await until_async(lambda: passes(client, "/search"))
+        assert values[-1] is None
+        for name in ("search", "GET /search"):
+            await overrides.set(name, "5/hour")
+        await until_async(lambda: policy_has(client, "/search", 2, "q=5"))
+        await overrides.set("search", "shadow")
+        await until_async(lambda: policy_has(client, "/search", 1, "q=5"))
+        for name in ("search", "GET /search"):
+            await overrides.unset(name)
+        await until_async(lambda: refuses(client, "/search"))
+
+
+async def policy_has(client: httpx.AsyncClient, path: str, times: int, text: str) -> bool:
+    """How often the policy of an answer contains a text."""
+    return (await client.get(path)).headers.get("ratelimit-policy", "").count(text) == times
+
+
+async def refuses(client: httpx.AsyncClient, path: str) -> bool:
+    """Whether a request is refused."""
+    return (await client.get(path)).status_code == 429
+
+
+async def test_limits_that_are_taken_together() -> None:
+    """One of them may be a shadow, and off, and then all."""
+    store = MemoryStore()
+    app = FastAPI()
+    both = RateLimit.together(
+        RateLimit("1/hour", name="a", store=store), RateLimit("9/hour burst 20", name="b", store=store)
+    )
+
+    @app.get("/", dependencies=[Depends(both)])
+    async def show() -> None: ...
+
+    async with client_of(app) as client:
+        assert [(await client.get("/")).status_code for _ in range(2)] == [200, 429]
+        for word in ("shadow", "off"):
+            await Overrides(store).set("a", word)
+            assert await remaining(client, "/") != {"status": 429}
+            assert (await client.get("/")).status_code == 200
+        await Overrides(store).set("b", "off")
+        assert await remaining(client, "/") == {"status": 200}
+
+
+async def test_the_numbers_on_the_way_of_a_request_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """A request under an override takes the same short way: no decision is built for it."""
+    store = MemoryStore()
+    app = RateLimitMiddleware(FastAPI(), "5/hour", store=store)
+    async with client_of(app) as client:
+        await client.get("/")
+        await Overrides(store).set("default", "7/hour")
+        plan = app.rule_table.constant_plan
+        assert plan is not None
+        assert plan.template is not None
+        assert plan.template.quota.limit == 7
+
+
+@pytest.mark.parametrize("written", [{"login": "nonsense"}, {"login": 5}])
+async def test_what_cannot_be_read_changes_nothing(
+    written: Mapping[str, Any], caplog: pytest.LogCaptureFixture, redis_url: str
+) -> None:
+    """One line says so, and the limits stay as they were."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    items = {name: {"quota": quota, "until": None, "by": None, "at": 0} for name, quota in written.items()}
+    async with client_of(shop(store)) as client:
+        await client.get("/login")
+        content = json.dumps({"format": 1, "version": 1, "overrides": items, "history": []}).encode()
+        with caplog.at_level(logging.ERROR):
+            await documents(store).write("overrides", content)
+            await until_async(lambda: is_logged(caplog.messages))
+        assert await says(client, "/login", "q=3")
+    await store.aclose()
+    assert len(caplog.messages) == 1
+
+
+async def is_logged(messages: Sequence[str]) -> bool:
+    """Whether it was logged that the overrides cannot be read."""
+    return any("the overrides cannot be read, and stay as they are" in message for message in messages)

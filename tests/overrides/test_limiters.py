@@ -1,0 +1,323 @@
+"""Limiters, paced functions and transports under overrides of their names."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+from weakref import ref
+
+import httpx
+import pytest
+
+from asgi_ratelimit import (
+    FixedWindow,
+    Limiter,
+    MemoryStore,
+    Overrides,
+    PacedTransport,
+    PaceTimeout,
+    SyncLimiter,
+    TokenBucket,
+    pace,
+)
+from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.stores import Store
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.overriding import until, until_async
+
+pytestmark = pytest.mark.anyio
+
+Shared: TypeAlias = tuple[Store, Overrides]
+
+
+async def test_a_limit_changes_and_comes_back(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
+    """What was used stays used, and the log says each change once."""
+    store, overrides = shared
+    limiter, other = (Limiter("5/hour", store=store, name="api") for _ in range(2))
+    assert [bool(await limiter.rate_limit("key")) for _ in range(6)] == [True] * 5 + [False]
+    await overrides.set("api", "8/hour", by="alice")
+    await until(lambda: limiter.quotas == other.quotas == (TokenBucket(8, 3600),))
+    assert [bool(await limiter.rate_limit("key")) for _ in range(4)] == [True] * 3 + [False]
+    assert await overrides.unset("api", by="bob")
+    await until(lambda: limiter.quotas == other.quotas == (TokenBucket(5, 3600),))
+    assert not await limiter.rate_limit("key")
+    lines = [record.getMessage() for record in caplog.records if "->" in record.getMessage()]
+    assert lines == ["api: 5/hour -> 8/hour, by alice", "api: 8/hour -> 5/hour, by bob"]
+
+
+async def test_a_limiter_that_is_built_later(shared: Shared) -> None:
+    """It has the override as soon as this process knows it."""
+    store, overrides = shared
+    earlier = Limiter("5/hour", store=store, name="api")
+    await overrides.set("api", "8/hour")
+    await earlier.rate_limit("key")
+    await until(lambda: earlier.quotas[0].limit == 8)
+    assert Limiter("5/hour", store=store, name="api").quotas[0].limit == 8
+    assert Limiter("5/hour", store=store, name="other").quotas[0].limit == 5
+
+
+def test_a_limiter_without_async(redis_url: str) -> None:
+    """The override is read in the background."""
+    with SyncLimiter("5/hour", store=redis_url, name="api") as limiter:
+        limiter.rate_limit("key")
+
+        async def change() -> None:
+            async with Overrides(redis_url) as overrides:
+                await overrides.set("api", "2/hour")
+            await until(lambda: limiter.peek("new").remaining == 2)
+
+        asyncio.run(change())
+        assert [bool(limiter.rate_limit("new")) for _ in range(3)] == [True, True, False]
+
+
+async def test_one_quota_keeps_its_name_and_what_was_used() -> None:
+    """Also where the override has another period; several are named after theirs."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter("5/hour", store=store, name="api")
+    await limiter.rate_limit("key", 5)
+    await overrides.set("api", "6/day")
+    assert [quota.name for quota in limiter.quotas] == ["per-hour"]
+    decision = await limiter.rate_limit("key", 6)
+    assert not decision
+    assert decision.remaining <= 5
+    await overrides.set("api", "6/day; 7/minute")
+    assert [quota.name for quota in limiter.quotas] == ["per-day", "per-minute"]
+
+
+async def test_costs_and_keys_by_name_under_an_override() -> None:
+    """Those that the override has no quota for are not charged, and none fails that was right before."""
+    store = MemoryStore()
+    overrides = Overrides(store)
+    limiter = Limiter([TokenBucket(10, 60, name="requests"), TokenBucket(100, 60, name="tokens")], store=store)
+    await overrides.set("default", [TokenBucket(20, 60, name="requests"), FixedWindow(5, 60, name="new")])
+    decision = await limiter.rate_limit({"requests": "a", "tokens": "b"}, {"requests": 11, "tokens": 1000})
+    assert [state.quota.name for state in decision.states] == ["requests"]
+    assert (await limiter.rate_limit("a", {"tokens": 7})).states[0].quota.name == "tokens"
+    with pytest.raises(ValueError, match="cost names"):
+        await limiter.rate_limit("a", {"new": 1})
+
+
+async def test_shadow_decides_and_counts_and_lets_all_pass(shared: Shared) -> None:
+    """No call waits or fails; hooks see what is decided; settlements and tickets do no harm."""
+    store, overrides = shared
+    seen: list[Event] = []
+    limiter = Limiter("2/hour", store=store, name="api", hooks=[seen.append])
+    await limiter.rate_limit("other")
+    await overrides.set("api", "shadow")
+    await until(lambda: limiter.live.word)
+    seen.clear()
+    decisions = [await limiter.rate_limit("key") for _ in range(3)]
+    decisions += [await limiter.pace("key"), await limiter.acquire("key"), await limiter.peek("key")]
+    assert all(each.allowed and each.shadow and not each.delay and not each.retry_after for each in decisions)
+    assert [each.remaining for each in decisions[:3]] == [1, 0, 0]
+    assert len(seen) == 5
+    async with limiter.spend("key", 5) as spent:
+        spent.settle(3)
+    for each in decisions:
+        await limiter.refund(each)
+    assert await limiter.eta("key", 100) == 0.0
+    await overrides.unset("api")
+    await until(lambda: limiter.live.word is None)
+    assert (await limiter.rate_limit("key", 2)).allowed
+
+
+async def test_off_lets_all_pass_without_a_charge(shared: Shared) -> None:
+    """The bucket is as before; nothing is there to be settled."""
+    store, overrides = shared
+    limiter = Limiter("2/hour", store=store, name="api")
+    await limiter.rate_limit("key")
+    await overrides.set("api", "off")
+    await until(lambda: limiter.live.word)
+    for _ in range(3):
+        decisions = [await limiter.rate_limit("key"), await limiter.acquire("key", 50), await limiter.peek("key")]
+        assert all(each.allowed and not each.shadow and each.granted for each in decisions)
+        await limiter.refund(decisions[0])
+    async with limiter.spend("key", 5) as spent:
+        spent.settle(3)
+    await overrides.unset("api")
+    await until(lambda: limiter.live.word is None)
+    assert (await limiter.peek("key")).remaining == 1
+
+
+async def test_tickets_outlive_overrides() -> None:
+    """One that was booked under a quota is redeemed under another, and cancelled under none."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter("2/hour", store=store)
+    first, second = await limiter.reserve("key"), await limiter.reserve("key")
+    await overrides.set("default", "5/day; 10/week")
+    assert await limiter.redeem(first)
+    await overrides.set("default", "off")
+    await limiter.cancel(second)
+    assert (await limiter.reserve("key")).delay == 0.0
+
+
+async def test_calls_without_async_under_words() -> None:
+    """They neither wait nor raise."""
+    store = MemoryStore()
+    limiter = SyncLimiter("1/hour", store=store)
+    limiter.rate_limit("key")
+    for word in ("shadow", "off"):
+        await Overrides(store).set("default", word)
+        assert limiter.rate_limit("key").allowed
+        assert limiter.acquire("key").allowed
+        with limiter.spend("key", 3):
+            pass
+
+
+async def test_a_paced_function(shared: Shared) -> None:
+    """A text without a burst spaces calls evenly, as in the decorator; ``off`` and ``shadow`` let calls go at once."""
+    store, overrides = shared
+
+    @pace("1/hour", store=store, name="mail", max_delay=0.0)
+    async def send() -> None: ...
+
+    await send()
+    for quota, times in (("off", 3), ("shadow", 3), ("1000/s", 1)):
+        await until_refused(send)
+        await overrides.set("mail", quota)
+        await until_sent(send, times)
+        await overrides.unset("mail")
+
+
+async def until_sent(send: Callable[[], Awaitable[object]], times: int) -> None:
+    """Return when so many calls in a row go at once."""
+    await until_async(lambda: all_go(send, times))
+
+
+async def until_refused(send: Callable[[], Awaitable[object]]) -> None:
+    """Return when a call is refused."""
+    await until_async(lambda: is_refused(send))
+
+
+async def all_go(send: Callable[[], Awaitable[object]], times: int) -> bool:
+    """Whether so many calls in a row go at once."""
+    return all([await goes(send) for _ in range(times)])
+
+
+async def is_refused(send: Callable[[], Awaitable[object]]) -> bool:
+    """Whether a call is refused."""
+    return not await goes(send)
+
+
+async def goes(send: Callable[[], Awaitable[object]]) -> bool:
+    """Whether a call goes at once."""
+    try:
+        await send()
+    except PaceTimeout:
+        return False
+    return True
+
+
+async def test_paced_functions_of_all_kinds() -> None:
+    """With a key of the call, with hooks, without async, and under their own names."""
+    store = MemoryStore()
+    seen: list[Event] = []
+
+    @pace("1/hour", store=store, key=lambda user: user, max_delay=0.0, hooks=[seen.append])
+    def charge(user: str) -> str:
+        return user
+
+    @pace("1/hour", store=store, priority=1, max_delay=0.0)
+    async def first() -> None: ...
+
+    assert charge("a") == "a"
+    await first()
+    names = [f"{charge.__module__}.{function.__qualname__}" for function in (charge, first)]
+    for word in ("off", "shadow"):
+        for name in names:
+            await Overrides(store).set(name, word)
+        seen.clear()
+        assert charge("a") == "a"
+        await first()
+        assert [event.decision.shadow for event in seen] == [True] * (word == "shadow")
+    for name in names:
+        await Overrides(store).set(name, "10/hour burst 2")
+    assert [charge("b"), charge("b")] == ["b", "b"]
+    with pytest.raises(PaceTimeout):
+        charge("b")
+
+
+async def test_an_override_of_a_paced_call_has_its_margin_and_burst() -> None:
+    """As if the decorator had been given it."""
+    store = MemoryStore()
+
+    @pace("1/hour", store=store, name="mail", margin=0.1)
+    async def send() -> None: ...
+
+    limiter = Limiter([TokenBucket(0.9, 3600, burst=1, name="per-hour")], store=store, name="mail")
+    await Overrides(store).set("mail", "10/hour")
+    await send()
+    assert (await limiter.peek("")).quota.burst == 10  # without a burst, a limiter takes the limit for one
+    assert (await limiter.peek("")).remaining == 9
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_transport(shared: Shared, is_async: bool) -> None:
+    """Its requests go at once under a word, and as the quota says under another one."""
+    store, overrides = shared
+    mock = httpx.MockTransport(lambda request: httpx.Response(200))
+    transport = PacedTransport(mock, "1/hour", store=store, name="shop", max_delay=0.0)
+
+    async def send() -> None:
+        request = httpx.Request("GET", "http://shop/")
+        if is_async:
+            await transport.handle_async_request(request)
+        else:
+            await asyncio.to_thread(transport.handle_request, request)
+
+    await send()
+    for quota, times in (("off", 3), ("shadow", 3), ("100/hour burst 9; 200/day burst 20", 1)):
+        await until_refused(send)
+        await overrides.set("shop", quota)
+        await until_sent(send, times)
+        await overrides.unset("shop")
+
+
+async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody has to ask for it."""
+    store = MemoryStore(clock=clock)
+    limiter = Limiter("5/hour", store=store, name="api")
+    await Overrides(store).set("api", "8/hour", seconds=3600, by="alice")
+    assert limiter.quotas[0].limit == 8
+    clock.advance(3600)
+    await until(lambda: limiter.quotas[0].limit == 5)
+    await until(lambda: len(caplog.records) == 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "api: 5/hour -> 8/hour for 3600 s, by alice",
+        "api: 8/hour -> 5/hour, because its time is over",
+    ]
+
+
+async def test_an_override_on_redis_ends_by_itself(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In this process, whatever the document says by then."""
+    async with Limiter("5/hour", store=redis_url, name="api") as limiter:
+        await limiter.rate_limit("key")
+        async with Overrides(redis_url) as overrides:
+            await overrides.set("api", "8/hour", seconds=2)
+        await until(lambda: limiter.quotas[0].limit == 8)
+        await until(lambda: limiter.quotas[0].limit == 5)
+    assert caplog.messages[-1].endswith("because its time is over")
+
+
+async def test_nothing_is_kept_alive() -> None:
+    """Neither a limiter nor its store lives on because of overrides."""
+    store = MemoryStore()
+    limiter = Limiter("5/hour", store=store)
+    await Overrides(store).set("default", "8/hour", seconds=600)
+    gone = ref(store), ref(limiter)
+    del store, limiter
+    gc.collect()
+    await until(lambda: [each() for each in gone] == [None, None])
+
+
+async def test_names_that_nobody_has_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """This process has no such limit."""
+    store = MemoryStore()
+    limiter = Limiter("5/hour", store=store, name="api")
+    with caplog.at_level(logging.DEBUG):
+        await Overrides(store).set("another", "8/hour")
+    assert caplog.messages == []
+    assert limiter.quotas[0].limit == 5

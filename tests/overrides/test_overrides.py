@@ -1,0 +1,221 @@
+"""``Overrides``: what is set, until when, and who has changed what."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import Change, FixedWindow, MemoryStore, Override, Overrides, RollingWindow, TokenBucket
+from asgi_ratelimit.errors import ConfigurationError, QuotaError, StoreError
+from asgi_ratelimit.stores import RedisStore, Store
+from asgi_ratelimit.stores.documents import MAX_BYTES, documents
+from asgi_ratelimit.testing import SteppedClock
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_is_set_is_there_until_it_is_unset(shared: tuple[Store, Overrides]) -> None:
+    """Whoever asks; another one of the same name replaces it."""
+    store, overrides = shared
+    others = Overrides(store)
+    assert await overrides.all() == {}
+    await overrides.set("login", "10/minute", by="alice")
+    await overrides.set("search", "shadow")
+    await others.set("login", "off")
+    assert {name: each.quota for name, each in (await overrides.all()).items()} == {"search": "shadow", "login": "off"}
+    assert await others.unset("login")
+    assert not await others.unset("login")
+    assert list(await overrides.all()) == ["search"]
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        "10/minute; 100/hour rolling",
+        TokenBucket(5, 60, burst=2, burst_allowance_factor=0.5, name="own"),
+        [FixedWindow(5, 60), RollingWindow(100, 3600, 10, name="other")],
+    ],
+)
+async def test_any_quota_can_be_set(shared: tuple[Store, Overrides], quota: Any) -> None:
+    """A text stays as it was written; quotas come back equal."""
+    _, overrides = shared
+    await overrides.set("login", quota)
+    (override,) = (await overrides.all()).values()
+    if isinstance(quota, str):
+        assert override.quota == override.text == quota
+    else:
+        assert override.quota == (tuple(quota) if isinstance(quota, list) else (quota,))
+        assert override.text.startswith("5/minute")
+
+
+async def test_an_override_ends_by_the_clock_of_the_store(clock: SteppedClock) -> None:
+    """Exactly after its seconds; then it counts as none."""
+    overrides = Overrides(MemoryStore(clock=clock))
+    await overrides.set("login", "10/minute", seconds=60)
+    assert (await overrides.all())["login"].until == clock.now + 60
+    clock.advance(59.999999)
+    assert list(await overrides.all()) == ["login"]
+    clock.advance(0.000001)
+    assert await overrides.all() == {}
+    assert not await overrides.unset("login")
+
+
+async def test_the_history_says_who_changed_what_and_when(clock: SteppedClock) -> None:
+    """The newest change comes first; what changed nothing is not in it."""
+    overrides = Overrides(MemoryStore(clock=clock))
+    start = clock.now
+    await overrides.set("login", "10/minute", seconds=60, by="alice")
+    clock.advance(1)
+    await overrides.set("login", "shadow")
+    clock.advance(1)
+    await overrides.unset("login", by="bob")
+    await overrides.unset("login", by="eve")
+    first = Override("10/minute", until=start + 60, by="alice", at=start)
+    second = Override("shadow", at=start + 1)
+    assert await overrides.history() == [
+        Change("login", start + 2, "bob", second, None),
+        Change("login", start + 1, None, first, second),
+        Change("login", start, "alice", None, first),
+    ]
+
+
+async def test_the_last_hundred_changes_are_kept() -> None:
+    """Older ones are forgotten."""
+    overrides = Overrides(MemoryStore())
+    for number in range(103):
+        await overrides.set("login", f"{number + 1}/minute")
+    history = await overrides.history()
+    assert [each.after and each.after.quota for each in history] == [f"{n}/minute" for n in range(103, 3, -1)]
+
+
+async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> None:
+    """Those who change different limits at once all succeed."""
+    store, overrides = shared
+    others = Overrides(store)
+    await asyncio.gather(*[(overrides, others)[n % 2].set(f"limit {n}", "5/minute") for n in range(20)])
+    assert set(await overrides.all()) == {f"limit {n}" for n in range(20)}
+    assert len(await overrides.history()) == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        (("login", "10/minit"), {}, QuotaError, "'minit' is not a unit of time"),
+        (("login", "of"), {}, QuotaError, "Valid examples"),
+        (("login", ""), {}, QuotaError, "limit"),
+        (("login", None), {}, QuotaError, "a text or a quota"),
+        (("login", []), {}, QuotaError, "at least one quota"),
+        (("login", "5/minute; 6/minute"), {}, ConfigurationError, "two quotas are named"),
+        (
+            ("", "5/minute"),
+            {},
+            ConfigurationError,
+            "name must be a text of 1 to 256 characters, not '': name=\"login\"",
+        ),
+        ((5, "5/minute"), {}, ConfigurationError, 'not 5: name="login"'),
+        (("login", "5/minute"), {"seconds": 0}, ValueError, "not 0: seconds=3600"),
+        (("login", "5/minute"), {"seconds": float("inf")}, ValueError, "not inf"),
+        (("login", "5/minute"), {"by": "x" * 257}, ConfigurationError, 'by="alice"'),
+        (("login", "5/minute"), {"by": 5}, ConfigurationError, 'not 5: by="alice"'),
+    ],
+)
+async def test_what_cannot_be_changes_nothing(
+    arguments: tuple[Any, Any], options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """The error quotes it, and shows a right example."""
+    overrides = Overrides(MemoryStore())
+    with pytest.raises(error, match=message.replace("(", r"\(")):
+        await overrides.set(*arguments, **options)
+    assert await overrides.all() == {}
+    assert await overrides.history() == []
+
+
+@pytest.mark.parametrize("store", [None, 5, "http://localhost", MemoryStore])
+def test_what_is_no_store(store: Any) -> None:
+    """It is refused when the overrides are built."""
+    with pytest.raises(ConfigurationError):
+        Overrides(store)
+
+
+def test_a_store_that_shares_nothing() -> None:
+    """It is refused, with the stores that do."""
+
+    class Own:
+        in_process = True
+
+        async def take(self, takes: object) -> None: ...
+
+        peek = settle = reset = aclose = take
+
+    with pytest.raises(ConfigurationError, match="use a MemoryStore or a RedisStore"):
+        Overrides(Own())  # type: ignore[arg-type]
+
+
+async def test_a_store_that_is_out() -> None:
+    """Each method raises."""
+    overrides = Overrides(RedisStore("redis://localhost:1"))
+    with pytest.raises(StoreError):
+        await overrides.set("login", "5/minute")
+    with pytest.raises(StoreError):
+        await overrides.all()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b'{"format": 2}',
+        b'{"format":1,"version":1,"overrides":{"a":{"quota":"x","until":null,"by":null,"at":0}},"history":[]}',
+        b'{"format":1,"version":1,"overrides":{"a":{"quota":[{"kind":"os"}],"until":null,"by":null,"at":0}},"history":[]}',
+        b'{"format":1,"version":1,"overrides":{"a":{"quota":"off","until":"x","by":null,"at":0}},"history":[]}',
+        b"[" * 100_000,
+    ],
+)
+async def test_a_document_that_cannot_be_read(content: bytes) -> None:
+    """The error says which key to delete, and the document stays as it is."""
+    store = MemoryStore()
+    await documents(store).write("overrides", content)
+    overrides = Overrides(store)
+    with pytest.raises(StoreError, match="its key ends in :documents:overrides"):
+        await overrides.set("login", "5/minute")
+    with pytest.raises(StoreError, match="none of overrides"):
+        await overrides.all()
+    assert await documents(store).read("overrides") == content
+
+
+async def test_a_history_that_is_too_large_is_cut() -> None:
+    """So that limits can still be changed; too many overrides are refused."""
+    overrides = Overrides(MemoryStore())
+    long = "10/minute" + " " * 20_000
+    for number in range(30):
+        await overrides.set(f"limit {number % 10}", long)
+    assert len(await overrides.all()) == 10
+    assert 0 < len(await overrides.history()) < 30
+    for number in range(MAX_BYTES // len(long) - 10):
+        await overrides.set(f"another {number}", long)
+    with pytest.raises(ConfigurationError, match="too many for a document"):
+        await overrides.set("one too many", long)
+
+
+async def test_what_is_in_the_document(redis_url: str) -> None:
+    """JSON with a format, for other versions of this package."""
+    async with Overrides(redis_url) as overrides:
+        await overrides.set("login", "10/minute", by="alice")
+    store = RedisStore(redis_url, timeout=5)
+    read = json.loads(await documents(store).read("overrides") or b"")
+    await store.aclose()
+    assert (read["format"], read["version"]) == (1, 1)
+    at = read["overrides"]["login"]["at"]
+    assert read["overrides"] == {"login": {"quota": "10/minute", "until": None, "by": "alice", "at": at}}
+    (change,) = read["history"]
+    assert (change["name"], change["by"], change["before"], change["after"]) == (
+        "login",
+        "alice",
+        None,
+        read["overrides"]["login"],
+    )

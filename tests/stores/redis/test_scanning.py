@@ -1,0 +1,148 @@
+"""What a scan finds in a Redis, and how it reads what it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis import Redis
+
+from asgi_ratelimit import (
+    Blocks,
+    Charge,
+    ConfigurationError,
+    Limiter,
+    Quota,
+    RedisStore,
+    StoreError,
+    Take,
+    parse_quotas,
+)
+from asgi_ratelimit.algorithms import decide, pack, used
+from asgi_ratelimit.stores.documents import documents
+from asgi_ratelimit.stores.redis.scanning import Scan, StoredBucket
+from asgi_ratelimit.stores.redis.scanning.stored_buckets import stored_bucket
+from asgi_ratelimit.testing import SteppedClock
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_800_000_000_000_000.0
+
+
+async def fill(store: RedisStore, count: int) -> None:
+    """Let so many keys use a limit."""
+    limiter = Limiter("10/day; 5/hour fixed", store=store, name="a b:c")
+    await asyncio.gather(*[limiter.rate_limit(f"key {number}") for number in range(count)])
+
+
+async def scanned(
+    url: str, name: str | None = None, key: str | None = None, most: int = 1_000_000
+) -> list[StoredBucket]:
+    """What a scan finds."""
+    return await Scan(url).buckets(name, key, most=most)
+
+
+async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
+    """And nothing else that is in a Redis: documents, operations, and what others have written."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    await fill(store, 30)
+    await Limiter("9/s", store=store, name="other").rate_limit("key 7", operation="once")
+    await documents(store).write("overrides", b"{}")
+    await RedisStore(redis_url, prefix="shop", timeout=30).aclose()
+    with Redis.from_url(redis_url) as client:
+        for key, value in (
+            ("rl:a:b:{c}", "junk"),
+            ("rl:x:y:{z}", b"\x04"),
+            ("rl:x:y:f9:{z}", b"\x05abc"),
+            ("else", "1"),
+        ):
+            client.set(key, value)
+        client.hset("rl:a:list:{c}", "a", "b")
+    assert len(await scanned(redis_url)) == 61
+    assert len(await scanned(redis_url, "a b:c")) == 60
+    found = {each.quota.name: each for each in await scanned(redis_url, "a b:c", "key 7")}
+    assert {each.key for each in found.values()} == {"key 7"}
+    assert [found[name].quota for name in ("per-day", "per-hour")] == [*parse_quotas("10/day; 5/hour fixed")]
+    assert 0.99 < found["per-day"].used <= 1 == found["per-hour"].used
+    assert await scanned(redis_url, "nobody") == []
+    await store.aclose()
+
+
+async def test_a_scan_is_bounded(redis_url: str) -> None:
+    """It says so where it has not seen all keys."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    await fill(store, 2000)
+    scan = Scan(redis_url)
+    assert 0 < len(await scan.buckets(most=1000)) < 4000
+    assert not scan.is_whole
+    scan = Scan(redis_url)
+    assert len(await scan.buckets(most=10_000)) == 4000
+    assert scan.is_whole
+    with pytest.raises(ConfigurationError, match="not 0: most=100_000"):
+        await scan.buckets(most=0)
+    await store.aclose()
+
+
+async def test_a_redis_that_does_not_answer_is_an_error() -> None:
+    """Of a store."""
+    with pytest.raises(StoreError):
+        await scanned("redis://localhost:1/0")
+    with pytest.raises(StoreError):
+        await scanned("redis+cluster://localhost:1,localhost:2")
+
+
+async def test_a_block_is_a_bucket(redis_url: str) -> None:
+    """With a name of its own, by which tools leave it out."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    await Blocks(store=store, name="login").block("k", 60)
+    assert [each.quota.name for each in await scanned(redis_url)] == ["penalty-block"]
+    await store.aclose()
+
+
+QUOTAS = st.builds(
+    lambda limit, period, kind: parse_quotas(f"{limit} per {period}{kind}")[0],
+    st.integers(1, 99_999),
+    st.sampled_from(["0.25 s", "s", "7 s", "minute", "90 min", "hour", "day", "30 days"]),
+    st.sampled_from(["", " burst 1", " burst 17", " burst 900", " fixed", " rolling", " rolling 5"]),
+)
+
+
+@given(QUOTAS, st.integers(1, 50), st.integers(0, 10_000_000))
+def test_a_stored_bucket_tells_its_quota_and_its_use(quota: Quota, cost: int, later: int) -> None:
+    """As the program knows them that has written it."""
+    charge = Charge(quota, "key", cost, "name")
+    decision, (state,) = decide(Take((charge,), math.inf), [None], NOW)
+    assert decision.allowed == (state is not None)
+    if state is None:
+        return
+    found = stored_bucket(charge.bucket, pack(quota, state), NOW + later)
+    units = used(quota, state, NOW + later)
+    if units <= 0.0:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.name, found.key, found.quota) == ("name", "key", quota)
+    assert found.used == pytest.approx(units)
+    assert found.share == pytest.approx(units / quota.most)
+
+
+@given(
+    st.binary(max_size=60),
+    st.sampled_from(["n:q:{k}", "n:q:f60:{k}", "n:q:r60/10:{k}", "n:q:rx/y:{k}", "nqk", "n:%:{%#}"]),
+)
+def test_any_value_is_a_bucket_or_none(value: bytes, text: str) -> None:
+    """Whoever has written it, nothing breaks."""
+    for first in (b"", b"\x04", b"\x05", b"\x06"):
+        found = stored_bucket(text, first + value, NOW)
+        assert found is None or found.used > 0.0
+
+
+def test_a_stored_bucket_with_an_infinite_time_is_none(clock: SteppedClock) -> None:
+    """It counts as never used, as for the store."""
+    (quota,) = parse_quotas("5/s")
+    _, (state,) = decide(Take((Charge(quota, "k"),)), [None], NOW)
+    assert state is not None
+    assert stored_bucket("n:per-second:{k}", pack(quota, (math.inf, *state[1:])), NOW) is None

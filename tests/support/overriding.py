@@ -1,0 +1,46 @@
+"""What tests of live overrides share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from asgi_ratelimit import Overrides
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+
+PATIENCE = 30.0
+"""Seconds after which a test gives up waiting for what is a matter of one second."""
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    """Return when it is so; ``TimeoutError`` if that takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not come about: {is_so}")
+        await asyncio.sleep(0.01)
+
+
+async def until_async(is_so: Callable[[], Awaitable[Any]]) -> None:
+    """``until`` for what has to be awaited."""
+    deadline = time.monotonic() + PATIENCE
+    while not await is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it did not come about: {is_so}")
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def shared_store(url: str | None) -> AsyncIterator[tuple[Store, Overrides]]:
+    """A store in memory or at a URL, and overrides of it: on Redis, they are those of another process."""
+    if url is None:
+        memory = MemoryStore()
+        yield memory, Overrides(memory)
+        return
+    store = RedisStore(url, timeout=30, on_error="deny")
+    async with Overrides(url) as overrides:
+        yield store, overrides
+    await store.aclose()

@@ -1,0 +1,157 @@
+"""What commands print, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asgi_ratelimit.tools.cli import main, output
+
+LOG = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET / HTTP/1.1" 200 5\n' * 5
+
+
+def in_a_terminal(*command: str, **environment: str) -> str:
+    """What a command writes into a terminal of 100 columns."""
+    leader, follower = pty.openpty()
+    variables = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color", **environment}
+    process = subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env=variables
+    )
+    os.close(follower)
+    written = b""
+    while True:
+        try:
+            read = os.read(leader, 4096)
+        except OSError:  # the other end is closed, as Linux tells it
+            break
+        if not read:
+            break
+        written += read
+    os.close(leader)
+    assert process.wait() == 0
+    return written.decode()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """An access log."""
+    (tmp_path / "access.log").write_text(LOG, "utf-8")
+    return str(tmp_path / "access.log")
+
+
+def test_a_terminal_shows_colours_and_a_bar(log: str) -> None:
+    """By rich; a client's name is no markup."""
+    shown = in_a_terminal("-m", "asgi_ratelimit", "what-if", log, "--rule", "/ 2/minute")
+    assert "\x1b[1m" in shown
+    assert "replaying" in shown
+    assert "203.0.113.7" in shown
+
+
+def test_without_rich_a_terminal_shows_plain_text(log: str) -> None:
+    """The same table."""
+    code = "import sys; sys.modules['rich.console'] = None; from asgi_ratelimit.tools.cli import main; sys.exit(main())"
+    shown = in_a_terminal("-c", code, "what-if", log, "--rule", "/ 2/minute")
+    assert "\x1b" not in shown
+    assert "RULE  QUOTA     REQUESTS  REFUSED" in shown
+
+
+def test_markup_is_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clients choose does not colour a table."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.print_table(("[b]who", ">n"), [("[red]me[/red]", 1)], "[i]all")
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("[b]who", "[red]me[/red]", "[i]all"))
+
+
+def test_completion_offers_commands() -> None:
+    """The shell asks by a variable, and reads the answer from a file of its own."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _COMPLETE], stdout=subprocess.PIPE, env={**os.environ, **_ASKED}, text=True
+    ) as process:
+        assert process.stdout is not None
+        offered = process.stdout.read().split("\x0b")
+    assert {"peek", "reset", "what-if"} <= {each.strip() for each in offered}
+
+
+_ASKED = {"_ARGCOMPLETE": "1", "COMP_LINE": "asgi-ratelimit ", "COMP_POINT": "15", "_ARGCOMPLETE_IFS": "\x0b"}
+_COMPLETE = """
+import os
+os.dup2(1, 8)  # where the shell reads
+from asgi_ratelimit.tools.cli import main
+main([])
+"""
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(log: str) -> None:
+    """As ``head``."""
+    command = (sys.executable, "-m", "asgi_ratelimit", "what-if", log, "--quota", "2/minute")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["nonsense"], ["peek"], ["what-if", "a", "--nonsense"], ["top", "--count", "x"]]
+)
+def test_arguments_that_cannot_be_parsed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, which ends with a right command; exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    err = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert ": asgi-ratelimit " in err
+
+
+@pytest.mark.parametrize("command", ["check", "history", "peek", "record", "set", "suggest", "top", "watch", "what-if"])
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With an example."""
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"example: asgi-ratelimit {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.25, "0.25 s"),
+        (12, "12 s"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (90_000, "1 d 1 h"),
+        (math.inf, "never"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    """As people write them."""
+    assert output.duration(seconds) == text
+
+
+def test_shares_are_never_rounded_to_all_or_nothing() -> None:
+    """One of many is not 0 %."""
+    assert [output.share(*each) for each in ((0, 9), (1, 10**6), (10**6 - 1, 10**6), (1, 3), (9, 9), (0, 0))] == [
+        "0.00 %",
+        "< 0.01 %",
+        "> 99.99 %",
+        "33.3 %",
+        "100.0 %",
+        "0.00 %",
+    ]
+
+
+def test_json_has_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    """Other programs could not read it."""
+    output.print_json({"a": [math.inf, math.nan, 1.5], "b": (True, None)})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, None, 1.5], "b": [True, None]}

@@ -1,0 +1,135 @@
+"""Slots of a store that several processes book: calls of one keep their distance to those of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.stores import MemoryStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting.slots.departures import Departures
+from asgi_ratelimit.waiting.slots.store_time import KEPT_US, StoreTime
+from tests.support.late_stores import LateAnswers, StoreOfProcess
+
+TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
+
+
+class Process:
+    """The callers of one process, and when their calls leave."""
+
+    def __init__(self, store: Store, margin: float = 0.0) -> None:
+        self.waiter = SlotWaiter(store, margin=margin)
+        self.left: list[float] = []
+        self.late: list[float] = []
+
+    async def call(self, after: float = 0.0, take: Take = TAKE) -> None:
+        """Come after some seconds, and leave at a slot."""
+        await asyncio.sleep(after)
+        decision = await self.waiter.acquire(take)
+        self.left.append(self.waiter.now_us() / 1e6)
+        self.late.append(self.left[-1] - decision.ready_at)
+
+
+def test_an_answer_that_comes_late_makes_no_slot_late() -> None:
+    """A later answer tells the time of the store better, for the slots that were booked before as well."""
+    clock = SteppedClock(0)
+    shared = MemoryStore(clock=clock)
+    process = Process(LateAnswers(shared, lambda now: 0.08 if now < 0.05 else 0.001))
+
+    async def main() -> None:
+        await shared.take([TAKE])  # another process has the first slot
+        await asyncio.gather(*[process.call() for _ in range(3)], process.call(after=0.085))
+
+    clock.run(main())
+    assert process.left == pytest.approx([0.101, 0.201, 0.301, 0.401])
+
+
+MOMENTS = st.integers(0, 1_000_000)
+
+
+@given(st.lists(st.tuples(st.integers(0, round(KEPT_US / 4)), MOMENTS, MOMENTS), min_size=1))
+def test_the_time_of_a_store_is_never_ahead_of_what_it_is(answers: list[tuple[int, int, int]]) -> None:
+    """However late each request and each answer is; of the last ones, the quickest answer counts."""
+    store_time, ahead_us, now_us, latest = StoreTime(), 5e8, 1e9, list[tuple[float, float]]()
+    for gap_us, there_us, back_us in answers:
+        asked_us = now_us + gap_us
+        now_us = asked_us + there_us + back_us
+        known_us = store_time.ahead_us(asked_us + there_us + ahead_us, asked_us, now_us)
+        latest = [each for each in [*latest, (now_us, back_us)] if each[0] >= now_us - KEPT_US]
+        assert ahead_us - min(back for _, back in latest) <= known_us <= ahead_us
+
+
+def test_a_store_whose_clock_was_set_back_is_believed() -> None:
+    """Slots would begin too early otherwise."""
+    store_time = StoreTime()
+    assert store_time.ahead_us(5000.0, 1000.0, 1200.0) == 3800.0
+    assert store_time.ahead_us(4000.0, 2000.0, 2200.0) == 1800.0
+
+
+def test_the_margin_serves_to_catch_up() -> None:
+    """A call that is 8 ms late delays those behind it, each by 2 ms less: slots are 20 ms apart, calls at least 18."""
+    clock = SteppedClock(0)
+    process = Process(MemoryStore(clock=clock), margin=0.1)
+    take = Take((Charge(TokenBucket(50, burst=1), "key"),), float("inf"))
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(process.call(take=take)) for _ in range(8)]
+        await asyncio.sleep(0.019)
+        clock.advance(0.009)
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    assert process.left == pytest.approx([0.0, 0.028, 0.046, 0.064, 0.082, 0.1, 0.12, 0.14])
+
+
+def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
+    """Of bursts, too."""
+    departures, charges = Departures(), (Charge(TokenBucket(9, burst=2), "key"),)
+    waits = [departures.leave(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
+    assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("late", [0.013, 0.05, 0.09])
+def test_a_late_call_does_not_leave_close_to_a_slot_of_another_process(late: float) -> None:
+    """It gives its slot back, and books another one; calls before it, whose next slot is their own, go on late."""
+    clock = SteppedClock(0)
+    shared = MemoryStore(clock=clock)
+    one, other = Process(StoreOfProcess(shared)), Process(StoreOfProcess(shared))
+
+    async def main() -> None:
+        calls = [one.call(), one.call(), one.call(), other.call(0.05), other.call(0.05)]
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        await asyncio.sleep(0.1)
+        clock.advance(late)
+        await asyncio.gather(*tasks)
+
+    clock.run(main())
+    assert one.left == pytest.approx([0.001, 0.1 + late, 0.501], abs=0.002)
+    assert other.left == pytest.approx([0.301, 0.401], abs=0.002)
+    left = sorted(one.left + other.left)
+    assert min(later - earlier for earlier, later in pairwise(left)) >= 0.09
+
+
+def test_a_slot_is_skipped_when_the_next_one_has_come() -> None:
+    """The calls behind a late one are late by less than the distance of slots, and leave as early as without it."""
+    clock = SteppedClock(0)
+    shared = MemoryStore(clock=clock)
+    process = Process(StoreOfProcess(shared))
+    take = Take((Charge(TokenBucket(20, burst=1), "key"),), float("inf"))
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(process.call(take=take)) for _ in range(6)]
+        await asyncio.sleep(0.05)
+        clock.advance(0.06)
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    assert process.left == pytest.approx([0.001, 0.11, 0.16, 0.21, 0.26, 0.31], abs=0.002)
+    assert max(process.late) < 0.05
