@@ -51,8 +51,8 @@ def parse(
     date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)
-    bounded = tuple(_bounded(limit, max_delay) for limit in limits)
-    refusal = next((each for each in chosen.refusals if _is_refused(answer, each)), None)
+    bounded = tuple([_bounded(limit, max_delay) for limit in limits])
+    refusal = _refusal(answer, chosen)
     if refusal is None:
         return ServerLimits(profile=chosen.name, limits=bounded)
     wait = _wait(answer, chosen, refusal, limits, server_now)
@@ -73,8 +73,12 @@ def _recognised(answer: Answer, profile: Profile) -> Profile:
     return profile.candidates[min(found)] if found else profile
 
 
-def _is_refused(answer: Answer, refusal: Refusal) -> bool:
-    return answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs)
+def _refusal(answer: Answer, profile: Profile) -> Refusal | None:
+    """The first kind of refusal of a profile that an answer is, if any."""
+    for refusal in profile.refusals:
+        if answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs):
+            return refusal
+    return None
 
 
 def _wait(

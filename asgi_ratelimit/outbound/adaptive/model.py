@@ -117,10 +117,14 @@ class Model:
 
     def sends(self, call: Call, now_us: float) -> bool:
         """An admitted request is sent now; if it may not go because a pause has begun, it waits once more."""
-        if any(bucket.holds_up(window, now_us) for bucket, window in call.admitted):
-            self.again(call, now_us)
-            return False
-        call.admitted = [(bucket, bucket.send(now_us)) for bucket, _ in call.admitted]
+        sent = []
+        for bucket, window in call.admitted:
+            if bucket.holds_up(window, now_us):
+                self.again(call, now_us)
+                return False
+        for bucket, _ in call.admitted:
+            sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
+        call.admitted = sent
         return True
 
     def died(self, call: Call, now_us: float) -> None:
@@ -133,7 +137,8 @@ class Model:
     def answered(self, call: Call, status: int, said: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
         """A request has its answer, which reports these limits of the server; returns the buckets that it pauses."""
         host, route = call.host, call.route
-        self._judge(call, status, said, now_us)
+        if host.hidden:
+            self._judge(call, status, said, now_us)
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self.hosts.recognise(host, said.profile)
@@ -177,7 +182,7 @@ class Model:
 
     def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
         """The buckets of a route are those that its last answer has reported; it may have none."""
-        if reported and route.buckets and set(reported) != set(route.buckets):
+        if reported != route.buckets and reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
             self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
         if reported:
@@ -202,9 +207,8 @@ class Model:
         if before == math.inf:
             left = max(bucket.available, 0.0)
             more_us = bucket.more_at(now_us) - now_us
-            text = f"limit {bucket.limit:g}, {left:g} left" + (
-                f", more in {more_us / SECOND_US:.3g} s" if more_us else ""
-            )
+            more = f", more in {more_us / SECOND_US:.3g} s" if more_us > 0.0 else ""
+            text = f"limit {bucket.limit:g}, {left:g} left{more}"
             self._on_change(host.name, bucket, "learned", text)
         else:
             self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
@@ -258,8 +262,12 @@ class Model:
     def _end(self, call: Call, now_us: float, *others: Bucket) -> None:
         """Let others go, now that a call has ended."""
         admitted, call.admitted, call.is_admitted = call.admitted, [], False
-        for bucket in dict.fromkeys([*(bucket for bucket, _ in admitted), *others]):
-            self._release(call.host, bucket, now_us)
+        for bucket, _ in admitted:
+            if bucket.waiting:
+                self._release(call.host, bucket, now_us)
+        for bucket in others:
+            if bucket.waiting:
+                self._release(call.host, bucket, now_us)
 
     def _release(self, host: Host, bucket: Bucket, now_us: float) -> None:
         """Admit requests that wait for a bucket as long as it is ready, one of each route in turn."""

@@ -29,7 +29,9 @@ class SimpleAdmission:
         take = None if self._limiter is None else self._take(self._limiter, call)
         if take is not None:
             yield from self._slots.wait(take)
-        lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
+        lefts_us: list[float] = []
+        if self._pauses:
+            lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
         if take is not None:
             yield from self._slots.depart(take.charges)
         with self._locked as model:
