@@ -127,6 +127,18 @@ def test_who_sends_little_does_not_raise_the_rate() -> None:
     assert caller.run(main) == [1.0]
 
 
+def test_who_waits_for_answers_does_not_raise_the_rate() -> None:
+    """Two callers that have two answers a second leave the rate below twice that, and above it."""
+    caller = Caller(lambda path, number: 200, profile=aimd(1, 1000), latency=1.0)
+
+    async def main(client: httpx.AsyncClient) -> list[Any]:
+        await keep_busy(client, lambda: caller.clock.now, 60.0, 2)
+        return [bucket.limit for bucket in caller.transport.state()]
+
+    (limit,) = caller.run(main)
+    assert 2.0 <= limit <= 8.0
+
+
 def test_the_profile_reads_what_answers_report_as_well() -> None:
     """GitHub's secondary limit, which no header shows, is searched for; its primary one is obeyed."""
 
@@ -144,6 +156,16 @@ def test_the_profile_reads_what_answers_report_as_well() -> None:
     before = [at for at in caller.service.times if at < 3500]
     assert 50 <= len(before) <= 60
     assert before[-1] > 10
+
+
+@pytest.mark.parametrize("outcome", [Outcome(403, is_refused=True), Outcome(429, is_refused=True), Outcome(502)])
+def test_what_says_nothing_of_the_rate(outcome: Outcome) -> None:
+    """A refusal that the headers explain, and an error of the server, neither raise nor lower it."""
+    (bucket,) = hidden_buckets(aimd(1, 100, start=10))
+    for number in range(20):
+        bucket.admit(number * 1e5)
+        assert not bucket.judge(bucket.send(number * 1e5), outcome, number * 1e5)
+    assert bucket.limit == 10
 
 
 def test_two_hosts_have_rates_of_their_own() -> None:
@@ -195,7 +217,9 @@ def test_the_rate_never_leaves_its_bounds(
             left.append(now)
         elif sent:
             number = sent.pop(0 if step == "late" else -1)
-            bucket.judge(number, Outcome(429 if step == "refuse" else 200, step == "refuse", wait * 1e6), now)
+            bucket.judge(
+                number, Outcome(429 if step == "refuse" else 200, step == "refuse", step == "refuse", wait * 1e6), now
+            )
             bucket.end(number, now)
         assert floor * (1 - 1e-9) <= bucket.limit <= ceiling * (1 + 1e-9)
     late = max(2_000.0, 1e6 / floor / 4)
