@@ -16,7 +16,8 @@ from .gradient_search import GradientSearch
 from .rate_search import RateSearch
 
 LATE_US = 2_000.0
-"""A request that leaves late by so much, or by a quarter of the time between two, does not delay the next one."""
+"""A request that leaves late by so much does not delay the next one; nor does one that waited and was woken late, by
+up to the time between two."""
 
 GAPS, LONGEST_GAP, MOST_GAPS = 4, 8.0, 2.0
 """Over how many gaps between requests the average is, the longest one that counts, and the average up to which the
@@ -90,12 +91,16 @@ class RateBucket(HiddenBucket):
         self._ceiling = bounds.ceiling
         self._search = RateSearch(bounds)
         self._last_us = NEVER_US
+        self._is_awaited = False
+        """Whether a request waits, or has waited, for the next slot."""
         self._gaps = 0.0
         """How much time passes between two requests, in parts of what the rate asks for, on a moving average."""
         self.limit = self._search.rate
 
     def ready_at(self, now_us: float) -> float:
-        return max(now_us, math.ceil(self._last_us + self._interval_us))
+        at_us = math.ceil(self._last_us + self._interval_us)
+        self._is_awaited |= at_us > now_us
+        return max(now_us, at_us)
 
     def not_before(self, now_us: float) -> float:
         return max(now_us, self._last_us + SECOND_US / self._ceiling)
@@ -104,7 +109,9 @@ class RateBucket(HiddenBucket):
         interval_us = self._interval_us
         passed_us = now_us - self._last_us
         self._gaps += (min(passed_us / interval_us, LONGEST_GAP) - self._gaps) / GAPS
-        self._last_us = now_us - min(max(passed_us - interval_us, 0.0), max(LATE_US, interval_us / 4))
+        late_us = max(passed_us - interval_us, 0.0)
+        self._last_us = now_us - min(late_us, interval_us if self._is_awaited else LATE_US)
+        self._is_awaited = False
         return super().admit(now_us)
 
     def send(self, now_us: float) -> int:
