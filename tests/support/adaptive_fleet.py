@@ -1,9 +1,9 @@
 """One process of a fleet: callers of a stand-in for Discord, over adaptive transports that share a Redis.
 
 As a program, its arguments are the URLs of the server and of Redis, and JSON with ``channels``, ``callers`` of each
-channel, ``seconds``, a ``quota``, and ``sliding``. It prints ``ready``, and begins when it reads a line. When ``seconds``
-are over, each caller sends one request more, and has to get its answer within ``LAST_S``. Then it prints JSON: how many
-answers had each status, how many requests failed, and how many callers were stuck.
+channel, ``seconds``, a ``quota``, and the ``timeout`` of Redis. It prints ``ready``, and begins when it reads a line.
+When ``seconds`` are over, each caller sends one request more, and has to get its answer within ``LAST_S``. Then it
+prints JSON: how many answers had each status, how many requests failed, and how many callers were stuck.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ async def main(server: str, redis: str, options: dict[str, Any]) -> None:
     """Run the callers of one process."""
     store = RedisStore(redis, timeout=options.get("timeout", 5.0))
     transport = AdaptiveTransport(
-        httpx.AsyncHTTPTransport(), profile="discord", quota=options.get("quota"), store=store
+        httpx.AsyncHTTPTransport(limits=httpx.Limits(keepalive_expiry=2.0)),
+        profile="discord",
+        quota=options.get("quota"),
+        store=store,
     )
     async with httpx.AsyncClient(transport=transport, timeout=30) as client:
         print("ready", flush=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...headers import ServerLimit, ServerLimits
+from ...hooks import ChangeKind
 from ...profiles import Profile
 from ...quotas import SECOND_US
 from .bucket import LEAST, Bucket
@@ -35,8 +36,8 @@ SERVER_ERROR = 500
 
 T = TypeVar("T")
 
-OnChange = Callable[[str, Bucket, str], None]
-"""Called with a host, a bucket and what has changed about it."""
+OnChange = Callable[[str, Bucket, ChangeKind, str], None]
+"""Called with a host, a bucket, and what has changed about it: as one of a few kinds, and in words."""
 
 
 class Model:
@@ -85,7 +86,7 @@ class Model:
         buckets = tuple([self._adopted(host, limit, now_us) for limit in record.limits])
         if record.is_of_all:
             host.shared = buckets
-        self._know(route, buckets, True)
+        self._know(host, route, buckets, True)
         route.section.record, route.section.recorded_us = record, now_us
         gates = [route.gate, route.section.gate, *([host.everything] if host.everything.window == 1 else [])]
         for gate in gates:
@@ -133,6 +134,7 @@ class Model:
 
     def died(self, call: Call, now_us: float) -> None:
         """A request has failed, and no answer will come."""
+        self._pioneer_failed(call, "no answer")
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self._end(call, now_us)
@@ -146,15 +148,17 @@ class Model:
         self._recognise(host, said.profile)
         limits = [limit for limit in said.limits if limit.remaining is not None]
         reported = self._learn(call, limits, now_us)
-        is_wordless = not limits and not said.is_throttled
+        is_failed = not limits and not said.is_throttled and status >= SERVER_ERROR
+        if is_failed:
+            self._pioneer_failed(call, f"an answer {status} that reports no limit")
         for bucket, window in call.admitted:
             if bucket in (host.everything, route.section.gate, route.gate):
-                bucket.miss(now_us) if is_wordless and status >= SERVER_ERROR else bucket.open(window)
+                bucket.miss(now_us) if is_failed else bucket.open(window)
             elif bucket not in reported and window == bucket.window:
                 self._miss(route, bucket, status, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
-        self._know(route, reported, status < SERVER_ERROR and not said.is_throttled)
+        self._know(host, route, reported, status < SERVER_ERROR and not said.is_throttled)
         paused: tuple[Bucket, ...] = ()
         if said.is_throttled:
             paused = self._refuse(call, said, reported, now_us)
@@ -166,6 +170,11 @@ class Model:
         self._wait_elsewhere(host, route, now_us)
         return paused
 
+    def _pioneer_failed(self, call: Call, why: str) -> None:
+        gate = next((bucket for bucket, window in call.admitted if bucket.is_probed and window == bucket.window), None)
+        if gate is not None:
+            self._on_change(call.host.name, gate, "pioneer failed", f"{why}, so another request goes first")
+
     def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
         """Let a route wait for a bucket that it needs, where an answer has told that it is another one."""
         waited_for = route.waits_for
@@ -175,8 +184,11 @@ class Model:
             self._park(route, self._blocked_by(host, route, now_us) or route.gate, now_us)
             self._release(host, route.gate, now_us)
 
-    def _know(self, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
+    def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
         """The buckets of a route are those that its last answer has reported; it may have none."""
+        if reported and route.buckets and set(reported) != set(route.buckets):
+            names = " and ".join(bucket.name for bucket in route.buckets)
+            self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
         if reported:
             route.buckets, route.section.buckets, route.is_known = reported, reported, True
         elif is_served:
@@ -192,8 +204,19 @@ class Model:
             bucket.learn(limit, admitted.get(bucket, bucket.window), now_us)
             reported[bucket] = None
             if bucket.limit != before:
-                self._on_change(call.host.name, bucket, f"limit {bucket.limit:g}")
+                self._limit_changed(call.host, bucket, before, now_us)
         return tuple(reported)
+
+    def _limit_changed(self, host: Host, bucket: Bucket, before: float, now_us: float) -> None:
+        if before == math.inf:
+            left = max(bucket.available, 0.0)
+            more_us = bucket.more_at(now_us) - now_us
+            text = f"limit {bucket.limit:g}, {left:g} left" + (
+                f", more in {more_us / SECOND_US:.3g} s" if more_us else ""
+            )
+            self._on_change(host.name, bucket, "learned", text)
+        else:
+            self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
 
     def _refuse(
         self, call: Call, said: ServerLimits, reported: tuple[Bucket, ...], now_us: float
@@ -210,7 +233,7 @@ class Model:
         for bucket in paused:
             bucket.refuse(now_us, wait_us)
             seconds = (bucket.paused_until_us - now_us) / SECOND_US
-            self._on_change(host.name, bucket, f"refused, paused for {seconds:.3g} s")
+            self._on_change(host.name, bucket, "paused", f"refused, paused for {seconds:.3g} s")
         return paused
 
     def _judge(self, call: Call, status: int, said: ServerLimits, now_us: float) -> None:
@@ -222,7 +245,7 @@ class Model:
         for bucket, number in call.admitted:
             change = bucket.judge(number, outcome, now_us) if isinstance(bucket, HiddenBucket) else ""
             if change:
-                self._on_change(call.host.name, bucket, change)
+                self._on_change(call.host.name, bucket, "limit changed", change)
 
     def _count_bad(self, host: Host, status: int, said: ServerLimits, now_us: float) -> None:
         ban = host.profile.ban
@@ -232,7 +255,7 @@ class Model:
         if wait_us is not None:
             host.everything.pause(now_us + wait_us)
             text = f"{host.bad.count} answers of {ban.count} that lead to a ban, paused for {wait_us / SECOND_US:.3g} s"
-            self._on_change(host.name, host.everything, text)
+            self._on_change(host.name, host.everything, "paused", text)
 
     def _miss(self, route: Route, bucket: Bucket, status: int, now_us: float) -> None:
         bucket.miss(now_us)
@@ -344,7 +367,10 @@ class Model:
 
     def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> Bucket:
         bucket = host.buckets.get(limit.name) or self._new_bucket(host, limit.name, now_us)
+        before = bucket.limit
         bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)
+        if bucket.limit != before:
+            self._limit_changed(host, bucket, before, now_us)
         return bucket
 
     def _new_bucket(self, host: Host, key: str, now_us: float) -> Bucket:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterable
 from typing import Any
 
 from ...clock import SystemClock
 from ...decision import Charge, Decision, QuotaState, Take
 from ...headers import ServerLimits, parse
+from ...hooks import ChangeHook
 from ...limiter import Limiter
 from ...profiles import Profile
 from ...quotas import SECOND_US, TokenBucket
@@ -16,8 +17,8 @@ from ...waiting.drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
 from .admission import admission_over
 from .bodies import BodyRule, ReadBody
-from .bucket import Bucket
 from .calls import Call
+from .changes import Changes
 from .locked_model import LockedModel
 from .state import LearnedBucket, learned_buckets
 
@@ -26,8 +27,6 @@ LONGEST_S = 86_400.0
 
 LEARNED = TokenBucket(1, 1, name="learned")
 """Stands for the limit of a server in the decision of a ``PaceTimeout``."""
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 class AdaptiveSender:
@@ -41,6 +40,7 @@ class AdaptiveSender:
         limiter: Limiter | None,
         retries: int,
         longest_s: float,
+        hooks: Iterable[ChangeHook],
     ) -> None:
         self._transport = transport
         self._profile = profile
@@ -49,7 +49,7 @@ class AdaptiveSender:
         self._longest_s = longest_s
         self._bodies = BodyRule(profile)
         self.now_us = slots.now_us
-        self._locked = LockedModel(profile, _log)
+        self._locked = LockedModel(profile, Changes(hooks, slots.now_us))
         self._admission = admission_over(self._locked, slots, limiter)
 
     def send(self, request: Any) -> Flow[Any]:
@@ -172,7 +172,3 @@ class AdaptiveSender:
         return pace_timeout(
             take, Decision(False, 0, 0.0, retry_after, 0, wait_s, ready_at, LEARNED, (state,), take=take)
         )
-
-
-def _log(host: str, bucket: Bucket, change: str) -> None:
-    logger.info("%s: %s: %s", host, bucket.name, change)

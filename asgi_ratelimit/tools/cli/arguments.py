@@ -46,13 +46,18 @@ def load_app(options: Options, example: str) -> Any:
     try:
         if not module or not attribute:
             raise ValueError("it must be a module, a colon and an attribute")
-        sys.path.insert(0, str(Path(options.app_dir).resolve()))
+        add_folder(options.app_dir)
         app: Any = import_module(module)
         for name in attribute.split("."):
             app = getattr(app, name)
         return app() if options.factory else app
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
+
+
+def add_folder(folder: str) -> None:
+    """Let modules in a folder be imported."""
+    sys.path.insert(0, str(Path(folder).resolve()))
 
 
 def complete(parser: argparse.ArgumentParser) -> None:

@@ -49,7 +49,7 @@ class ModelMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = Model(self.profile, lambda host, bucket, change: None)
+        self.model = Model(self.profile, lambda *_: None)
         self.now = 1e12
         self.calls: list[Call] = []
         self.sent: list[Call] = []
