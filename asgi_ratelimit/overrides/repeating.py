@@ -10,11 +10,14 @@ from threading import RLock
 from typing import Any, TypeAlias
 from weakref import ref
 
+from ..logs import FailureLog
 from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
 
 EVERY = 0.9
 """Seconds between two runs, so that what one of them reads is known everywhere within a second."""
+
+_failures = FailureLog()
 
 Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -90,4 +93,8 @@ async def _run_once(reference: ref[Repeating]) -> float | None:
     repeating = reference()
     if repeating is None or not repeating.goes_on():
         return None
-    return await repeating.run()
+    try:
+        return await repeating.run()
+    except Exception as error:  # noqa: BLE001  # nobody else would notice that it has ended
+        _failures.report("what is done in the background failed", error)
+        return EVERY

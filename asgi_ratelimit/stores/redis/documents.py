@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...buckets import escaped
+from ...errors import StoreUnavailable
 from ..documents import checked_content, checked_seconds
 from ..event_loops import running_loop
 from .cluster.commands import ClusterCommands
 from .connection.addresses import ClusterAddresses, SingleAddress
 from .connection.script_calls import ScriptCaller
+
+T = TypeVar("T")
 
 LEAST_TIMEOUT = 1.0
 """Seconds in which Redis has to answer at the least: nobody is kept from work meanwhile."""
@@ -91,36 +95,35 @@ class RedisDocuments:
         self._timeout = max(timeout, LEAST_TIMEOUT)
         self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Lock, _Commands]]
         self._commands = WeakKeyDictionary()
+        self._calls: set[asyncio.Task[Any]] = set()
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` where there is none."""
-        content = await self._call("GET", self._key(name))
-        return None if content is None else _decoded(content)
+        return await self._call(_optional, "GET", self._key(name))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace a document, whatever it was."""
         time_to_live = _milliseconds(seconds)
         options = ("PX", time_to_live) if time_to_live else ()
-        await self._call("SET", self._key(name), _encoded(checked_content(content)), *options)
+        await self._call(_anything, "SET", self._key(name), _encoded(checked_content(content)), *options)
 
     async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
         """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
         contents = [b"" if each is None else b"=" + _encoded(checked_content(each)) for each in (old, new)]
-        return bool(await self._call("EVAL", REPLACE, 1, self._key(name), *contents, _milliseconds(seconds)))
+        return await self._call(_flag, "EVAL", REPLACE, 1, self._key(name), *contents, _milliseconds(seconds))
 
     async def read_parts(self, name: str) -> dict[str, bytes]:
         """The contents of all parts of a name."""
-        flat = [_decoded(each) for each in await self._call("EVAL", READ_PARTS, 1, self._key(name))]
-        return {part.decode(): content for part, content in zip(flat[::2], flat[1::2], strict=True)}
+        return await self._call(_parts, "EVAL", READ_PARTS, 1, self._key(name))
 
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace one part, whatever it was; the others stay."""
         value = _encoded(part.encode()), _encoded(checked_content(content)), _milliseconds(seconds)
-        await self._call("EVAL", WRITE_PART, 1, self._key(name), *value)
+        await self._call(_anything, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
     async def delete_part(self, name: str, part: str) -> None:
         """Delete one part, if it is there."""
-        await self._call("HDEL", self._key(name), _encoded(part.encode()))
+        await self._call(_anything, "HDEL", self._key(name), _encoded(part.encode()))
 
     async def aclose(self) -> None:
         """Close the connection of the running event loop; the next command opens another one."""
@@ -133,17 +136,34 @@ class RedisDocuments:
     def _key(self, name: str) -> bytes:
         return self._prefix + escaped(name).encode()
 
-    async def _call(self, *command: str | bytes | int) -> Any:
-        """The answer to one command. Raises ``StoreError``."""
+    async def _call(self, read: Callable[[Any], T], *command: str | bytes | int) -> T:
+        """What ``read`` makes of the answer to one command. Raises ``StoreError``."""
         loop = running_loop(*_NEEDS_ASYNCIO)
         opened = self._commands.get(loop)
         if opened is None:
             for other in [each for each in self._commands if each.is_closed()]:
                 self._commands.pop(other, None)  # its connection refers to it, so it would stay for ever
             opened = self._commands[loop] = asyncio.Lock(), self._open()
-        lock, commands = opened
+        calling = loop.create_task(self._call_in_turn(*opened, read, command))
+        self._calls.add(calling)
+        calling.add_done_callback(self._called)
+        return await asyncio.shield(calling)  # a caller that is cancelled leaves no half-open connection behind
+
+    async def _call_in_turn(
+        self, lock: asyncio.Lock, commands: _Commands, read: Callable[[Any], T], command: tuple[str | bytes | int, ...]
+    ) -> T:
         async with lock:
-            return await commands.command(*command)
+            answer = await commands.command(*command)
+            try:
+                return read(answer)
+            except (AttributeError, TypeError, ValueError) as error:
+                await commands.aclose()  # whatever follows may be the answers to other commands
+                raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense") from error
+
+    def _called(self, calling: asyncio.Task[Any]) -> None:
+        self._calls.discard(calling)
+        if not calling.cancelled():
+            calling.exception()  # of which a caller that is gone hears nothing
 
     def _open(self) -> _Commands:
         if isinstance(self._addresses, SingleAddress):
@@ -152,6 +172,23 @@ class RedisDocuments:
 
 
 _NEEDS_ASYNCIO = "a document in Redis", "read it in a thread with an event loop of its own"
+
+
+def _optional(answer: Any) -> bytes | None:
+    return None if answer is None else _decoded(answer)
+
+
+def _anything(answer: Any) -> None:
+    """What no answer tells."""
+
+
+def _flag(answer: Any) -> bool:
+    return bool((0, 1).index(answer))
+
+
+def _parts(answer: Any) -> dict[str, bytes]:
+    flat = [_decoded(each) for each in answer]
+    return {part.decode(): content for part, content in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def _milliseconds(seconds: float | None) -> bytes:

@@ -109,9 +109,10 @@ async def test_a_redis_that_is_out_and_comes_back(server: RedisServer) -> None:
 
 async def test_a_redis_that_does_not_answer(server: RedisServer) -> None:
     """It has a second, however short the deadline of takes is; a caller that gives up disturbs no other."""
-    store = RedisStore(server.url, timeout=0.001)
+    patient, store = RedisStore(server.url, timeout=30), RedisStore(server.url, timeout=0.001)
     shared = documents(store)
-    await shared.write("name", b"1")
+    await documents(patient).write("name", b"1")
+    await patient.aclose()
     server.pause()
     impatient = asyncio.create_task(shared.read("name"))
     await asyncio.sleep(0)
@@ -125,6 +126,32 @@ async def test_a_redis_that_does_not_answer(server: RedisServer) -> None:
             content = await shared.read("name")
     assert content == b"1"
     await store.aclose()
+
+
+@pytest.mark.parametrize("answer", [b":5\r\n", b"*1\r\n:5\r\n", b"*0\r\n"])
+async def test_answers_that_make_no_sense(answer: bytes) -> None:
+    """They are errors of the store."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            is_command = b"GET" in data or b"EVAL" in data
+            writer.write(answer if is_command else b"+OK\r\n" * max(data.count(b"CLIENT"), 1))
+        writer.close()
+        await writer.wait_closed()
+        served.release()
+
+    served = asyncio.Semaphore(0)
+    server = await asyncio.start_server(serve, HOST, 0)
+    store = RedisStore(f"redis://{HOST}:{server.sockets[0].getsockname()[1]}")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="makes no sense"):
+            await documents(store).read("name")
+        with pytest.raises(StoreError, match="makes no sense"):
+            await documents(store).replace("name", None, b"1")
+    await store.aclose()
+    for _ in range(4):  # each of the calls had a connection of its own
+        await served.acquire()
+    server.close()
 
 
 def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:

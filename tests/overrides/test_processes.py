@@ -1,0 +1,156 @@
+"""The watching of overrides: it outlives event loops, starts again in forked children, and ends with its users."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from asgi_ratelimit import Limiter, Overrides
+from asgi_ratelimit.overrides import Repeating
+from asgi_ratelimit.stores import RedisStore
+from tests.support.overriding import PATIENCE, until
+from tests.support.redis_cluster import asked
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT
+
+
+def outcome_of(program: str, url: str) -> tuple[int, str, str]:
+    """The exit code of a program, what it has printed, and what it has complained of."""
+    command = (sys.executable, "-W", "error", "-c", textwrap.dedent(program), url)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
+    return run.returncode, run.stdout, run.stderr
+
+
+@pytest.mark.redis
+def test_a_program_ends_without_complaints(redis_url: str) -> None:
+    """If it has closed its stores, nothing of the watching is left to be complained of."""
+    program = """
+        import asyncio, sys
+        from asgi_ratelimit import Limiter, SyncLimiter
+
+        async def main():
+            async with Limiter("5/hour", store=sys.argv[1]) as limiter:
+                print(bool(await limiter.rate_limit("key")))
+
+        asyncio.run(main())
+        with SyncLimiter("5/hour", store=sys.argv[1], name="other") as limiter:
+            print(bool(limiter.rate_limit("key")))
+    """
+    assert outcome_of(program, redis_url) == (0, "True\nTrue\n", "")
+
+
+@pytest.mark.redis
+def test_a_forked_child_watches_by_itself(redis_url: str) -> None:
+    """And so does its parent; a child on memory is not disturbed."""
+    program = """
+        import asyncio, os, sys, time
+        from asgi_ratelimit import MemoryStore, Overrides, RedisStore, SyncLimiter
+
+        limiter = SyncLimiter("5/hour", store=RedisStore(sys.argv[1], timeout=20), name="api")
+        limiter.rate_limit("key")
+        own = MemoryStore()
+        timed = SyncLimiter("5/hour", store=own)
+        asyncio.run(Overrides(own).set("default", "7/hour", seconds=1))
+        child = os.fork()
+        limiter.rate_limit("key")
+        if child:
+            async def change():
+                async with Overrides(sys.argv[1]) as overrides:
+                    await overrides.set("api", "9/hour")
+            asyncio.run(change())
+
+        def until(is_so):
+            deadline = time.monotonic() + 30
+            while not is_so():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+        until(lambda: limiter.peek("new").quota.limit == 9)
+        until(lambda: timed.peek("new").quota.limit == 5)
+        if child:
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        limiter.close()
+        os._exit(0) if not child else None
+    """
+    code, printed, complaints = outcome_of(program, redis_url)
+    assert (code, printed) == (0, "0\n"), complaints
+    assert "Traceback" not in complaints
+
+
+def test_event_loops_come_and_go(redis_url: str) -> None:
+    """Also those that are closed without their store; the override is known to the next one."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    limiter = Limiter("5/hour", store=store, name="api")
+
+    async def use() -> float:
+        decision = await limiter.rate_limit("key", 0.1)
+        await store.aclose()
+        return decision.quota.limit
+
+    async def change() -> None:
+        async with Overrides(redis_url) as overrides:
+            await overrides.set("api", "9/hour")
+
+    assert asyncio.run(use()) == asyncio.run(use()) == 5
+    asyncio.run(change())
+
+    async def use_until_changed() -> None:
+        await limiter.rate_limit("key", 0.1)
+        await until(lambda: limiter.quotas[0].limit == 9)
+        await store.aclose()
+
+    asyncio.run(use_until_changed())
+    assert asyncio.run(use()) == 9
+
+
+@pytest.mark.anyio
+async def test_a_store_that_is_closed_is_watched_no_more(redis_url: str, redis_server: RedisServer) -> None:
+    """Closing it closes all of its connections, that of the watching included; using it again opens them."""
+    store = RedisStore(redis_url, timeout=30, on_error="deny")
+    limiter = Limiter("5/hour", store=store, name="api")
+    before = connections(redis_server)
+    for limit in (8, 9):
+        await limiter.rate_limit("key", 0.1)
+        async with Overrides(redis_url) as overrides:
+            await overrides.set("api", f"{limit}/hour")
+        await until(lambda: limiter.quotas[0].limit == limit)  # noqa: B023
+        assert connections(redis_server) == before + 2
+        await store.aclose()
+        await until(lambda: connections(redis_server) == before)
+
+
+def connections(server: RedisServer) -> int:
+    """The connections to a server, beside that which asks."""
+    return len(asked(server, "CLIENT", "LIST").strip().split(b"\n"))
+
+
+@pytest.mark.anyio
+async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is logged, and the work is done again."""
+    monkeypatch.setattr("asgi_ratelimit.overrides.repeating.EVERY", 0.01)
+    runs: list[int] = []
+    closed: list[int] = []
+
+    async def close() -> None:
+        closed.append(1)
+
+    class Failing(Repeating):
+        @property
+        def is_needed(self) -> bool:
+            return len(runs) < 3
+
+        async def run(self) -> float:
+            runs.append(1)
+            raise RuntimeError("no work today")
+
+    failing = Failing(close)
+    failing.start()
+    failing.start()
+    await until(lambda: closed)
+    assert len(runs) == 3
+    assert "what is done in the background failed: RuntimeError('no work today')" in caplog.text
+    await failing.end()
