@@ -11,11 +11,13 @@ from hypothesis import settings
 
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.examples import up_to
 from tests.support.redis_server import RedisServer
 
 settings.register_profile("untimed", deadline=None)  # no test is judged by how long it takes
 settings.load_profile("untimed")
-
+settings.register_profile("usual", up_to(400))
+settings.load_profile("usual")
 
 RedisStore.__init__.__kwdefaults__["timeout"] = 30.0  # type: ignore[index]  # nor does a busy machine pass for an outage
 
