@@ -143,6 +143,25 @@ def test_a_bucket_that_refuses_no_more_can_go() -> None:
     assert None not in kept
 
 
+@pytest.mark.parametrize("kind", [TokenBucket, FixedWindow])
+def test_one_that_refuses_no_more_is_found_among_many_that_do(kind: type[TokenBucket | FixedWindow]) -> None:
+    """In the middle of them, too, where nearly all refuse: none that still does goes before it."""
+    clock = SteppedClock(1_800_000_000)
+    store, long, short = MemoryStore(max_keys=4_000, clock=clock), kind(1, 86_400), kind(1, 60)
+    for number in range(3_400):
+        quota = short if 1_200 <= number < 2_200 else long
+        store.submit(Take((Charge(quota, f"old {number}"),)))
+    for number in range(900):  # they take the room of the others, and then all that refuse are set aside
+        store.submit(Take((Charge(LONG, f"other {number}"),)))
+    clock.advance(120)
+    for number in range(900):
+        store.submit(Take((Charge(long, f"new {number}"),)))
+    kept = [Charge(long, f"old {number}") for number in range(3_400) if not 1_200 <= number < 2_200]
+    kept += [Charge(long, f"new {number}") for number in range(900)]
+    assert len(store) == 4_000
+    assert None not in [store.state_of(charge) for charge in kept]
+
+
 def test_a_store_in_which_all_refuse_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """With what to do about it."""
     flooded = Flooded(50)

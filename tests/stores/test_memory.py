@@ -21,7 +21,7 @@ from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.eviction import LOOKS
+from asgi_ratelimit.stores.bounded import LOOKS
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
 

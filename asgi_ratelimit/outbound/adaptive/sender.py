@@ -15,11 +15,10 @@ from ...quotas import SECOND_US, TokenBucket
 from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
-from .admission import admission_over
+from .admission import LockedModel, admission_over
 from .bodies import BodyRule, ReadBody
 from .calls import Call
 from .changes import Changes
-from .locked_model import LockedModel
 from .state import LearnedBucket, learned_buckets
 
 LONGEST_S = 86_400.0
@@ -72,7 +71,7 @@ class AdaptiveSender:
     def state(self) -> tuple[LearnedBucket, ...]:
         """What was learned, and who waits."""
         with self._locked as model:
-            return tuple(learned_buckets(model.hosts.values(), self.now_us()))
+            return tuple(learned_buckets(model.hosts, self.now_us()))
 
     def _may_be_sent_again(self, call: Call, request: Any) -> bool:
         """Whether the whole body is at hand, and its turn can come in time."""

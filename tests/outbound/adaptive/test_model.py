@@ -133,7 +133,7 @@ class ModelMachine(RuleBasedStateMachine):
             if not self.calls and not self.sent:
                 break
         assert self.calls == self.sent == []
-        for host in self.model.hosts.values():
+        for host in self.model.hosts:
             gates = [host.everything, *host.hidden, *(route.gate for route in host.routes.values())]
             assert all((bucket.unsent, len(bucket.waiting)) == (0, 0) for bucket in (*gates, *host.buckets.values()))
 
