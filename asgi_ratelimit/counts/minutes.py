@@ -59,7 +59,7 @@ class RuleMinute:
     recording: Recording = field(default_factory=Recording)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Minute:
     """All that one process has counted in a minute since the epoch; ``seconds`` are the sums over all rules."""
 
@@ -68,11 +68,14 @@ class Minute:
     seconds: dict[int, Numbers] = field(default_factory=dict)
     waits: WaitTimes = field(default_factory=WaitTimes)
     is_over: bool = False
+    has_news: bool = False
+    """Whether anything was added that is not written yet."""
 
     def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
         """Add what was counted of a rule in one second; its latest requests and refusals are read and forgotten."""
         rule = self.rules.setdefault(name, RuleMinute())
         rule.numbers = added(rule.numbers, numbers)
+        self.has_news = True
         self.seconds[second] = added(self.seconds.get(second, NONE), numbers)
         admitted, refused, shadowed = numbers[:3]
         requests = _read(counts.requests, admitted + refused + shadowed)

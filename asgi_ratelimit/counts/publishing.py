@@ -16,7 +16,7 @@ from ..errors import StoreError
 from ..logs import FailureLog
 from ..quota_text import as_text
 from ..stores import ByStore, Store
-from ..stores.by_store import reference
+from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.owners import owned
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
@@ -54,7 +54,7 @@ class Publisher:
             name = f"{socket.gethostname()}:{os.getpid()}"
             started = self._now_us() // SECOND_US
             self._process = {"process": f"{name}:{secrets.token_hex(3)}", "pid": os.getpid(), "started": started}
-        self._loop = loop
+        self._loop, self._task = loop, None
         self._schedule(loop)
 
     async def stop(self) -> None:
@@ -99,9 +99,11 @@ class Publisher:
         return has_changed
 
     def _end_minute(self) -> None:
-        if self._minute.seconds and not self._minute.is_over:
-            self._minute.is_over = True
-            self._unwritten = [*self._unwritten, self._minute][-MINUTES:]
+        minute = self._minute
+        if minute.has_news or (minute.seconds and not minute.is_over):
+            minute.is_over = True
+            others = [each for each in self._unwritten if each is not minute]
+            self._unwritten = [*others, minute][-MINUTES:]
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next time is the next full second, so that all processes publish at the same time."""
@@ -117,7 +119,7 @@ class Publisher:
             self._task = loop.create_task(self._publish(self._now_us()))
 
     async def _publish(self, now_us: float) -> None:
-        if await self.collect(now_us) or self._unwritten:
+        if await self.collect(now_us) or self._unwritten or self._minute.has_news:
             await self._write()
 
     async def _write(self) -> None:
@@ -129,6 +131,7 @@ class Publisher:
         quotas: dict[str, list[str]] = {}
         for name, quota in owned(store):
             quotas.setdefault(name, []).append(as_text(quota))
+        minute.has_news = False
         try:
             values = self._process, quotas, self._outbound
             content = await asyncio.to_thread(minute.content, *values) if minute.is_over else minute.content(*values)
@@ -136,6 +139,7 @@ class Publisher:
                 document_of(minute.number), self._process["process"], content, seconds=LASTS
             )
         except StoreError:
+            minute.has_news = True
             return
         except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
             self._log.report("the counts could not be published", error)
@@ -159,6 +163,7 @@ def publish(store: Store) -> None:
         publisher = _publishers.get(store)
         if publisher is None:
             publisher = _publishers[store] = Publisher(store)
+            before_closing[store] = publisher.stop
         publisher.start(loop)
 
 

@@ -21,6 +21,9 @@ LASTS_US = 30e6
 _INTERVAL = 0.5
 """Seconds between two looks at the state."""
 
+_IDLE_US = 5e6
+"""Microseconds after which the state is sent although nothing but the time has changed."""
+
 
 class Streams:
     """The streams of one process."""
@@ -39,21 +42,27 @@ class Streams:
         self._count += 1
         try:
             yield b"retry: 500\n\n"
-            until_us, sent = monotonic_us() + LASTS_US, ""
+            until_us, sent_us = monotonic_us() + LASTS_US, 0.0
+            sent: dict[str, Any] = {}
             while monotonic_us() < until_us and not _server_stops():
-                event, text = await self._event()
-                if text != sent:
-                    sent = text
-                    yield f"event: {event}\ndata: {text}\n\n".encode()
+                event, values = await self._event()
+                if _lasting(values) != _lasting(sent) or monotonic_us() - sent_us > _IDLE_US:
+                    sent, sent_us = values, monotonic_us()
+                    yield f"event: {event}\ndata: {json.dumps(values, separators=(',', ':'))}\n\n".encode()
                 await asyncio.sleep(_INTERVAL)
         finally:
             self._count -= 1
 
-    async def _event(self) -> tuple[str, str]:
+    async def _event(self) -> tuple[str, dict[str, Any]]:
         try:
-            return "state", json.dumps(await self._state.read(), separators=(",", ":"))
+            return "state", await self._state.read()
         except StoreError as error:
-            return "outage", json.dumps({"error": str(error)})
+            return "outage", {"error": str(error)}
+
+
+def _lasting(values: dict[str, Any]) -> dict[str, Any]:
+    """What does not change just because time goes on."""
+    return {name: value for name, value in values.items() if name not in ("now", "seconds")}
 
 
 def _server_stops() -> bool:

@@ -19,6 +19,8 @@ from .structured import BareItem, Item, Token, parse_dictionary, parse_list
 
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
     """The limits of both headers, those that ``RateLimit`` names first; none if neither is well-formed."""
+    if limits is None and policies is None:
+        return []
     of_draft_7 = _of_dictionary(parse_dictionary(limits or "") or {}, policies)
     if of_draft_7:
         return of_draft_7
@@ -31,6 +33,8 @@ def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:
 
 def policies_in(text: str | None) -> list[tuple[float, float]]:
     """The limits and windows of a list of numbers, ``100;w=60, 5000;w=3600``; windows in seconds."""
+    if text is None:
+        return []
     pairs = [(_amount(item.value), _window(item)) for item in _items(text)]
     return [(units, window) for units, window in pairs if units is not None and window]
 
@@ -99,6 +103,8 @@ def _of_dictionary(dictionary: Mapping[str, Item], policies: str | None) -> list
 
 def with_policies(limit: ServerLimit, policies: Sequence[tuple[float, float]]) -> list[ServerLimit]:
     """A limit with the window that belongs to it, and all other policies as limits of their own."""
+    if not policies:
+        return [limit]
     window = next((window for units, window in policies if units == limit.limit), limit.window)
     others = dict.fromkeys((units, window) for units, window in policies if (units, window) != (limit.limit, window))
     named = [ServerLimit(name=f"{units:g};w={window:g}", limit=units, window=window) for units, window in others]

@@ -88,6 +88,12 @@ class _Reader:
 
     def _number(self, sources: Sources) -> float | None:
         """The first text that is a number, within reason."""
+        if not sources:
+            return None
+        text = self._answer.headers.get(sources) if type(sources) is str and not self._name else None
+        if text is not None:  # as below, for nearly all answers
+            units = number(text)
+            return units if units is not None and abs(units) <= MAX_UNITS else None
         values = map(number, self._answer.texts(sources, self._name))
         return next((value for value in values if value is not None and abs(value) <= MAX_UNITS), None)
 

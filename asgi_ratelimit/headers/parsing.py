@@ -47,12 +47,12 @@ def parse(
         raise ValueError(f"max_delay must be seconds above 0, not {max_delay!r}: max_delay=900.0")
     answer = Answer(status, headers, body)
     chosen = _recognised(answer, named(profile))
-    age = max(number(answer.text("age")) or 0.0, 0.0)
-    date = unix_time(answer.text("date"))
+    age = max(number(answer.headers.get("age")) or 0.0, 0.0)
+    date = unix_time(answer.headers.get("date"))
     server_now = now if date is None else date + age
     limits = [] if age > 0 else _limits(answer, chosen, server_now)
-    bounded = tuple(_bounded(limit, max_delay) for limit in limits)
-    refusal = next((each for each in chosen.refusals if _is_refused(answer, each)), None)
+    bounded = tuple([_bounded(limit, max_delay) for limit in limits])
+    refusal = _refusal(answer, chosen)
     if refusal is None:
         return ServerLimits(profile=chosen.name, limits=bounded)
     wait = _wait(answer, chosen, refusal, limits, server_now)
@@ -73,8 +73,12 @@ def _recognised(answer: Answer, profile: Profile) -> Profile:
     return profile.candidates[min(found)] if found else profile
 
 
-def _is_refused(answer: Answer, refusal: Refusal) -> bool:
-    return answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs)
+def _refusal(answer: Answer, profile: Profile) -> Refusal | None:
+    """The first kind of refusal of a profile that an answer is, if any."""
+    for refusal in profile.refusals:
+        if answer.status in refusal.statuses and all(answer.has(sign) for sign in refusal.signs):
+            return refusal
+    return None
 
 
 def _wait(
@@ -90,7 +94,8 @@ def _wait(
 
 def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:
     """The limits in the syntax of the drafts, or else all that the profile names, or else policies alone."""
-    drafts = [limits_in(answer.text(draft), answer.text(f"{draft}-policy")) for draft in profile.drafts]
+    read = answer.headers.get
+    drafts = [limits_in(read(draft), read(f"{draft}-policy")) for draft in profile.drafts]
     for limits in drafts:
         if any(limit.remaining is not None for limit in limits):
             return limits[:MAX_LIMITS]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 from ..profiles.sources import Sign, Source, Sources, each_source
@@ -46,6 +47,8 @@ class Answer:
 
     def text(self, sources: Sources, name: str = "") -> str | None:
         """What the first source has that has anything, with ``{name}`` filled in."""
+        if not sources:
+            return None
         for source in each_source(sources):
             for text in self._texts(source, name):
                 return text
@@ -53,6 +56,8 @@ class Answer:
 
     def texts(self, sources: Sources, name: str = "") -> list[str]:
         """What each source has."""
+        if not sources:
+            return []
         return [text for source in each_source(sources) for text in self._texts(source, name)]
 
     def has(self, sign: Sign, name: str = "") -> bool:
@@ -91,13 +96,23 @@ class Answer:
 
 def _by_name(headers: Headers) -> dict[str, str]:
     """The values by name in lower case; the lines of one name are joined with a comma (RFC 9110, section 5.3)."""
-    lines: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    for _, (name, value) in zip(range(MAX_HEADERS), pairs):
-        key, text = _decoded(name), _decoded(value)
-        if len(key) <= LONGEST_NAME and len(text) <= LONGEST_VALUE:
-            lines.setdefault(key.lower(), []).append(text)
-    return {name: ", ".join(texts).strip() for name, texts in lines.items() if sum(map(len, texts)) <= LONGEST_VALUE}
+    for name, value in islice(pairs, MAX_HEADERS):
+        key = (name if type(name) is str else _decoded(name)).lower()
+        text = value if type(value) is str else _decoded(value)
+        if len(key) > LONGEST_NAME or len(text) > LONGEST_VALUE:
+            continue
+        if key in values:
+            repeated.setdefault(key, [values[key]]).append(text)
+        else:
+            values[key] = text.strip()
+    for key, texts in repeated.items():
+        del values[key]
+        if sum(map(len, texts)) <= LONGEST_VALUE:
+            values[key] = ", ".join(texts).strip()
+    return values
 
 
 def _decoded(text: str | bytes) -> str:

@@ -13,6 +13,9 @@ from email.utils import parsedate_to_datetime
 LONGEST_TEXT = 100
 """The most characters of a number or a time."""
 
+SHORT = 20
+"""Digits that are a whole number at the most."""
+
 EPOCH_SECONDS = 1e9
 """From here on, a time without a unit is in seconds since 1970 ..."""
 
@@ -38,6 +41,8 @@ def number(text: str | float | None) -> float | None:
     """A decimal number."""
     if text is None or isinstance(text, float | int):
         return text
+    if len(text) <= SHORT and text.isascii() and text.isdigit():
+        return float(text)
     match = _NUMBER.fullmatch(text.strip()) if len(text) <= LONGEST_TEXT else None
     return float(match[0]) if match else None
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from ..stores.calls import StoreCall
 from .events import Event, Failure, FailureHook, Hook, ObservedRequest, Result, failures
+from .limit_changes import ChangeHook, ChangeKind, LimitChange
 from .refusal_log import log_refusals
 
 __all__ = [
+    "ChangeHook",
+    "ChangeKind",
     "Event",
     "Failure",
     "FailureHook",
     "Hook",
+    "LimitChange",
     "ObservedRequest",
     "Result",
     "StoreCall",

@@ -31,6 +31,8 @@ class Routes:
     def route(self, method: str, path: str) -> str:
         """What requests of one bucket have in common, for example ``"GET /channels/1/messages/{id}"``."""
         segments = _segments(path)
+        if not self.majors and not self.wildcards and self.id_digits is None and len(path) <= LONGEST_SEGMENT:
+            return f"{method.upper()} /{'/'.join(segments)}"
         first, end = self._major(segments)
         pairs = enumerate(zip(["", *segments], segments))
         named = [each if first < n < end else self._named(before, each) for n, (before, each) in pairs]
@@ -47,9 +49,11 @@ class Routes:
 
     def _major(self, segments: list[str]) -> tuple[int, int]:
         """Between which two positions a major segment and its parameters are."""
-        counts = dict(self.majors)
-        first = next((n for n, segment in enumerate(segments) if segment in counts), len(segments))
-        return first, first + 1 + counts.get(segments[first], 0) if first < len(segments) else first
+        for first, segment in enumerate(segments):
+            for major, parameters in self.majors:
+                if segment == major:
+                    return first, first + 1 + parameters
+        return len(segments), len(segments)
 
     def _named(self, before: str, segment: str) -> str:
         if before in self.wildcards or len(segment) > LONGEST_SEGMENT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import ref
@@ -35,6 +35,10 @@ class ByStore(Generic[T]):
         entry = self._values.get(identity)
         if entry is not None and entry[0] is reference:  # not that of a new store at the same address
             del self._values[identity]
+
+
+before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
+"""What is awaited before a store closes its connections, if it has any; it must not refer to the store."""
 
 
 def reference(store: Any, when_gone: Callable[[Any], None] | None = None) -> Callable[[], object]:

@@ -11,6 +11,8 @@ from itertools import repeat
 from typing import Any
 
 from ..inbound import RateLimit, RateLimitMiddleware
+from ..inbound.config import USUAL, LimitsFile
+from ..inbound.functions.failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.routes import walk
 from ..inbound.startup.startup_warnings import unused_rules
@@ -42,11 +44,21 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
             rules += table.charging
             found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
     rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
+    return rules, [*found, *_findings_of(rules)]
+
+
+def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
+    """The same of a file of limits. Raises ``ConfigurationError`` for one that cannot be."""
+    options = LimitsFile(path, USUAL).options
+    rules = [*options.table(options.defaults(Failures()), "", None).charging]
+    return rules, [*_beside_own(rules), *_findings_of(rules)]
+
+
+def _findings_of(rules: Sequence[CompiledRule]) -> Iterator[str]:
     for rule in rules:
         if not callable(rule.quota):
             cost = 1 if callable(rule.cost) else rule.cost
-            found += [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
-    return rules, found
+            yield from [f"{rule.name}: {each}" for each in findings(rule.quota, cost)]
 
 
 def _beside_own(rules: Sequence[CompiledRule]) -> Iterator[str]:
@@ -57,7 +69,7 @@ def _beside_own(rules: Sequence[CompiledRule]) -> Iterator[str]:
     for rule in rules:
         if rule is own or rule.is_final or rule.shadow or callable(rule.quota) or rule.key != own.key:
             continue
-        has_effect = callable(rule.cost) or rule.cost != own.cost or not rule.quota
+        has_effect = callable(rule.cost) or rule.cost != own.cost or not rule.quota or "OPTIONS" in (rule.methods or ())
         if not has_effect and all(any(map(dominates, own.quota, repeat(each))) for each in rule.quota):
             yield f"{rule.name}: it never decides, because {as_text(own.quota)!r} for all requests is always stricter"
 

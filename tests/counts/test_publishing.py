@@ -6,12 +6,13 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, StoreTimeout
+from asgi_ratelimit import Limiter, MemoryStore, RateLimitMiddleware, RedisStore, StoreTimeout
 from asgi_ratelimit.counts import Publisher, counts_of, publish, stop_publishing
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
@@ -130,3 +131,41 @@ async def test_a_store_without_documents(clock: SteppedClock) -> None:
 
     publish(OwnStore())  # type: ignore[arg-type]
     await stop_publishing(OwnStore())  # type: ignore[arg-type]
+
+
+async def test_a_store_that_is_closed_is_left_alone(redis_url: str, clock: SteppedClock) -> None:
+    """Closing it publishes what is left; after that nothing opens a connection again."""
+    store = RedisStore(redis_url, clock=clock, timeout=30)
+    publish(store)
+    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    other = RedisStore(redis_url, clock=clock, timeout=30)
+    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    await stop_publishing(store)
+    assert [rule.admitted for rule in (await summary(other)).rules] == [1]
+    await other.aclose()
+
+
+@pytest.mark.parametrize("start", [50.0, 57.25, 58.75, 59.0, 59.75])
+@pytest.mark.parametrize("every", [2, 3, 100])
+async def test_no_count_is_lost_at_the_border_of_minutes(clock: SteppedClock, start: float, every: int) -> None:
+    """Around the end of a minute, with a store that answers each second, third or hundredth time only until the end."""
+    store, calls = MemoryStore(clock=clock), count(1)
+    write_part = store.documents.write_part
+
+    async def sometimes(*arguments: Any, **options: Any) -> None:
+        if next(calls) % every and clock.now < began + 4:
+            raise StoreTimeout("no answer")
+        await write_part(*arguments, **options)
+
+    clock.advance(start)
+    began = clock.now
+    with mock.patch.object(store.documents, "write_part", sometimes):
+        for number in range(20):
+            publish(store)
+            await take(store, times=number < 12, key=f"key {number}")
+            clock.advance(0.25)
+            await stop_publishing(store)
+    assert await published(store) == (12, 0)

@@ -56,10 +56,13 @@ NAMES = {
     ],
     "asgi_ratelimit.clients": ["PacedAdapter", "PacedMiddleware"],
     "asgi_ratelimit.hooks": [
+        "ChangeHook",
+        "ChangeKind",
         "Event",
         "Failure",
         "FailureHook",
         "Hook",
+        "LimitChange",
         "ObservedRequest",
         "Result",
         "StoreCall",
@@ -135,7 +138,7 @@ NAMES = {
 }
 """The public modules, and the names that each exports."""
 
-TYPES = {"Allow", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
+TYPES = {"Allow", "ChangeHook", "ChangeKind", "FailureHook", "Hook", "Key", "KeyFunction", "Result"}
 """Type aliases, which have no docstring at run time."""
 
 EXPORTS = [(module, name) for module, names in NAMES.items() for name in names if name not in TYPES]

@@ -127,7 +127,8 @@ class Discord:
     async def __call__(self, scope: dict[str, Any], _receive: Any, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError
-        status, headers, body = 200, {}, {**self.counts, "seconds": self._seconds()}
+        counted: Answer = 200, {}, {**self.counts, "seconds": self._seconds()}
+        status, headers, body = counted
         if scope["path"] != "/counts":
             status, headers, body = self.answer(scope["method"], scope["path"])
         content = json.dumps(body).encode()

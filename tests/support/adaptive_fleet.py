@@ -1,9 +1,9 @@
 """One process of a fleet: callers of a stand-in for Discord, over adaptive transports that share a Redis.
 
 As a program, its arguments are the URLs of the server and of Redis, and JSON with ``channels``, ``callers`` of each
-channel, ``seconds``, a ``quota``, and ``sliding``. It prints ``ready``, and begins when it reads a line. When ``seconds``
-are over, each caller sends one request more, and has to get its answer within ``LAST_S``. Then it prints JSON: how many
-answers had each status, how many requests failed, and how many callers were stuck.
+channel, ``seconds``, a ``quota``, and the ``timeout`` of Redis. It prints ``ready``, and begins when it reads a line.
+When ``seconds`` are over, each caller sends one request more, and has to get its answer within ``last`` seconds. Then
+it prints JSON: how many answers had each status, how many requests failed, and how many callers were stuck.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import httpx
 from asgi_ratelimit import AdaptiveTransport, RedisStore
 from tests.support.children import run_together
 
-LAST_S = 5.0
 AFTER_FAILURE_S = 0.05
 """How long a caller rests after a request that failed."""
 
@@ -55,9 +54,10 @@ def report_of(output: str) -> Report:
 class Callers:
     """The callers of one process."""
 
-    def __init__(self, server: str, client: httpx.AsyncClient, seconds: float) -> None:
+    def __init__(self, server: str, client: httpx.AsyncClient, seconds: float, last_s: float) -> None:
         self.server, self.client = server, client
         self.end = time.monotonic() + seconds
+        self.last_s = last_s
         self.report = Report()
 
     async def call(self, channel: int) -> None:
@@ -65,7 +65,7 @@ class Callers:
         while time.monotonic() < self.end:
             await self.send(channel)
         try:
-            await asyncio.wait_for(self.send(channel), LAST_S)
+            await asyncio.wait_for(self.send(channel), self.last_s)
         except TimeoutError:
             self.report.stuck += 1
 
@@ -82,14 +82,17 @@ class Callers:
 
 async def main(server: str, redis: str, options: dict[str, Any]) -> None:
     """Run the callers of one process."""
-    store = RedisStore(redis, timeout=options.get("timeout", 5.0))
+    store = RedisStore(redis, timeout=options.get("timeout", 1.0))
     transport = AdaptiveTransport(
-        httpx.AsyncHTTPTransport(), profile="discord", quota=options.get("quota"), store=store
+        httpx.AsyncHTTPTransport(limits=httpx.Limits(keepalive_expiry=2.0)),
+        profile="discord",
+        quota=options.get("quota"),
+        store=store,
     )
     async with httpx.AsyncClient(transport=transport, timeout=30) as client:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        callers = Callers(server, client, options["seconds"])
+        callers = Callers(server, client, options["seconds"], options["last"])
         channels = [channel for channel in range(options["channels"]) for _ in range(options["callers"])]
         await asyncio.gather(*map(callers.call, channels))
     await store.aclose()

@@ -11,20 +11,30 @@ const FEW_KEYS = 6;
 let allKeys = false;
 let state = null;
 let source = null;
+const PATIENT_MS = 3000;
 let poll = 0;
+let lost = 0;
 
 function connect() {
   source = new EventSource("events");
   source.addEventListener("state", (event) => show(JSON.parse(event.data)));
+  source.addEventListener("open", found);
   source.addEventListener("outage", (event) => status("error", `The store does not answer: ${JSON.parse(event.data).error}`));
   source.addEventListener("error", () => {
     if (source.readyState === EventSource.CLOSED) askAgain();
+    else lost ||= setTimeout(() => status("error", "The server does not answer"), PATIENT_MS);
   });
+}
+
+function found() {
+  clearTimeout(lost);
+  lost = 0;
 }
 
 // Where there are no events, the state is asked for from time to time.
 async function askAgain() {
   clearTimeout(poll);
+  found();
   const answer = await fetch("state").catch(() => null);
   if (answer?.ok) show(await answer.json());
   else if (answer?.status === 403) status("error", "You may not see this page any more");

@@ -1,4 +1,4 @@
-"""One bucket of a server, as far as its answers tell: how much is left of it, and when there is more.
+"""One bucket of a server, as far as its answers report it: how much is left of it, and when there is more.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...headers import ServerLimit
 from ...quotas import SECOND_US
+from .rate import Rate
 
 LEASE_US = 10 * SECOND_US
 """How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
@@ -30,19 +31,6 @@ MUCH_USED = 3
 
 LEAST = 1e-6
 """With fewer units than this, nothing is left."""
-
-
-class Rate(NamedTuple):
-    """How much there is of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
-
-    With ``refills``, units come back one by one; otherwise all at the end of a window. Until answers have shown which
-    of them it is, the rate is not ``is_sure``.
-    """
-
-    limit: float
-    period: float
-    refills: bool
-    is_sure: bool = True
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -72,6 +60,8 @@ class Bucket:
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
     """Until when the store has nothing left of this bucket: other processes have used it."""
+    has_renewed: bool = False
+    """Whether the end of a window that an answer has reported has come since anybody asked."""
     is_spent: bool = False
     """Whether nothing was left by the latest answer."""
     reported: float = math.inf
@@ -348,6 +338,7 @@ class Bucket:
         if self.is_next_unit or self.reset_is_assumed or not LEAST <= self.limit < math.inf:
             self.probe(now_us)
             return
+        self.has_renewed = True
         left, ends_us = self.ahead or (self.limit, math.inf)
         in_flight = (self.unanswered + self.unsent) * self.cost
         self._begin(now_us, min(self.limit, left) - in_flight)

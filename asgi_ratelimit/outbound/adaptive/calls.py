@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...profiles import Ban, Profile
-from ...profiles.routes import NO_ROUTES
-from .bucket import Bucket, Rate
+from ...profiles.routes import NO_ROUTES, Routes
+from .bucket import Bucket
 from .hidden import HiddenBucket
+from .rate import Rate
 
 PARTS = 60
 """How many parts the time of a ``Ban`` is cut into: answers are counted for each."""
@@ -73,6 +74,9 @@ class Route:
     key: str
     section: Section
     gate: Bucket
+    major: str = ""
+    """What its path adds to the names of its buckets, by the rules ``majors_by``."""
+    majors_by: Routes | None = None
     buckets: tuple[Bucket, ...] = ()
     is_known: bool = False
     queue: OrderedDict[Call, None] = field(default_factory=OrderedDict)

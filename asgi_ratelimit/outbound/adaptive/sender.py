@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterable
 from typing import Any
 
 from ...clock import SystemClock
 from ...decision import Charge, Decision, QuotaState, Take
 from ...headers import ServerLimits, parse
+from ...hooks import ChangeHook
 from ...limiter import Limiter
 from ...profiles import Profile
 from ...quotas import SECOND_US, TokenBucket
 from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
-from .admission import admission_over
+from .admission import LockedModel, admission_over
 from .bodies import BodyRule, ReadBody
-from .bucket import Bucket
 from .calls import Call
-from .locked_model import LockedModel
+from .changes import Changes
 from .state import LearnedBucket, learned_buckets
 
 LONGEST_S = 86_400.0
@@ -26,8 +26,6 @@ LONGEST_S = 86_400.0
 
 LEARNED = TokenBucket(1, 1, name="learned")
 """Stands for the limit of a server in the decision of a ``PaceTimeout``."""
-
-logger = logging.getLogger("asgi_ratelimit")
 
 
 class AdaptiveSender:
@@ -41,6 +39,7 @@ class AdaptiveSender:
         limiter: Limiter | None,
         retries: int,
         longest_s: float,
+        hooks: Iterable[ChangeHook],
     ) -> None:
         self._transport = transport
         self._profile = profile
@@ -49,7 +48,7 @@ class AdaptiveSender:
         self._longest_s = longest_s
         self._bodies = BodyRule(profile)
         self.now_us = slots.now_us
-        self._locked = LockedModel(profile, _log)
+        self._locked = LockedModel(profile, Changes(hooks, slots.now_us))
         self._admission = admission_over(self._locked, slots, limiter)
 
     def send(self, request: Any) -> Flow[Any]:
@@ -72,7 +71,7 @@ class AdaptiveSender:
     def state(self) -> tuple[LearnedBucket, ...]:
         """What was learned, and who waits."""
         with self._locked as model:
-            return tuple(learned_buckets(model.hosts.values(), self.now_us()))
+            return tuple(learned_buckets(model.hosts, self.now_us()))
 
     def _may_be_sent_again(self, call: Call, request: Any) -> bool:
         """Whether the whole body is at hand, and its turn can come in time."""
@@ -172,7 +171,3 @@ class AdaptiveSender:
         return pace_timeout(
             take, Decision(False, 0, 0.0, retry_after, 0, wait_s, ready_at, LEARNED, (state,), take=take)
         )
-
-
-def _log(host: str, bucket: Bucket, change: str) -> None:
-    logger.info("%s: %s: %s", host, bucket.name, change)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...counts import Row, outbound_sources
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY
+from ...hooks import ChangeHook
 from ...limiter import Limiter
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
@@ -25,15 +26,15 @@ from .state import LearnedBucket
 class AdaptiveTransport(WrappingTransport):
     """A transport for httpx and httpx2, with and without ``async``, that learns the limits of each server it talks to.
 
-    The first request to an unknown bucket goes alone. The others wait for what its answer tells: then as many go at
+    The first request to an unknown bucket goes alone. The others wait for its answer: then as many go at
     once as there are units left, and the rest when there are more. ``profile`` says how to read the answers, by
     default whatever they are. After a refusal, all requests of its bucket wait, and it is sent again, at most
     ``retries`` times, if its whole body is at hand.
 
-    ``quota`` is the most that each host gets, whatever its answers say. Processes that share the ``store`` share the
-    quota, and the pauses that refusals ask for; what else the answers tell is known to this transport alone.
+    ``quota`` is the most that each host gets, whatever its answers say. Processes that share a ``RedisStore`` share
+    the quota, what is left of each bucket, and pauses; one request of all of them finds out about an unknown bucket.
     ``max_delay`` is the longest that a request waits in all, in seconds, 900 by default; ``PaceTimeout`` is raised at
-    once where that is certainly not enough.
+    once where that is certainly not enough. ``hooks`` are functions that are called with each ``LimitChange``.
 
     An answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
     Raises ``QuotaError`` and ``ConfigurationError``.
@@ -48,6 +49,7 @@ class AdaptiveTransport(WrappingTransport):
         store: Store | str | None = None,
         retries: int = 1,
         max_delay: float | None = None,
+        hooks: Iterable[ChangeHook] = (),
     ) -> None:
         if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
             raise ConfigurationError(f"retries must be a whole number of at least 0, not {retries!r}: retries=1")
@@ -62,7 +64,7 @@ class AdaptiveTransport(WrappingTransport):
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
         slots = SlotWaiter(self._store, departs_later=True)
-        self._sender = AdaptiveSender(transport, self._profile, slots, limiter, retries, longest)
+        self._sender = AdaptiveSender(transport, self._profile, slots, limiter, retries, longest, hooks)
         outbound_sources.add(self._rows)
 
     def __repr__(self) -> str:

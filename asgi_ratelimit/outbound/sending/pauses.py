@@ -61,6 +61,10 @@ class Pauses:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._store.take((take,)))
 
+    def __bool__(self) -> bool:
+        """Whether any key may be paused."""
+        return bool(self._ends) or not self._begins_all
+
     def each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
         """Microseconds until the end of the pause of each key; without the store, of those that began here."""
         if self._begins_all and not any(key in self._ends for key in keys):

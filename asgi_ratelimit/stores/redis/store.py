@@ -15,6 +15,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ..by_store import before_closing
 from ..calls import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
@@ -176,6 +177,9 @@ class RedisStore:
         What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
         connections.
         """
+        last = before_closing.get(self)
+        if last is not None:
+            await last()
         node = self._nodes.pop(_running_loop(), None)
         self._latest = (None, None)
         if node is not None:

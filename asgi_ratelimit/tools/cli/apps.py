@@ -8,10 +8,11 @@ import sys
 from typing import Any
 
 from ...decision import checked_cost
+from ...inbound.rules import CompiledRule
 from ...quota_text import as_text, explain, parse_quotas
 from ..coverage import Covered, coverage, quotas_as_text
-from ..quota_checks import findings, rules_of
-from .arguments import add_app, add_json, load_app
+from ..quota_checks import findings, rules_of, rules_of_file
+from .arguments import add_app, add_folder, add_json, load_app
 from .output import print_json, print_table
 
 _ROUTES = "asgi-ratelimit routes main:app"
@@ -30,9 +31,11 @@ def add_commands(commands: Any) -> None:
     add_json(parser)
     parser.set_defaults(run=routes)
     parser = commands.add_parser(
-        "check", help="explain quotas, or those of an app, and find what is wrong with them", example=_CHECK
+        "check", help="explain the quotas of a text, a file or an app, and find what is wrong", example=_CHECK
     )
-    parser.add_argument("app", metavar="what", help="quotas, or an app as module:attribute")
+    parser.add_argument(
+        "app", metavar="what", help="quotas, a file of limits (limits.toml), or an app as module:attribute"
+    )
     parser.add_argument("--cost", type=float, default=1, help="units that a request takes from quotas (default: 1)")
     add_app(parser)
     add_json(parser)
@@ -72,8 +75,8 @@ def _row(covered: Covered) -> tuple[str, str, str]:
 
 def check(options: argparse.Namespace) -> int:
     """Explain limits, and print what is wrong with them; exit code 1 if anything is."""
-    if _IS_APP(options.app):
-        rules, found = rules_of(load_app(options, _CHECK))
+    if _IS_APP(options.app) or options.app.endswith(".toml"):
+        rules, found = _rules(options)
         limits = [_explained(rule.name, quotas_as_text(rule), rule.quota) for rule in rules]
     else:
         quotas = parse_quotas(options.app)
@@ -87,6 +90,14 @@ def check(options: argparse.Namespace) -> int:
         print(*limit["explained"], "", sep="\n")
     print(*[f"finding: {each}" for each in found] or ["no findings"], sep="\n")
     return int(bool(found))
+
+
+def _rules(options: argparse.Namespace) -> tuple[list[CompiledRule], list[str]]:
+    """The rules of an app or a file, and what is wrong with them."""
+    if options.app.endswith(".toml"):
+        add_folder(options.app_dir)
+        return rules_of_file(options.app)
+    return rules_of(load_app(options, _CHECK))
 
 
 def _explained(name: str, text: str, quotas: Any) -> dict[str, Any]:

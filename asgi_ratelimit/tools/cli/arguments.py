@@ -46,13 +46,18 @@ def load_app(options: Options, example: str) -> Any:
     try:
         if not module or not attribute:
             raise ValueError("it must be a module, a colon and an attribute")
-        sys.path.insert(0, str(Path(options.app_dir).resolve()))
+        add_folder(options.app_dir)
         app: Any = import_module(module)
         for name in attribute.split("."):
             app = getattr(app, name)
         return app() if options.factory else app
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
+
+
+def add_folder(folder: str) -> None:
+    """Let modules in a folder be imported."""
+    sys.path.insert(0, str(Path(folder).resolve()))
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +68,13 @@ def complete(parser: argparse.ArgumentParser) -> None:
         except ImportError:
             return
         autocomplete(parser)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0. Raises ``argparse.ArgumentTypeError``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number above 0, not {text!r}")
+    return int(text)
 
 
 def seconds_of(option: str, text: str) -> float:

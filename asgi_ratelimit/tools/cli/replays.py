@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import secrets
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,16 @@ from ...buckets import as_bytes, digest
 from ...quotas import SECOND_US
 from ..logs import LogReader, fields_of
 from ..plot import WIDTH, bars, save_bars
-from ..replay import Limits, Replay, limits_of, report_of
+from ..replay import Limits, Replay, limits_of, limits_of_file, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
-from .arguments import Parser, add_json, listed
+from .arguments import Parser, add_folder, add_json, listed, positive
 from .output import Row, counted, moment, print_json, print_table, progress, share
 
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
+logger = logging.getLogger("asgi_ratelimit")
+
 SHOWN = 10
 """Clients and moments that a report shows, unless it is told otherwise."""
 
@@ -34,7 +38,8 @@ def add_commands(commands: Any) -> None:
     _add_log(parser)
     parser.add_argument("--rule", action="append", default=[], help='such as "/login 5/minute"; may be repeated')
     parser.add_argument("--quota", help='a quota for every request, such as "100/minute"')
-    parser.add_argument("--top", type=int, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
+    parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
+    parser.add_argument("--top", type=positive, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
     parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
     parser.add_argument("--png", type=Path, help="draw the timeline into this file instead of the terminal")
     parser.set_defaults(run=what_if)
@@ -60,11 +65,9 @@ def _add_log(parser: Parser) -> None:
 
 def what_if(options: argparse.Namespace) -> int:
     """Replay logs, and print who would have been refused."""
-    if not options.rule and options.quota is None:
-        raise ValueError(f"nothing to try out: name a --rule or a --quota: {_WHAT_IF}")
-    limits = limits_of(options.quota, options.rule)
+    limits = _limits(options)
     reader, replay = _reader(options, limits), Replay(limits)
-    with progress("replaying", reader.size) as advance:
+    with progress("replaying", reader.size) as advance, _without_warnings():
         reader.advance = advance
         asyncio.run(replay.run(reader.requests()))
     report = report_of(replay, limits, options.top, _hashed() if options.hide_keys else str)
@@ -76,6 +79,29 @@ def what_if(options: argparse.Namespace) -> int:
         _show(report)
         _draw(replay, options.png)
     return 0
+
+
+def _limits(options: argparse.Namespace) -> Limits:
+    """The limits to try out. Raises ``ValueError`` where there are none, or too many."""
+    has_rules = bool(options.rule) or options.quota is not None
+    if has_rules == (options.config is not None):
+        problem = "a file says all rules: remove --rule and --quota" if has_rules else "nothing to try out"
+        raise ValueError(f"{problem}: {_WHAT_IF}, or --config limits.toml")
+    if has_rules:
+        return limits_of(options.quota, options.rule)
+    add_folder(".")  # for the functions that the file names
+    return limits_of_file(options.config)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """No log of blocks that no live key has, for as long as that."""
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _show(report: dict[str, Any]) -> None:

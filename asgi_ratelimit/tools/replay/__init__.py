@@ -1,7 +1,7 @@
 """Replays of logs under limits that are not in force."""
 
 from .counts import KeyCount, Moment, Parts, RuleCounts, Timeline
-from .limits import LOGGED_KEY, Limits, limits_of
+from .limits import LOGGED_KEY, Limits, limits_of, limits_of_file
 from .replay import Replay
 from .report import report_of
 
@@ -15,5 +15,6 @@ __all__ = [
     "RuleCounts",
     "Timeline",
     "limits_of",
+    "limits_of_file",
     "report_of",
 ]

@@ -6,7 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from socket import AF_INET6
 
 from starlette.types import Scope
@@ -14,11 +14,13 @@ from starlette.types import Scope
 from ...buckets import DEFAULT_NAME
 from ...errors import ConfigurationError, QuotaError
 from ...inbound import Rule
+from ...inbound.config import USUAL, LimitsFile
+from ...inbound.functions.failures import Failures
 from ...inbound.plan import Plan
 from ...inbound.rule_table import Defaults, RuleTable
 from ...inbound.rules import CompiledRule
 from ...keys.addresses import client_key, pack, unmapped
-from ...keys.base import ScopeKey
+from ...keys.base import PathKey, ScopeKey
 from ...quota_text import QuotaLike, parse_quotas
 from ...quotas import Quota
 
@@ -84,6 +86,17 @@ def limits_of(quota: str | None, texts: Sequence[str]) -> Limits:
             by_name[subject] = _table(quotas, (), subject).constant_plan
     table = _table(quota, rules, DEFAULT_NAME)
     return Limits(table, _table(quota, (), DEFAULT_NAME).constant_plan, by_name)
+
+
+def limits_of_file(path: str) -> Limits:
+    """The limits of a file, as ``RateLimitMiddleware(config=...)`` reads it.
+
+    Keys are those of the log, but for parameters of the path: a log has no headers. Raises ``ConfigurationError``.
+    """
+    options = LimitsFile(path, USUAL).options
+    rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
+    options = replace(options, key=LOGGED_KEY, rules=tuple(rules))
+    return Limits(options.table(options.defaults(Failures()), "", None))
 
 
 def _table(quota: QuotaLike | None, rules: Sequence[Rule], name: str) -> RuleTable:

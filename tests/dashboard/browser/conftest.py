@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,13 @@ class Site:
         """The statuses of so many requests."""
         with httpx.Client(base_url=self.url, timeout=60) as client:
             return [client.get(path).status_code for _ in range(times)]
+
+    def ask_until(self, path: str, statuses: list[int]) -> None:
+        """Ask again and again, until both workers answer like this."""
+        deadline = time.monotonic() + PATIENT_MS / 1000
+        while self.ask(path, len(statuses)) != statuses:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is never answered with {statuses}")
 
     def state(self) -> dict[str, Any]:
         """What the page shows."""

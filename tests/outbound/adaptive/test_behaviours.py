@@ -231,7 +231,7 @@ def test_what_is_learned_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "asgi_ratelimit")
     Caller(lambda path, number: (429, bucket_headers(0, 1, retry_after="1")), retries=0).get(CHANNEL)
     assert [record.getMessage() for record in caplog.records] == [
-        "api.example: abc default channels/1: limit 5",
+        "api.example: abc default channels/1: limit 5, 0 left, more in 0.2 s",
         "api.example: abc default channels/1: refused, paused for 1 s",
     ]
 

@@ -214,6 +214,19 @@ def test_check_explains_quotas(run: Callable[..., Run]) -> None:
     ]
 
 
+def test_check_reads_files_of_limits(folder: Path, run: Callable[..., Run]) -> None:
+    """As the middleware reads them, with the same errors."""
+    (folder / "limits.toml").write_text('quota = "1/s"\n[[rules]]\npath = "/a"\nquota = "2/s"\n', "utf-8")
+    done = run("check", "limits.toml")
+    assert (done.code, done.out.splitlines()[-1]) == (
+        1,
+        "finding: default /a: it never decides, because '1/second' for all requests is always stricter",
+    )
+    (folder / "limits.toml").write_text('quota = "1/fortnight"\n', "utf-8")
+    done = run("check", "limits.toml")
+    assert (done.code, "limits.toml, line 1" in done.err) == (2, True)
+
+
 def test_both_commands_write_json(run: Callable[..., Run]) -> None:
     """For other programs."""
     routes = json.loads(run("routes", "main:app", "--json").out)

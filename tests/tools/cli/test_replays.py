@@ -101,6 +101,40 @@ def test_a_rule_without_requests_is_told(log: str, capsys: pytest.CaptureFixture
     assert "warning: no request is for /logn\n" in capsys.readouterr().err
 
 
+CONFIG = """
+quota = "3/hour"
+
+[[rules]]
+name = "login"
+path = "/login"
+quota = "2/minute"
+key = "header:X-Api-Key"
+penalty = { block_for = "10 minutes" }
+
+[[rules]]
+path = "/items/{id}"
+exempt = true
+"""
+
+
+def test_the_rules_may_be_those_of_a_file(
+    log: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under the keys of the log; nothing is logged of blocks that are none."""
+    config = Path(log).with_name("limits.toml")
+    config.write_text(CONFIG, "utf-8")
+    assert main(["what-if", log, "--config", str(config), "--json"]) == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert {rule["name"]: (rule["requests"], rule["refused"]) for rule in report["rules"]} == {
+        "default": (5, 0),
+        "login": (4, 2),
+    }
+    assert report["unlimited"] == 1
+    assert caplog.records == []
+    assert err == "warning: 1 of 7 lines could not be read as requests\n"
+
+
 SUGGESTED = """\
 /login: 4 requests of 1 client
 
@@ -135,7 +169,12 @@ def test_suggest_proposes_limits(log: str, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["what-if", "LOG"], "nothing to try out: name a --rule or a --quota: asgi-ratelimit what-if access.log"),
+        (["what-if", "LOG"], "nothing to try out: asgi-ratelimit what-if access.log"),
+        (
+            ["what-if", "LOG", "--quota", "5/s", "--config", "a.toml"],
+            "a file says all rules: remove --rule and --quota",
+        ),
+        (["what-if", "LOG", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["what-if", "LOG", "--rule", "/login"], "'/login' is not a path or the name of a rule, and a quota"),
         (["what-if", "LOG", "--quota", "5/fortnight"], "'fortnight' is not a unit of time"),
         (["what-if", "LOG", "--quota", "5/s", "--key", "who"], "--key must be client, user or all"),

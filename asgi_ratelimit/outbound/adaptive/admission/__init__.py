@@ -8,7 +8,7 @@ from ....errors import ConfigurationError
 from ....limiter import Limiter
 from ....stores.documents import documents
 from ....waiting import SlotWaiter
-from ..locked_model import LockedModel
+from .locked_model import LockedModel
 from .publishing import Publisher
 from .rates import NAME
 from .shared import SharedAdmission
@@ -29,4 +29,4 @@ def admission_over(locked: LockedModel, slots: SlotWaiter, limiter: Limiter | No
     return SimpleAdmission(locked, slots, limiter, NAME)
 
 
-__all__ = ["NAME", "Admission", "admission_over"]
+__all__ = ["NAME", "Admission", "LockedModel", "admission_over"]

@@ -15,13 +15,17 @@ from ....buckets import as_bytes, digest
 from ....decision import Charge, Condition, Take
 from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
-from ..bucket import Bucket, Rate
+from ..bucket import Bucket
+from ..rate import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
 
 LEASE_S = 4.0
 """For how many seconds the pioneer of one process holds up the others. If it is dead, another one goes then."""
+
+LONG_WINDOW_S = 10.0
+"""From here on, a window of a server is so long that nobody waits for the rolling one to end after it."""
 
 PARTS = 100
 """The most parts of the rolling window that stands for a window of a server."""
@@ -93,6 +97,11 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
 def pioneer_charge(host: str, bucket: str) -> Charge:
     """The charge of a pioneer, which it gives back when it has its answer. If it dies, it drains: that is its lease."""
     return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+
+
+def renewal_charge(host: str, bucket: str, rate: Rate) -> Charge:
+    """The charge of the one process that empties a learned bucket when a window of its server has ended."""
+    return Charge(TokenBucket(1, rate.period / 2.0, 1, name=f"renewal-{_hash(bucket)}"), host, 1, NAME)
 
 
 @lru_cache(maxsize=CACHED)

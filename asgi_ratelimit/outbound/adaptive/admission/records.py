@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 
 from ....buckets import as_bytes, digest
-from ..bucket import Bucket, Rate
+from ..bucket import Bucket
 from ..calls import Call, LearnedLimit, Record
+from ..rate import Rate
 
 FORMAT = 1
 

@@ -7,20 +7,23 @@ a lease in the store until it has its answer. What that reports travels as a sma
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ....decision import Decision, OnError, QuotaState, Take
+from ....errors import StoreError
 from ....limiter import Limiter
 from ....quotas import SECOND_US
-from ....stores import settle
-from ....waiting import Flow, GiveBack, SlotWaiter
+from ....stores import reset, settle
+from ....waiting import CallStore, Flow, GiveBack, SlotWaiter
 from ..bucket import Bucket
 from ..calls import Call
-from ..locked_model import LockedModel
+from .locked_model import LockedModel
 from .needs import Need, is_gate, needs_of, units_of
 from .publishing import Publisher
+from .rates import LONG_WINDOW_S, renewal_charge
 
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
 """How soon a request looks again whether the pioneer of another process has its answer; each look doubles the time."""
@@ -152,9 +155,23 @@ class SharedAdmission:
             self._hold(call, needs, decision.states)
             model.again(call, self._slots.now_us())
         yield from self.leave(call)
+        yield from self._renew(call, needs, decision)
         if not decision.allowed and (is_unknown or self._may_have_changed(call, needs, decision)):
             yield from self._read(call, decision)
         return False
+
+    def _renew(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[None]:
+        """Empty long windows that have ended at the server; the rolling ones that stand for them end later."""
+        for need, state in zip(needs, decision.states):
+            bucket = need.bucket
+            if need.purpose != "units" or state.allowed or bucket is None or not bucket.has_renewed:
+                continue
+            bucket.has_renewed, rate = False, bucket.rate
+            if rate is not None and not rate.refills and rate.period >= LONG_WINDOW_S:
+                lease = Take((renewal_charge(call.host.name, bucket.name, rate),), on_error="local")
+                if (yield from self._slots.try_take(lease)).allowed:
+                    with contextlib.suppress(StoreError):
+                        yield CallStore(self._store, reset(self._store, [need.charge]))
 
     def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
         """Hold up the buckets that the store has refused. A gate that another process has paused begins anew."""

@@ -9,7 +9,7 @@ from ....waiting import Flow, SlotWaiter
 from ...sending.pauses import Pauses
 from ..bucket import Bucket
 from ..calls import Call
-from ..locked_model import LockedModel
+from .locked_model import LockedModel
 
 LONGEST_KEY = 250
 """Characters of the key of a pause."""
@@ -29,7 +29,9 @@ class SimpleAdmission:
         take = None if self._limiter is None else self._take(self._limiter, call)
         if take is not None:
             yield from self._slots.wait(take)
-        lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
+        lefts_us: list[float] = []
+        if self._pauses:
+            lefts_us = yield from self._pauses.each_left_us([_key(call, bucket) for bucket, _ in call.admitted])
         if take is not None:
             yield from self._slots.depart(take.charges)
         with self._locked as model:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from threading import RLock
 from types import TracebackType
 
-from ...profiles import Profile
-from ...waiting.forks import reset_in_child
-from .model import Model, OnChange
+from ....profiles import Profile
+from ....waiting.forks import reset_in_child
+from ..model import Model, OnChange
 
 
 class LockedModel:

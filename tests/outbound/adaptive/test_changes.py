@@ -1,0 +1,102 @@
+"""Hooks of an adaptive transport: an event for all that it learns."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.hooks import LimitChange
+from tests.support.adaptive_clients import CHANNEL, Caller, bucket_headers
+from tests.support.simulated_fleet import Fleet, Server
+
+
+def changes_of(script: Any, *paths: str, **options: Any) -> list[LimitChange]:
+    """What a hook receives while requests are sent one after another."""
+    changes: list[LimitChange] = []
+    caller = Caller(script, hooks=[changes.append], **options)
+
+    async def main(client: httpx.AsyncClient) -> None:
+        for path in paths:
+            with contextlib.suppress(httpx.TransportError):
+                await client.get(path)
+
+    caller.run(main)
+    return changes
+
+
+def test_a_limit_that_is_learned() -> None:
+    """With what is left of it."""
+    (change,) = changes_of(lambda path, number: (200, bucket_headers(4, 1)), CHANNEL, CHANNEL)
+    assert (change.host, change.bucket, change.kind) == ("api.example", "abc default channels/1", "learned")
+    assert (change.limit, change.remaining, change.paused_for) == (5.0, 4.0, 0.0)
+    assert change.text == "limit 5, 4 left"
+
+
+def test_a_limit_that_changes() -> None:
+    """With what it was before."""
+    changes = changes_of(lambda path, number: (200, bucket_headers(4, 1, limit=5 * number)), CHANNEL, CHANNEL)
+    assert [(change.kind, change.limit) for change in changes] == [("learned", 5.0), ("limit changed", 10.0)]
+    assert changes[1].text == "limit 10, it was 5"
+
+
+def test_a_route_that_uses_another_bucket() -> None:
+    """With the one that it used before."""
+    changes = changes_of(lambda path, number: (200, bucket_headers(4, 1, bucket=f"b{number}")), CHANNEL, CHANNEL)
+    assert [change.kind for change in changes] == ["learned", "learned", "migrated"]
+    assert changes[2].bucket == "b2 default channels/1"
+    assert changes[2].text == "GET /channels/1/messages uses this instead of b1 default channels/1"
+
+
+def test_a_pause() -> None:
+    """With its length."""
+    refusal = 429, bucket_headers(0, 9, retry_after="9", x_ratelimit_scope="user")
+    changes = changes_of(lambda path, number: refusal, CHANNEL, retries=0)
+    assert [(change.kind, change.paused_for) for change in changes] == [("learned", 0.0), ("paused", 9.0)]
+
+
+@pytest.mark.parametrize("failure", [502, httpx.ConnectError("no route")], ids=["502", "no connection"])
+def test_a_pioneer_that_fails(failure: Any) -> None:
+    """Without an answer, or with one that reports nothing; one that is served reports no failure."""
+    changes = changes_of(lambda path, number: failure if number == 1 else (200, {}), CHANNEL, CHANNEL)
+    assert [(change.kind, change.bucket) for change in changes] == [("pioneer failed", "GET /channels/1/messages")]
+
+
+def test_what_another_process_has_learned() -> None:
+    """Is learned here as well."""
+    fleet, changes = Fleet(latency=(0.002, 0.002)), list[LimitChange]()
+
+    def answer(path: str) -> Any:
+        return 200, bucket_headers(4, 1), {}
+
+    async def main() -> None:
+        await fleet.client(Server(answer, fleet.latency)).get(CHANNEL)
+        await fleet.client(Server(answer, fleet.latency), hooks=[changes.append]).get(CHANNEL)
+
+    fleet.clock.run(main())
+    assert [(change.kind, change.limit) for change in changes] == [("learned", 5.0)]
+
+
+def test_a_hook_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """Is logged; the request has its answer, and other hooks are called."""
+    changes: list[LimitChange] = []
+
+    def fail(change: LimitChange) -> None:
+        raise ValueError(change.text)
+
+    caller = Caller(lambda path, number: (200, bucket_headers(4, 1)), hooks=[fail, changes.append])
+    assert caller.get(CHANNEL) == [200]
+    assert len(changes) == 1
+    assert "fail" in next(record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+
+
+@pytest.mark.parametrize("hooks", [print, "text", [1]], ids=["function", "text", "number"])
+def test_hooks_that_are_none(hooks: Any) -> None:
+    """The error shows what they are."""
+    with pytest.raises(ConfigurationError, match="LimitChange"):
+        AdaptiveTransport(httpx.HTTPTransport(), hooks=hooks)

@@ -1,0 +1,244 @@
+"""Processes that share a store: together, they spend what a server has left, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.request import urlopen
+
+import httpx
+import pytest
+
+from tests.stand_ins.discord_server import Discord, discord_server
+from tests.support.adaptive_clients import CHANNEL, bucket_headers
+from tests.support.adaptive_fleet import command, report_of, run_fleet
+from tests.support.redis_server import RedisServer
+from tests.support.server import ROOT
+from tests.support.simulated_fleet import Fleet, Server
+
+LONG = pytest.mark.long
+
+LEARNED_AFTER = 4.0
+"""Seconds in which a fleet learns how the buckets of a server reset; only then it uses all that is permitted."""
+
+
+def discord_for(fleet: Fleet, **settings: str) -> tuple[Discord, Any]:
+    """A stand-in on the clock of a fleet, and its answers."""
+    server = Discord(settings, now=lambda: fleet.clock.now)
+    return server, lambda path: server.answer("GET", path)
+
+
+def rate_of(server: Discord, start: float, seconds: float) -> float:
+    """Requests that a stand-in has served in each second of an interval."""
+    return sum(start <= at < start + seconds for at in server.served) / seconds
+
+
+@pytest.mark.parametrize("sliding", ["", "1"], ids=["windows", "sliding"])
+def test_a_fleet_uses_a_global_limit(sliding: str) -> None:
+    """With a quota just below that, nobody is refused, and at least 95 % of it is used."""
+    fleet = Fleet()
+    server, answer = discord_for(fleet, SLIDING=sliding)
+    start = fleet.clock.now
+    fleet.run(answer, channels=20, callers=1, seconds=LEARNED_AFTER + 4, quota="48/s")
+    assert server.counts["refused"] == 0
+    assert sum(fleet.statuses.values()) == fleet.statuses[200] == server.counts["served"]
+    assert rate_of(server, start + LEARNED_AFTER, 4.0) >= 0.95 * 50
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [({"PERIOD": "1"}, 4), ({"PERIOD": "1", "SLIDING": "1"}, 4), ({"PERIOD": "5"}, 15), ({"LIMIT": "20"}, 4)],
+    ids=["windows", "sliding", "long-windows", "larger"],
+)
+def test_a_fleet_uses_what_buckets_permit(settings: dict[str, str], seconds: float) -> None:
+    """Nobody is refused, and at least 95 % of what the buckets permit is used, although requests take 2 to 20 ms."""
+    fleet = Fleet(latency=(0.002, 0.02))
+    server, answer = discord_for(fleet, GLOBAL="100000", **settings)
+    start = fleet.clock.now
+    fleet.run(answer, channels=4, callers=server.limit // 2, seconds=LEARNED_AFTER + seconds)
+    assert server.counts["refused"] == 0
+    assert sum(fleet.statuses.values()) == fleet.statuses[200] == server.counts["served"]
+    permitted = 4 * server.limit / server.period
+    assert rate_of(server, start + LEARNED_AFTER, seconds) >= 0.95 * permitted
+
+
+def test_a_long_window_ends_when_the_server_says() -> None:
+    """Although most of it was used late: what is used then is no longer missing in the next one."""
+    fleet = Fleet(latency=(0.002, 0.002))
+    server, answer = discord_for(fleet, PERIOD="60")
+    start = fleet.clock.now
+
+    async def main() -> None:
+        clients = [fleet.client(Server(answer, fleet.latency)) for _ in range(2)]
+        await clients[0].get(CHANNEL)
+        await asyncio.sleep(50)
+        await asyncio.gather(*[client.get(CHANNEL) for client in clients for _ in range(2)])
+        await asyncio.gather(*[client.get(CHANNEL) for client in clients for _ in range(2)])
+
+    fleet.clock.run(main())
+    assert server.counts["refused"] == 0
+    assert len(server.served) == 9
+    assert server.served[-1] - start <= 63
+
+
+def test_one_pioneer_for_all_processes() -> None:
+    """The others wait for its answer, and know from it what is left."""
+    fleet = Fleet(latency=(0.2, 0.2))
+    server, answer = discord_for(fleet)
+
+    async def main() -> None:
+        clients = [fleet.client(Server(answer, fleet.latency)) for _ in range(4)]
+        await asyncio.gather(*[client.get(CHANNEL) for client in clients])
+
+    start = fleet.clock.now
+    fleet.clock.run(main())
+    times = [at - start for at, _, _ in server.times]
+    assert times[0] == pytest.approx(0.1, abs=0.01)
+    assert all(0.3 <= at <= 0.6 for at in times[1:])
+    assert server.counts["refused"] == 0
+
+
+def test_a_dead_pioneer_blocks_nobody() -> None:
+    """When its lease is over, another process sends one."""
+    fleet = Fleet(latency=(0.002, 0.002))
+    sent: list[float] = []
+
+    def answer(path: str) -> Any:
+        sent.append(fleet.clock.now)
+        return 200, bucket_headers(4, 1), {}
+
+    class Silent(Server):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(1000)
+            return await super().handle_async_request(request)
+
+    async def main() -> list[int]:
+        dead = asyncio.create_task(fleet.client(Silent(answer, fleet.latency)).get(CHANNEL))
+        await asyncio.sleep(0.1)
+        clients = [fleet.client(Server(answer, fleet.latency)) for _ in range(3)]
+        answers = await asyncio.gather(*[client.get(CHANNEL) for client in clients])
+        dead.cancel()
+        await asyncio.gather(dead, return_exceptions=True)
+        return [each.status_code for each in answers]
+
+    start = fleet.clock.now
+    assert fleet.clock.run(main()) == [200] * 3
+    assert 3.5 <= sent[0] - start <= 4.5
+    assert sent[-1] - sent[0] <= 0.5
+
+
+def test_a_refusal_stops_its_bucket_in_all_processes() -> None:
+    """Until its time is over; other buckets go on."""
+    fleet = Fleet(latency=(0.002, 0.002))
+    sent: list[tuple[float, str]] = []
+
+    def answer(path: str) -> Any:
+        sent.append((fleet.clock.now, path))
+        if path == CHANNEL and len(sent) == 2:
+            return 429, bucket_headers(0, 9, x_ratelimit_scope="user", retry_after="9"), {}
+        return 200, bucket_headers(4, 1), {}
+
+    async def main() -> None:
+        one, two = [fleet.client(Server(answer, fleet.latency)) for _ in range(2)]
+        await two.get("/channels/2/messages")
+        first = asyncio.create_task(one.get(CHANNEL))
+        await asyncio.sleep(0.1)
+        await asyncio.gather(first, two.get(CHANNEL), two.get("/channels/2/messages"))
+
+    start = fleet.clock.now
+    fleet.clock.run(main())
+    assert [round(at - start) for at, path in sent if path == CHANNEL][1:] == [9, 9]
+    assert [round(at - start) for at, path in sent if path != CHANNEL] == [0, 0]
+
+
+def test_a_global_refusal_stops_all_processes() -> None:
+    """For all buckets."""
+    fleet = Fleet(latency=(0.002, 0.002))
+    sent: list[float] = []
+
+    def answer(path: str) -> Any:
+        sent.append(fleet.clock.now)
+        if len(sent) == 3:
+            return 429, {"retry-after": "7", "x-ratelimit-global": "true", "x-ratelimit-scope": "global"}, {}
+        return 200, bucket_headers(4, 1, bucket=path[-10:]), {}
+
+    async def main() -> None:
+        one, two = [fleet.client(Server(answer, fleet.latency)) for _ in range(2)]
+        await asyncio.gather(one.get(CHANNEL), two.get("/channels/2/messages"))
+        third = asyncio.create_task(one.get(CHANNEL))
+        await asyncio.sleep(0.1)
+        await asyncio.gather(third, *[client.get(path) for client in (one, two) for path in (CHANNEL, "/users/1")])
+
+    start = fleet.clock.now
+    fleet.clock.run(main())
+    assert [at for at in sent if 0.2 < at - start < 7.0] == []
+    assert len(sent) == 8
+
+
+def counts_of(server: Any) -> dict[str, float]:
+    """What a stand-in has counted."""
+    with urlopen(f"{server.url}/counts") as response:  # it is our own server
+        counts: dict[str, float] = json.load(response)
+        return counts
+
+
+@pytest.mark.parametrize(("seconds", "part"), [(1.5, 0.0), pytest.param(30.0, 0.95, marks=LONG)])
+def test_four_processes_over_redis(redis_url: str, seconds: float, part: float) -> None:
+    """20 buckets and a global limit: no request is lost and none hangs; on a quiet machine, none is refused."""
+    with discord_server() as server:
+        reports = run_fleet(server.url, redis_url, 4, channels=20, callers=1, seconds=seconds, last=20, quota="48/s")
+        counts = counts_of(server)
+    assert [(report.failed, report.stuck) for report in reports] == [(0, 0)] * 4
+    assert sum(report.statuses["200"] for report in reports) == counts["served"]
+    assert counts.get("refused user", 0) == 0 or not part
+    assert counts["served"] / counts["seconds"] >= part * 50
+    assert counts.get("refused", 0) <= 0.01 * counts["served"] or not part
+
+
+@contextmanager
+def running(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A Python program that has begun."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen((sys.executable, *arguments), cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as child:
+        try:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            child.stdin.write("begin\n")
+            child.stdin.flush()
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(("seconds", "last"), [(1.5, 20.0), pytest.param(60.0, 5.0, marks=LONG)])
+def test_nothing_is_stuck_after_a_process_redis_or_the_server_was_killed(seconds: float, last: float) -> None:
+    """At random times, under load; afterwards every caller of each process that lives gets an answer."""
+    chance = random.Random(1)
+    with RedisServer() as redis, discord_server() as server, ExitStack() as children:
+        options = {"channels": 10, "callers": 1, "seconds": seconds + 1.0, "last": last, "quota": "48/s"}
+        arguments = command(server.url, redis.url, **options)
+        alive = [children.enter_context(running(arguments)) for _ in range(4)]
+        end = time.monotonic() + seconds
+        children.enter_context(running(arguments)).kill()
+        while time.monotonic() < end:
+            victim = chance.choice([redis, server, None])
+            if victim is None:
+                with running(arguments) as one:
+                    time.sleep(chance.uniform(0.0, 0.3))
+                    one.kill()
+            else:
+                victim.kill()
+                time.sleep(chance.uniform(0.0, 0.3))
+                victim.start()
+        reports = [report_of(child.communicate(timeout=60)[0]) for child in alive]
+    assert [report.stuck for report in reports] == [0] * 4
+    assert all(report.statuses["200"] for report in reports)
