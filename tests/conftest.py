@@ -67,6 +67,12 @@ def redis_url(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads overrides, where connections or commands are counted."""
+    monkeypatch.setattr("asgi_ratelimit.overrides.live_quotas.subscribe", lambda store, subscriber: None)
+
+
+@pytest.fixture
 def clock() -> SteppedClock:
     """A clock that is stepped by hand."""
     return SteppedClock()
