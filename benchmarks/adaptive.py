@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -63,15 +64,9 @@ def counts_of(service: str, server: Uvicorn) -> Counts:
 def measure(library: str, service: str, processes: int, seconds: float) -> list[str]:
     """One row: a library, a server, and so many processes."""
     make, rate, burst = SERVICES[service]
-    with make() as server, RedisServer() as redis:
-        command = [
-            "-m",
-            "benchmarks.adaptive_callers",
-            library,
-            service,
-            server.url,
-            redis.url if processes > 1 else "",
-        ]
+    with make() as server, RedisServer() if processes > 1 else nullcontext() as redis:
+        store = redis.url if redis else ""
+        command = ["-m", "benchmarks.adaptive_callers", library, service, server.url, store]
         done = run([*command, str(seconds)], processes, seconds * 3 + 60)
         counts = counts_of(service, server)
     total = {name: sum(each[name] for each in done) for name in ("calls", "lost", "stuck", "cpu")}

@@ -1,6 +1,6 @@
 """A Starlette app with limits, and the page that shows and changes them: ``uvicorn dashboard_app:app`` in this folder.
 
-The page is at http://127.0.0.1:8000/limits/, for this machine only. ``RATELIMIT_STORE`` is the URL of the store:
+The page is at http://127.0.0.1:8000/limits/, for this machine only. ``ASGI_RATELIMIT_STORE`` is the URL of the store:
 ``memory://`` by default, or ``redis://localhost`` for several workers.
 """
 
@@ -33,7 +33,7 @@ def is_local(request: Request) -> bool:
     return request.client is not None and request.client.host in ("127.0.0.1", "::1")
 
 
-store = open_store(os.environ.get("RATELIMIT_STORE", "memory://"))
+store = open_store(os.environ.get("ASGI_RATELIMIT_STORE", "memory://"))
 rules = [
     Rule("/login", "5/minute", name="login"),
     Rule("/limits/{path:path}", None),  # the page itself is not limited

@@ -115,7 +115,7 @@ class Dashboard:
             return PlainTextResponse("Forbidden", 403)
         path = route_path(request.scope)
         if path == "":
-            return RedirectResponse(request.url.path + "/", 307)
+            return RedirectResponse(f"{request.url.path.rpartition('/')[2]}/", 307)
         try:
             if request.method == "POST":
                 return await self._change(request, path.removeprefix("/"))

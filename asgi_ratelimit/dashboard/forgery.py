@@ -70,7 +70,9 @@ def is_same_origin(request: Request) -> bool:
 
 
 def set_cookie(response: Response, request: Request, session: str) -> None:
-    """Give a browser its session: sent to this page only, by this site only, and out of reach for scripts."""
-    path = request.scope.get("root_path") or "/"
+    """Give a browser its session: sent to this page only, by this site only, and out of reach for scripts.
+
+    The browser derives the path from the address of the page, which a proxy may have changed.
+    """
     is_secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, session, path=path, secure=is_secure, httponly=True, samesite="strict")
+    response.set_cookie(COOKIE, session, path=None, secure=is_secure, httponly=True, samesite="strict")

@@ -29,8 +29,8 @@ from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
+from .bounded import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
 from .documents import MemoryDocuments
-from .eviction import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
 from .operations import (
     OPERATION_TTL,
     Operations,
@@ -124,8 +124,8 @@ class MemoryStore:
         try:
             now = float(self._now_ns() // 1000)
             value = values.get(bucket)
-            if value is None and self._values.aside:
-                value = self._values.recall(bucket)
+            if value is None and self._values.refusing.count:
+                value = self._values.refusing.get(bucket)
             self._births = birth = self._births + 1
             if value is None:
                 level, last, generation = 0.0, now, float(birth)
@@ -150,8 +150,8 @@ class MemoryStore:
                         self._warn()
                     return level, last, generation, now, after, birth
                 self._values.count += 1  # as ``insert`` does it, without the call
-            elif is_full:
-                del values[bucket]  # it becomes the newest one
+            elif is_full and values.pop(bucket, None) is None:  # it becomes the newest one
+                self._values.refusing.take_out(bucket)
             values[bucket] = left
             return level, last, generation, now, after, birth
         finally:
@@ -170,8 +170,8 @@ class MemoryStore:
         try:
             now = float(self._now_ns() // 1000)
             value = values.get(bucket)
-            if value is None and self._values.aside:
-                value = self._values.recall(bucket)
+            if value is None and self._values.refusing.count:
+                value = self._values.refusing.get(bucket)
             self._births = birth = self._births + 1
             if value is None:
                 level, last, generation = 0.0, now, float(birth)

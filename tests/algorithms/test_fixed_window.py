@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
@@ -27,6 +27,7 @@ from asgi_ratelimit.algorithms.fixed_window import (
 )
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow
+from tests.support.examples import up_to
 from tests.support.strategies import LIMITS, PERIODS, costs
 
 NOW = 1_800_000_000e6
@@ -77,7 +78,7 @@ def test_a_slot_too_far_away_is_not_taken(cost: float, max_wait_us: float, wait_
 @example(10.0, 10.0, 0, 10.5, 1.0, 0)
 @example(2.5, 10.0, 0, 0.0, 1.0, 0)
 @example(10.0, 10.0, -1, 10.0, 1.0, 0)
-@settings(max_examples=300)
+@up_to(300)
 def test_a_take_is_a_wait_and_a_booking(
     limit: float, period: float, ahead: int, count: float, cost: float, later: int
 ) -> None:

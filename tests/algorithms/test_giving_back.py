@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_LOWS, State, current, decide, foresee, reset_us, settle, settlement_of, used
 from asgi_ratelimit.algorithms.draining import drained
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
+from tests.support.examples import up_to
 
 NOW = 1_800_000_000_000_000.0
 
@@ -166,7 +167,7 @@ BACK, PAUSE = Step("settle"), Step("move", us=50_000)
 @example(([TokenBucket(1, 1.0, 1)], [FIRST, UNRECORDED, LEFT, BACK, LATER]))
 @example(([TokenBucket(1, 1.0, 1)], [FIRST, LATER, LEFT, PAUSE, FIRST, BACK, BACK, LATER]))
 @example(([TokenBucket(1, 1.0, 1)], [FIRST, UNRECORDED, UNRECORDED, LEFT, Step("settle", which=1), BACK, LATER]))
-@settings(max_examples=1500)
+@up_to(1500)
 def test_the_promise_holds_for_actual_units(history: tuple[list[TokenBucket], list[Step]]) -> None:
     """Under any order of takes, bookings, refunds, settlements up and down, and cancellations."""
     buckets = Buckets(history[0])
@@ -176,7 +177,7 @@ def test_the_promise_holds_for_actual_units(history: tuple[list[TokenBucket], li
 
 
 @given(histories(recorded=True, up=False), st.randoms(use_true_random=False))
-@settings(max_examples=500)
+@up_to(500)
 def test_who_cancels_everything_has_used_nothing(
     history: tuple[list[TokenBucket], list[Step]], chance: random.Random
 ) -> None:
@@ -220,7 +221,7 @@ HALF_USED = [TAKE, CANCEL, TAKE, Step("settle", share=0.5)]
         ],
     )
 )
-@settings(max_examples=500)
+@up_to(500)
 def test_giving_back_makes_nobody_wait_longer(history: tuple[list[TokenBucket], list[Step]]) -> None:
     """Whatever somebody else would take next, now or later."""
     buckets = Buckets(history[0])
@@ -243,7 +244,7 @@ def delays(buckets: Buckets) -> list[float]:
 
 
 @given(histories(recorded=True, up=False))
-@settings(max_examples=500)
+@up_to(500)
 def test_what_is_left_is_what_the_actual_costs_would_have_left(history: tuple[list[TokenBucket], list[Step]]) -> None:
     """Exactly with up to eight charges since the bucket was empty, and never less, where nothing is booked ahead."""
     quota = history[0][0]

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from asgi_ratelimit.algorithms import unpack
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
+from tests.support.examples import up_to
 from tests.support.histories import (
     Advance,
     Answer,
@@ -33,7 +34,7 @@ from tests.support.histories import (
 from tests.support.redis_server import RedisServer
 from tests.support.window_histories import APART, SET_BACK, window_plans
 
-SOME = settings(max_examples=100)
+SOME = up_to(200)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ class Equality(Promise):
 
 
 @given(plan=plans(back=True))
-@settings(max_examples=200)
+@up_to(200)
 def test_both_stores_decide_alike(stores: Stores, plan: Plan) -> None:
     """The memory store is the reference: Redis says the same of every take, and is left with the same states."""
     stores.run(plan, Equality())
@@ -76,7 +77,7 @@ def test_both_stores_decide_alike_on_token_buckets(stores: Stores, plan: Plan) -
 @given(plan=window_plans())
 @example(plan=APART)
 @example(plan=SET_BACK)
-@settings(max_examples=500)
+@up_to(500)
 def test_both_stores_decide_alike_on_windows(stores: Stores, plan: Plan) -> None:
     """Bookings far ahead, cancelled in any order, settled to less or more, and limits that change under way."""
     stores.run(plan, Equality())

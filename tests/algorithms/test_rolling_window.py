@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
@@ -31,6 +31,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_PARTS, RollingWindow
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.examples import up_to
 from tests.support.strategies import LIMITS, PARTS, PERIODS, costs
 
 NOW = 1_800_000_000e6
@@ -99,7 +100,7 @@ def parts_before(draw: st.DrawFn) -> tuple[RollingWindow, tuple[tuple[float, flo
 @given(parts_before())
 @example((ROLLING, ((180_000_000.0 * 10, 3.0),), 0, 7.0))
 @example((RollingWindow(2.5, 10, 10), (), 0, 1.0))
-@settings(max_examples=300)
+@up_to(300)
 def test_a_take_is_a_wait_and_a_booking(
     case: tuple[RollingWindow, tuple[tuple[float, float], ...], int, float],
 ) -> None:

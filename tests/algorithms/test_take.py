@@ -17,6 +17,7 @@ from asgi_ratelimit.algorithms import State, decide, foresee
 from asgi_ratelimit.algorithms.kinds import States, current
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.support.examples import up_to
 from tests.support.strategies import WAITS, costs, quotas, steps_us, token_buckets
 
 NOW = 1_800_000_000_000_000.0
@@ -237,7 +238,7 @@ def check_ceiling(history: History) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
+@up_to(200)
 def test_no_interval_holds_more_than_the_quota_promises(history: History) -> None:
     """Whatever the arrival pattern, the costs and the mix of rate limiting and pacing, counted at the slots."""
     check_ceiling(history)
@@ -278,7 +279,7 @@ THIRDS = TokenBucket(10, burst_allowance_factor=1 / 3)
 
 @given(histories(oversize=1.5, back=True) | histories(back=True))
 @example(([THIRDS], [Call(0, (1,), 0.0), Call(0, (10,), 0.0)]))  # a rate that no double holds
-@settings(max_examples=200)
+@up_to(200)
 def test_a_refused_take_passes_at_its_retry_time_and_not_before(history: History) -> None:
     """The same take is refused a microsecond before ``retry_after`` and passes at it, wherever the clock went."""
     check_exactness(history)
@@ -317,7 +318,7 @@ def test_a_decision_depends_on_its_arguments_only(history: History) -> None:
 
 
 @given(histories(back=True))
-@settings(max_examples=200)
+@up_to(200)
 def test_what_remains_can_be_taken(history: History) -> None:
     """Each state's ``remaining`` passes at once, and one more at ``more_after`` and not before."""
     for moment in replay(history):

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_GAPS, State, decide
@@ -18,6 +18,7 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.examples import up_to
 
 NOW = 1_800_000_000_000_000.0
 DAY = 86_400e6
@@ -109,7 +110,7 @@ def used_states(draw: st.DrawFn, quota: Quota) -> State:
 
 
 @given(st.data(), st.lists(st.sampled_from(QUOTAS), min_size=1, max_size=2, unique=True), st.integers(1, 12))
-@settings(max_examples=300)
+@up_to(300)
 def test_a_best_effort_is_the_most_that_fits(data: st.DataObject, quotas: list[Quota], cost: int) -> None:
     """It grants as many units as some plain take would get, and one unit more would be refused."""
     states = [data.draw(used_states(quota)) for quota in quotas]

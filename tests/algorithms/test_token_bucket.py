@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.algorithms.draining import drain_time, drained, outlook, scaled_cost
 from asgi_ratelimit.algorithms.token_bucket import fresh, most_at_once, rebased, reset_us, take
 from asgi_ratelimit.quotas import TokenBucket
+from tests.support.examples import up_to
 from tests.support.strategies import costs, token_buckets
 
 NOW = 1_800_000_000_000_000.0
@@ -221,7 +222,7 @@ def with_examples(test: Any) -> Any:
 
 @given(bookings())
 @with_examples
-@settings(max_examples=500)
+@up_to(500)
 def test_a_take_in_numbers(case: tuple[TokenBucket, float, int, float]) -> None:
     """Its wait is the least after which the cost conforms at the drained level, and not a microsecond longer."""
     quota, level, elapsed, cost = case
@@ -237,7 +238,7 @@ def test_a_take_in_numbers(case: tuple[TokenBucket, float, int, float]) -> None:
 
 @given(bookings())
 @with_examples
-@settings(max_examples=500)
+@up_to(500)
 def test_a_gap_that_fits_nothing_changes_nothing(case: tuple[TokenBucket, float, int, float]) -> None:
     """A bucket with a gap too small for any cost gives the same verdict, wait and level as one without."""
     quota, level, elapsed, cost = case
@@ -251,7 +252,7 @@ def test_a_gap_that_fits_nothing_changes_nothing(case: tuple[TokenBucket, float,
 
 @given(bookings())
 @example((FORTY_NINTH, UNIT, 49_000_000, 1.0))
-@settings(max_examples=500)
+@up_to(500)
 def test_the_outlook_is_exact(case: tuple[TokenBucket, float, int, float]) -> None:
     """The units that remain conform now; one unit more conforms at its time, and not a microsecond sooner."""
     quota, level, elapsed, _ = case

@@ -7,12 +7,13 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide, pack, reset_us, unpack
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
+from tests.support.examples import up_to
 
 NOW = 1_800_000_000_000_000.0
 SECOND = 1_000_000.0
@@ -98,7 +99,7 @@ TURNS = st.tuples(st.booleans(), st.sampled_from([0.5, 1, 2]), st.sampled_from([
 
 
 @given(old=QUOTAS, new=QUOTAS, turns=st.lists(TURNS, max_size=60))
-@settings(max_examples=300)
+@up_to(300)
 def test_no_version_ever_admits_more_than_its_quota(
     old: TokenBucket, new: TokenBucket, turns: list[tuple[bool, float, int]]
 ) -> None:

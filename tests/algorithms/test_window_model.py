@@ -8,12 +8,13 @@ from fractions import Fraction
 from itertools import count
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import ALGORITHMS, State, booked_ahead, reset_us, used
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow
+from tests.support.examples import up_to
 
 START = 1_800_000_000e6
 LIMITS = st.sampled_from([1, 2, 3, 5, 10, 2.5, 1.1])
@@ -144,7 +145,7 @@ APART: list[Step] = [("limit", 3, 0.0), ("advance", 5e6, 0.0), ("pace", 3, 12e6)
 
 @given(QUOTAS, st.lists(STEPS, max_size=40))
 @example(RollingWindow(10, 10, 10), APART)  # what is used on either side is in no window together
-@settings(max_examples=300)
+@up_to(300)
 def test_every_take_goes_into_the_earliest_window_with_room(
     quota: FixedWindow | RollingWindow, steps: list[Step]
 ) -> None:
@@ -153,7 +154,7 @@ def test_every_take_goes_into_the_earliest_window_with_room(
 
 
 @given(QUOTAS, st.lists(STEPS, max_size=40), st.randoms())
-@settings(max_examples=300)
+@up_to(300)
 def test_all_that_is_cancelled_is_as_if_never_used(
     quota: FixedWindow | RollingWindow, steps: list[Step], random: object
 ) -> None:

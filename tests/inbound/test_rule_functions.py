@@ -17,6 +17,7 @@ from asgi_ratelimit.hooks import Event, Failure, failures
 from asgi_ratelimit.keys import client_ip, combine, first_of, header, state
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok, websocket
+from tests.support.names import named
 from tests.support.server import free_port
 
 pytestmark = pytest.mark.anyio
@@ -105,7 +106,7 @@ class Units(float):
     __hash__ = None  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("cost", [Units(2), Fraction(2), Decimal(2)], ids=repr)
+@pytest.mark.parametrize("cost", [Units(2), Fraction(2), Decimal(2)], ids=named)
 async def test_a_cost_may_be_any_kind_of_number(cost: Any) -> None:
     """It is charged as the plain number that it is equal to."""
     assert (await ask(limited(ok, cost=lambda connection: cost))).headers["ratelimit"] == '"per-minute";r=8;t=6'
@@ -184,7 +185,7 @@ def with_broken(on_error: Any, **broken: Any) -> RateLimitMiddleware:
 
 
 @pytest.mark.parametrize("on_error", [None, "local", "allow"])
-@pytest.mark.parametrize("broken", BROKEN_QUOTAS, ids=repr)
+@pytest.mark.parametrize("broken", BROKEN_QUOTAS, ids=range(len(BROKEN_QUOTAS)))
 async def test_a_request_passes_without_a_quota_that_fails(broken: Any, on_error: Any) -> None:
     """It is neither lost nor free: all other rules still apply."""
     peer = await ask(with_broken(on_error, quota=broken))
@@ -192,7 +193,7 @@ async def test_a_request_passes_without_a_quota_that_fails(broken: Any, on_error
     assert peer.headers["ratelimit"] == '"per-minute";r=9;t=6'
 
 
-@pytest.mark.parametrize("broken", BROKEN_QUOTAS, ids=repr)
+@pytest.mark.parametrize("broken", BROKEN_QUOTAS, ids=range(len(BROKEN_QUOTAS)))
 async def test_nobody_passes_a_quota_that_fails_and_denies(broken: Any) -> None:
     """By on_error="deny" the answer is 503, nothing is charged, and a handshake is closed with 1013."""
     app = with_broken("deny", quota=broken)
@@ -205,7 +206,7 @@ async def test_nobody_passes_a_quota_that_fails_and_denies(broken: Any) -> None:
 
 
 @pytest.mark.parametrize("on_error", [None, "allow", "deny"])
-@pytest.mark.parametrize("broken", BROKEN_KEYS, ids=repr)
+@pytest.mark.parametrize("broken", BROKEN_KEYS, ids=range(len(BROKEN_KEYS)))
 async def test_a_key_that_fails_is_the_address(broken: Any, on_error: Any) -> None:
     """Whoever can make the function fail is limited by address, whatever ``on_error`` says."""
     app = with_broken(on_error, key=broken)
@@ -215,7 +216,7 @@ async def test_a_key_that_fails_is_the_address(broken: Any, on_error: Any) -> No
 
 
 @pytest.mark.parametrize("on_error", [None, "allow", "deny"])
-@pytest.mark.parametrize("broken", BROKEN_COSTS, ids=repr)
+@pytest.mark.parametrize("broken", BROKEN_COSTS, ids=range(len(BROKEN_COSTS)))
 async def test_a_cost_that_fails_is_the_base_cost(broken: Any, on_error: Any) -> None:
     """It never exempts, and never locks out: it is 1, or the middleware's own cost where that is a number."""
     assert '"tier per-minute";r=4;' in (await ask(with_broken(on_error, cost=broken))).headers["ratelimit"]

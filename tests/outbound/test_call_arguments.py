@@ -50,7 +50,7 @@ def test_each_quota_may_have_its_own_key(store: CountingStore, clock: SteppedClo
     assert [call("a"), call("b"), call("a"), call("b")] == [0.0, 0.1, 1.0, 1.1]
 
 
-@pytest.mark.parametrize("wrong", [{"key": lambda: 5}, {"cost": lambda: 0}, {"key": lambda: 1 / 0}], ids=repr)
+@pytest.mark.parametrize("wrong", [{"key": lambda: 5}, {"cost": lambda: 0}, {"key": lambda: 1 / 0}], ids=range(3))
 def test_a_key_or_cost_that_is_not_valid_books_nothing(store: CountingStore, wrong: dict[str, Any]) -> None:
     """The exception reaches the caller."""
     called: list[int] = []

@@ -13,6 +13,7 @@ import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.quotas import FixedWindow
+from tests.support.names import named
 from tests.support.paced_clients import OTHER, URL, Client
 
 OWN = TokenBucket(10, burst=1, name="own")
@@ -66,7 +67,7 @@ def test_a_request_may_have_a_mapping_of_its_own(client: Client) -> None:
         {"margin": "5%"},
         {"hooks": [5]},
     ],
-    ids=repr,
+    ids=named,
 )
 def test_what_can_never_be_right_is_refused_at_once(wrong: dict[str, Any]) -> None:
     """Not at the first request, and not in silence."""

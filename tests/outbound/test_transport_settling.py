@@ -12,6 +12,7 @@ import pytest
 
 from asgi_ratelimit import ConfigurationError, Limiter, PacedTransport, PaceTimeout, TokenBucket
 from asgi_ratelimit.hooks import failures
+from tests.support.names import named
 from tests.support.paced_clients import URL, Client, async_streamed, streamed
 
 TOKENS = TokenBucket(1, 3600, burst=100, name="tokens")
@@ -30,7 +31,7 @@ def reading_body(function: Any) -> Any:
     return function
 
 
-@pytest.mark.parametrize(("actual", "units"), [(3, 97), (0, 100), (20.0, 80), (None, 90)], ids=repr)
+@pytest.mark.parametrize(("actual", "units"), [(3, 97), (0, 100), (20.0, 80), (None, 90)], ids=named)
 def test_a_request_is_settled_at_its_headers(client: Client, actual: float | None, units: int) -> None:
     """To less, to nothing, to more; ``None`` leaves the charge."""
     seen: list[Any] = []
@@ -197,7 +198,7 @@ def test_a_request_that_is_sent_again_costs_once_more(client: Client) -> None:
     assert left(client) == [89]
 
 
-@pytest.mark.parametrize("settle", [5, "usage", lambda: 1, lambda answer, cost: 1], ids=repr)
+@pytest.mark.parametrize("settle", [5, "usage", lambda: 1, lambda answer, cost: 1], ids=range(4))
 def test_what_cannot_settle_is_refused_at_once(settle: Any) -> None:
     """Not at the first answer."""
     with pytest.raises(ConfigurationError, match="settle"):

@@ -39,3 +39,8 @@ async def test_a_store_has_the_mark(store: Store, request: pytest.FixtureRequest
     """Of the two kinds of store, that on Redis."""
     marked = request.node.get_closest_marker("redis") is not None
     assert marked == (type(store).__name__ == "RedisStore")
+
+
+def test_names_have_no_addresses(request: pytest.FixtureRequest) -> None:
+    """Processes that share a run must agree on them, and so must a run and one that repeats what failed."""
+    assert [item.nodeid for item in request.session.items if " at 0x" in item.nodeid] == []  # ids=named helps

@@ -17,6 +17,7 @@ from asgi_ratelimit.quotas import Quota
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.stores.operations import settled_as
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.examples import up_to
 from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
 from tests.support.strategies import WAITS, costs, quotas, token_buckets
@@ -143,21 +144,21 @@ def both_stores(redis_server: RedisServer) -> Iterator[BothStores]:
 
 
 @given(history=histories())
-@settings(max_examples=200)
+@up_to(200)
 def test_all_stores_give_equal_decisions(both_stores: BothStores, history: History) -> None:
     """All kinds of quotas, both modes, settlements, resets, changed numbers, and a clock that also goes back."""
     both_stores.run(history)
 
 
 @given(history=histories(token_buckets))
-@settings(max_examples=300)
+@up_to(300)
 def test_all_stores_give_back_alike(both_stores: BothStores, history: History) -> None:
     """Token buckets alone: what is given back, what is recorded for that, and their versions."""
     both_stores.run(history)
 
 
 @given(history=histories(units=st.just(0.0) | costs(5.0)))
-@settings(max_examples=300)
+@up_to(300)
 def test_all_stores_wait_alike_for_conditions(both_stores: BothStores, history: History) -> None:
     """Takes some of whose charges cost nothing: they are waited for, and nothing is written."""
     both_stores.run(history)

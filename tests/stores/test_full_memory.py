@@ -6,7 +6,7 @@ import logging
 from threading import Thread
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms.packed import PLAIN_SIZE, pack
@@ -18,6 +18,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
+from tests.support.examples import up_to
 
 SHORT = TokenBucket(5, 60)
 LONG = TokenBucket(3, 86_400)
@@ -61,7 +62,7 @@ MAX_KEYS = st.sampled_from([16, 64, 200])
 
 
 @given(short=quotas("victim"), long=quotas("flood"), each=st.integers(1, 7), max_keys=MAX_KEYS, first=st.booleans())
-@settings(max_examples=300)
+@up_to(300)
 def test_a_used_up_bucket_never_goes_before_max_keys_requests(
     short: Quota, long: Quota, each: int, max_keys: int, first: bool
 ) -> None:
@@ -140,6 +141,25 @@ def test_a_bucket_that_refuses_no_more_can_go() -> None:
     kept = [store.state_of(Charge(LONG, key)) for key in ["kept", *[f"new {number}" for number in range(9)]]]
     assert len(store) == 10
     assert None not in kept
+
+
+@pytest.mark.parametrize("kind", [TokenBucket, FixedWindow])
+def test_one_that_refuses_no_more_is_found_among_many_that_do(kind: type[TokenBucket | FixedWindow]) -> None:
+    """In the middle of them, too, where nearly all refuse: none that still does goes before it."""
+    clock = SteppedClock(1_800_000_000)
+    store, long, short = MemoryStore(max_keys=4_000, clock=clock), kind(1, 86_400), kind(1, 60)
+    for number in range(3_400):
+        quota = short if 1_200 <= number < 2_200 else long
+        store.submit(Take((Charge(quota, f"old {number}"),)))
+    for number in range(900):  # they take the room of the others, and then all that refuse are set aside
+        store.submit(Take((Charge(LONG, f"other {number}"),)))
+    clock.advance(120)
+    for number in range(900):
+        store.submit(Take((Charge(long, f"new {number}"),)))
+    kept = [Charge(long, f"old {number}") for number in range(3_400) if not 1_200 <= number < 2_200]
+    kept += [Charge(long, f"new {number}") for number in range(900)]
+    assert len(store) == 4_000
+    assert None not in [store.state_of(charge) for charge in kept]
 
 
 def test_a_store_in_which_all_refuse_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

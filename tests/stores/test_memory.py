@@ -13,7 +13,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Take
@@ -21,8 +21,9 @@ from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.eviction import LOOKS
+from asgi_ratelimit.stores.bounded import LOOKS
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.examples import up_to
 
 QUOTA = TokenBucket(10, 3600)  # a unit comes back in six minutes
 
@@ -264,7 +265,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 4))
-@settings(max_examples=200)
+@up_to(200)
 def test_take_values_can_be_used_again(steps: list[tuple[str, int, int]], max_keys: int) -> None:
     """One that was decided before, by this store or another, before a reset or an eviction, is like a new one."""
     clock = SteppedClock()

@@ -9,7 +9,7 @@ from itertools import count
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decision_of
@@ -18,6 +18,7 @@ from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, settle
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.charges import on_bucket
+from tests.support.examples import up_to
 from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
 from tests.support.strategies import costs, quotas, steps_us
@@ -83,7 +84,7 @@ def pairs(redis_server: RedisServer) -> Iterator[Pairs]:
 
 
 @given(case=calls())
-@settings(max_examples=200)
+@up_to(200)
 def test_a_charge_is_decided_like_a_take_of_it(pairs: Pairs, case: tuple[Quota, Sequence[Call]]) -> None:
     """All kinds of quotas, with settlements, and clocks that are set back: the same decisions, and the same states."""
     pairs.run(*case)

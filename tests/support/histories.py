@@ -11,7 +11,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import count
+from itertools import count, islice
 from typing import Protocol, TypeAlias, TypeVar
 
 import redis
@@ -82,12 +82,26 @@ class Ledger:
     def require_ceiling(self) -> None:
         """No interval from one entry to another holds more than its ceiling."""
         entries = sorted(self.entries, key=lambda entry: entry.at_us)
+        if isinstance(self.quota, TokenBucket):
+            require_level(self.quota, entries)
+            return
         for number, first in enumerate(entries):
             total = Fraction(0)
-            for last in entries[number:]:
-                total += last.units
+            for last in islice(entries, number, None):
                 most = ceiling(self.quota, first.at_us, last.at_us)
+                if most == math.inf:  # and so for all later ones
+                    break
+                total += last.units
                 assert total <= most + ROUNDING, (self.quota, first, last, float(total), float(most))
+
+
+def require_level(quota: TokenBucket, entries: list[Entry]) -> None:
+    """The same in one pass: no interval holds more than the burst, less what drains meanwhile, if no level does."""
+    level, last_us = Fraction(0), 0
+    for entry in entries:
+        drained = (entry.at_us - last_us) * Fraction(quota.limit) / round(quota.period_us)
+        level, last_us = max(level - drained, Fraction(0)) + entry.units, entry.at_us
+        assert level <= Fraction(quota.burst) + ROUNDING, (quota, entry, float(level))
 
 
 class Writes:

@@ -47,6 +47,8 @@ def test_one_is_always_stricter(strict: str, other: str) -> None:
         ("10/minute fixed", "10/minute rolling"),
         ("10/minute", "10/minute rolling"),
         ("1/s burst 9", "1/s"),
+        ("5/minute fixed", "5/minute"),
+        ("10 per 10 s fixed", "20 per 15 s rolling"),
     ],
 )
 def test_both_decide(one: str, other: str) -> None:

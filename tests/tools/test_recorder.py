@@ -158,6 +158,7 @@ def test_a_recording_is_bounded(tmp_path: Path) -> None:
         recorder.close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.jsonl", "a.jsonl.1"]
     assert all(each.stat().st_size < 300_000 for each in tmp_path.iterdir())
+    assert path.with_name("a.jsonl.1").stat().st_size >= 100_000
     reader = LogReader([str(path), f"{path}.1"])
     read = list(reader.requests())
     assert len(read) > 1000

@@ -66,7 +66,7 @@ from asgi_ratelimit.profiles import (
     openai_usage,
 )
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
-from asgi_ratelimit.tools import Covered, coverage
+from asgi_ratelimit.tools import Covered, Recorder, coverage
 
 
 def quotas() -> None:
@@ -271,6 +271,7 @@ def apps(inner: ASGIApp) -> list[ASGIApp]:
     options = HeaderOptions("legacy", near_limit=0.2, spread=0.1, partition_secret="secret")
     fastapi.add_middleware(RateLimitMiddleware, "1/s", headers=options)
     assert_type(coverage(fastapi), list[Covered])
+    assert_type(Recorder("requests.jsonl", salt="s").close(), None)
     return [starlette, fastapi, RateLimitMiddleware(inner, "5/minute", store="redis://localhost", name="app")]
 
 

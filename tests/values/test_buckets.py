@@ -6,12 +6,13 @@ import re
 import weakref
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.buckets import as_bytes, as_key, bucket, bucket_prefix, short_key
 from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.support.examples import up_to
 
 CLIENT = "1.2.3.4"
 TRICKY_TEXT = st.lists(st.sampled_from(["a", ":", "{", "}", "%", "%3A", "%7B", "%25", "%#", "\0"]), max_size=3).map(
@@ -19,7 +20,7 @@ TRICKY_TEXT = st.lists(st.sampled_from(["a", ":", "{", "}", "%", "%3A", "%7B", "
 )
 ANY_TEXT = st.text(st.characters(exclude_categories=())) | TRICKY_TEXT | st.binary().map(as_key)
 BUCKETS = st.tuples(TRICKY_TEXT.filter(bool), TRICKY_TEXT.filter(bool), ANY_TEXT)
-MANY = settings(max_examples=300)
+MANY = up_to(300)
 
 
 def redis_key(name: str, quota: str, key: str) -> bytes:

@@ -20,6 +20,7 @@ from asgi_ratelimit.algorithms import decide, settlement_of
 from asgi_ratelimit.decision import MAX_CHARGES, Charge, Decision, Take, checked_actual, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from tests.support.names import named
 
 QUOTA = TokenBucket(10)
 OTHER = TokenBucket(10, 60)
@@ -44,7 +45,7 @@ Real.register(Scalar)
 @pytest.mark.parametrize(
     ("cost", "units"),
     [(Decimal("0.1"), 0.1), (Fraction(3, 2), 1.5), (Fraction(2**53), 2.0**53), (True, 1.0), (Scalar(), 2.5)],
-    ids=repr,
+    ids=named,
 )
 def test_other_kinds_of_numbers_are_converted_once(cost: Any, units: float) -> None:
     """So that a store meets nothing but ``int`` and ``float``; an actual cost may be 0."""
@@ -52,7 +53,7 @@ def test_other_kinds_of_numbers_are_converted_once(cost: Any, units: float) -> N
     assert [(type(each), each) for each in converted] == [(float, units)] * 3
 
 
-@pytest.mark.parametrize("actual", [0, 0.0, -0.0, Decimal(0), Fraction(0), False], ids=repr)
+@pytest.mark.parametrize("actual", [0, 0.0, -0.0, Decimal(0), Fraction(0), False], ids=named)
 def test_an_actual_cost_may_be_0(actual: Any) -> None:
     """In any kind of number."""
     assert (type(checked_actual(actual)), checked_actual(actual)) == (int, 0)
@@ -63,7 +64,7 @@ WRONG_COSTS = [0, -1, 0.0, -0.0, -0.5, math.nan, math.inf, -math.inf, 2**53 + 1,
 WRONG_COSTS += [Decimal(0), False, *WRONG_NUMBERS]
 
 
-@pytest.mark.parametrize("cost", WRONG_COSTS, ids=repr)
+@pytest.mark.parametrize("cost", WRONG_COSTS, ids=named)
 def test_anything_else_is_no_cost(cost: Any) -> None:
     """It raises a plain ``ValueError`` that quotes it and shows a valid one."""
     with pytest.raises(ValueError, match=r"cost must be a finite number above 0.*cost=1") as raised:
@@ -86,7 +87,7 @@ def test_a_charge_is_for_one_unit_of_a_bucket_of_its_taker() -> None:
         (Charge(QUOTA, "k", name="api"), "api:per-second:{k}"),
         (Charge(QUOTA, ""), "default:per-second:{%}"),
     ],
-    ids=repr,
+    ids=named,
 )
 def test_limiter_quota_and_key_identify_a_bucket(charge: Charge, bucket: str) -> None:
     """Neither the cost nor the numbers of the quota are part of its text."""

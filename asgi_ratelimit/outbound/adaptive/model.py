@@ -236,7 +236,7 @@ class Model:
         is_hidden = said.is_throttled and all(
             limit.remaining is None or limit.remaining >= 1.0 for limit in said.limits
         )
-        outcome = Outcome(status, is_hidden, (said.retry_after or 0.0) * SECOND_US)
+        outcome = Outcome(status, said.is_throttled, is_hidden, (said.retry_after or 0.0) * SECOND_US)
         for bucket, number in call.admitted:
             change = bucket.judge(number, outcome, now_us) if isinstance(bucket, HiddenBucket) else ""
             if change:

@@ -95,6 +95,7 @@ class RedisDocuments:
         self._timeout = max(timeout, LEAST_TIMEOUT)
         self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Lock, _Commands]]
         self._commands = WeakKeyDictionary()
+        self._calls: set[asyncio.Task[Any]] = set()
 
     async def read(self, name: str) -> bytes | None:
         """The content of a document; ``None`` where there is none."""
@@ -143,7 +144,14 @@ class RedisDocuments:
             for other in [each for each in self._commands if each.is_closed()]:
                 self._commands.pop(other, None)  # its connection refers to it, so it would stay for ever
             opened = self._commands[loop] = asyncio.Lock(), self._open()
-        lock, commands = opened
+        calling = loop.create_task(self._call_in_turn(*opened, read, command))
+        self._calls.add(calling)
+        calling.add_done_callback(self._called)
+        return await asyncio.shield(calling)  # a caller that is cancelled leaves no half-open connection behind
+
+    async def _call_in_turn(
+        self, lock: asyncio.Lock, commands: _Commands, read: Callable[[Any], T], command: tuple[str | bytes | int, ...]
+    ) -> T:
         async with lock:
             answer = await commands.command(*command)
             try:
@@ -151,6 +159,11 @@ class RedisDocuments:
             except (AttributeError, TypeError, ValueError) as error:
                 await commands.aclose()  # whatever follows may be the answers to other commands
                 raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense") from error
+
+    def _called(self, calling: asyncio.Task[Any]) -> None:
+        self._calls.discard(calling)
+        if not calling.cancelled():
+            calling.exception()  # of which a caller that is gone hears nothing
 
     def _open(self) -> _Commands:
         if isinstance(self._addresses, SingleAddress):

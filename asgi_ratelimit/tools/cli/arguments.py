@@ -70,6 +70,13 @@ def complete(parser: argparse.ArgumentParser) -> None:
         autocomplete(parser)
 
 
+def positive(text: str) -> int:
+    """A whole number above 0. Raises ``argparse.ArgumentTypeError``."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
 def seconds_of(option: str, text: str) -> float:
     """The seconds of a duration such as ``1h`` or ``10 minutes``. Raises ``ValueError``, which names the option."""
     try:

@@ -13,7 +13,7 @@ from ...inbound import Blocks
 from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
-from .arguments import add_json, seconds_of
+from .arguments import add_json, positive, seconds_of
 from .live_store import TIMEOUT, add_store, store_url, with_store
 from .output import Row, duration, print_json, print_table
 
@@ -35,8 +35,8 @@ def add_commands(commands: Any) -> None:
         "top", help="show the keys that have used most of their quotas", example=f"asgi-ratelimit top {_STORE}"
     )
     parser.add_argument("--name", help="only those of this rule or limiter")
-    parser.add_argument("--count", type=int, default=SHOWN, help=f"how many to show (default: {SHOWN})")
-    parser.add_argument("--scan", type=int, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
+    parser.add_argument("--count", type=positive, default=SHOWN, help=f"how many to show (default: {SHOWN})")
+    parser.add_argument("--scan", type=positive, default=MOST, help=f"keys of the store to look at (default: {MOST:,})")
     add_store(parser)
     add_json(parser)
     parser.set_defaults(run=top)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import sys
 from typing import Any
 
+from ...dashboard import summary
 from ...overrides import Change, Override, Overrides
-from .arguments import add_json, seconds_of
+from ...stores import RedisStore
+from .arguments import add_json, listed, seconds_of
 from .live_store import add_store, with_store
 from .output import duration, moment, print_json, print_table
 
@@ -58,8 +61,16 @@ def _user() -> str | None:
 def set_limit(options: argparse.Namespace) -> int:
     """Change a limit."""
     seconds = None if options.lasting is None else seconds_of("--for", options.lasting)
-    with_store(options, lambda store: Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by))
+
+    async def change(store: RedisStore) -> set[str]:
+        await Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by)
+        return {rule.name for rule in (await summary(store)).rules}
+
+    names = with_store(options, change)
     print(f"{options.name!r} is {options.quota}{'' if seconds is None else f' for {duration(seconds)}'}")
+    if names and options.name not in names:
+        known = listed(sorted(map(repr, names)))
+        print(f"warning: nobody has used {options.name!r} in the last hour, but {known}", file=sys.stderr)
     return 0
 
 

@@ -19,7 +19,7 @@ from ..plot import WIDTH, bars, save_bars
 from ..replay import Limits, Replay, limits_of, limits_of_file, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
-from .arguments import Parser, add_folder, add_json, listed
+from .arguments import Parser, add_folder, add_json, listed, positive
 from .output import Row, counted, moment, print_json, print_table, progress, share
 
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--rule", action="append", default=[], help='such as "/login 5/minute"; may be repeated')
     parser.add_argument("--quota", help='a quota for every request, such as "100/minute"')
     parser.add_argument("--config", help="a file of limits, such as limits.toml, in place of --rule and --quota")
-    parser.add_argument("--top", type=int, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
+    parser.add_argument("--top", type=positive, default=SHOWN, help=f"clients and moments to show (default: {SHOWN})")
     parser.add_argument("--hide-keys", action="store_true", help="show hashes of clients instead of clients")
     parser.add_argument("--png", type=Path, help="draw the timeline into this file instead of the terminal")
     parser.set_defaults(run=what_if)

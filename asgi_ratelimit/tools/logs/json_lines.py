@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -39,13 +40,14 @@ def fields_of(texts: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-def json_parser(first: str, key: str, fields: Fields) -> ParseLine:
-    """The parser of such lines, whose fields are found in the ``first`` one.
+def json_parser(first: Sequence[str], key: str, fields: Fields) -> ParseLine:
+    """The parser of such lines, whose fields are found in the ``first`` ones, as far as those are objects.
 
     ``key`` is ``client``, ``all``, or ``field:`` and a name. Raises ``ConfigurationError`` for any other key, and for a
     field that is missing there.
     """
-    found = _names(json.loads(first), fields)
+    entries = [json.loads(line) for line in first if is_object(line)]
+    found = _names(entries, fields)
     if key.startswith("field:"):
         found["client"] = key.removeprefix("field:")
     elif key not in ("client", "all"):
@@ -55,7 +57,7 @@ def json_parser(first: str, key: str, fields: Fields) -> ParseLine:
     wanted = ["time", "path", *([] if key == "all" else ["client"])]
     missing = next((field for field in wanted if field not in found), None)
     if missing is not None:
-        names = ", ".join(json.loads(first))
+        names = ", ".join(dict.fromkeys(chain.from_iterable(entries)))
         raise ConfigurationError(f"the log has no field for the {missing}, but {names}: --field {missing}=NAME")
     return _parser({field: getter(name) for field, name in found.items()}, key == "all")
 
@@ -110,11 +112,11 @@ def getter(name: str) -> Callable[[Any], Any]:
     return get
 
 
-def _names(entry: Any, fields: Fields) -> dict[str, str]:
-    """The name of each field that an object has."""
+def _names(entries: Sequence[Any], fields: Fields) -> dict[str, str]:
+    """The name of each field that one of the objects has."""
     found = dict(fields)
     for field, names in NAMES.items():
-        present = next((name for name in names if _has(entry, name)), None)
+        present = next((name for name in names if any(_has(entry, name) for entry in entries)), None)
         if present is not None:
             found.setdefault(field, present)
     return found

@@ -85,5 +85,5 @@ class LogReader:
             if is_common:
                 return access_log.access_log_parser(self.key)
             if is_json and json_lines.is_object(line):
-                return json_lines.json_parser(line, self.key, self.fields)
+                return json_lines.json_parser(first, self.key, self.fields)
         raise ConfigurationError(f"no line of {file.name} is a request, such as{_FORMATS}\nbut {first[0][:200]!r}")

@@ -26,6 +26,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.keys import combine, header
 from tests.support.asgi import ok
+from tests.support.names import named
 
 WRONG = [
     ({"key": client_ip}, "key=client_ip lacks its call: key=client_ip(...)"),
@@ -101,7 +102,7 @@ def test_wrong_arguments_of_a_dependency(options: Any, quote: str) -> None:
         RateLimit(**{"quota": "1/s", **options})
 
 
-@pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=repr)
+@pytest.mark.parametrize("settle", [lambda: 0, lambda status: 0, lambda a, b, c, d: 0, dict, 7], ids=range(5))
 def test_wrong_settle_functions(settle: Any) -> None:
     """They take the status and the headers, and perhaps the bytes."""
     with refused("settle=lambda status, headers:"):
@@ -133,7 +134,7 @@ def test_tools_can_read_the_parameters_of_a_dependency() -> None:
 @pytest.mark.parametrize(
     "key",
     [client_ip(), lambda request, more=1: "k", partial(lambda a, b: "k", "a"), combine(header("a"), lambda c: 1)],
-    ids=repr,
+    ids=named,
 )
 def test_functions_that_can_be_called_are_fine(key: Any) -> None:
     """With defaults, partially applied, or of the package."""

@@ -18,6 +18,7 @@ from asgi_ratelimit.logs import warn_once
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import coverage
 from tests.support.asgi import ask, http, limited, ok
+from tests.support.names import named
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", KEYS, ids=repr)
+@pytest.mark.parametrize("key", KEYS, ids=named)
 async def test_a_key_that_never_comes(key: Any, caplog: pytest.LogCaptureFixture) -> None:
     """For every kind of key, after 100 requests that the rule matches, with its name and the remedy."""
     app = limited(ok, "100/minute", rules=[Rule("/a", "5/minute", key=key, name="each user")])

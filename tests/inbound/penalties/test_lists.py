@@ -9,6 +9,7 @@ from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError, RateLimitMiddleware, Rule, client_ip
 from tests.support.asgi import Peer, ask, http, limited, ok, websocket
+from tests.support.names import named
 
 pytestmark = pytest.mark.anyio
 
@@ -140,7 +141,7 @@ def fails(connection: HTTPConnection) -> bool:
         ({"allow": fails, "on_error": "deny"}, [200, 429]),
         ({"deny": fails, "on_error": "deny"}, [503, 503]),
     ],
-    ids=str,
+    ids=named,
 )
 async def test_a_list_that_fails_is_empty(
     options: dict[str, Any], expected: list[int], caplog: pytest.LogCaptureFixture

@@ -103,7 +103,7 @@ def search(start: int, events: int, workers: int = 10, places: int | None = None
             heapq.heappush(under_way, (end, next(order), bucket.send(now), is_refused))
         now, _, number, is_refused = heapq.heappop(under_way)
         refused += is_refused
-        bucket.judge(number, Outcome(429 if is_refused else 200, is_refused), now)
+        bucket.judge(number, Outcome(429 if is_refused else 200, is_refused, is_refused), now)
         bucket.end(number, now)
         yield refused, int(bucket.limit)
 
@@ -146,7 +146,9 @@ def test_the_number_never_leaves_its_bounds(
         elif sent:
             number = sent.pop(0)
             if step != "die":
-                bucket.judge(number, Outcome(503 if step == "overload" else 200, step == "refuse"), now)
+                bucket.judge(
+                    number, Outcome(503 if step == "overload" else 200, step == "refuse", step == "refuse"), now
+                )
             bucket.end(number, now)
         assert len(sent) <= floor + more
         assert floor <= bucket.limit <= floor + more

@@ -12,6 +12,7 @@ from asgi_ratelimit.headers import ServerLimit, ServerLimits
 from asgi_ratelimit.outbound.adaptive.calls import Call
 from asgi_ratelimit.outbound.adaptive.model import Model
 from asgi_ratelimit.profiles import aimd, gradient, named
+from tests.support.examples import up_to
 
 SECOND = 1_000_000.0
 
@@ -143,7 +144,7 @@ class HiddenLimitsMachine(ModelMachine):
     profile = gradient(1, 4, profile=aimd(0.5, 20))
 
 
-ModelMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
-HiddenLimitsMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ModelMachine.TestCase.settings = settings(up_to(200), stateful_step_count=40)
+HiddenLimitsMachine.TestCase.settings = settings(up_to(200), stateful_step_count=40)
 TestModel = ModelMachine.TestCase
 TestHiddenLimits = HiddenLimitsMachine.TestCase

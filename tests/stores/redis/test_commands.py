@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 import redis
 
+from asgi_ratelimit import RateLimitMiddleware, Rule
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import ask, ok
 
 pytestmark = pytest.mark.anyio
 
@@ -41,6 +43,12 @@ class Commands:
     @property
     def on_keys(self) -> dict[str, int]:
         return {name: calls for name, calls in self.all.items() if name in ("get", "set")}
+
+
+@pytest.fixture(autouse=True)
+def no_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads overrides, which would count as well."""
+    monkeypatch.setattr("asgi_ratelimit.overrides.live_quotas.subscribe", lambda store, subscriber: None)
 
 
 @pytest.fixture
@@ -72,6 +80,16 @@ async def test_an_allowed_take_reads_and_writes_each_key_once(on_server_time: Re
     commands = Commands(client)
     await on_server_time.take([Take((A, B))])
     assert commands.all == {"evalsha": 1, "time": 1, "get": 2, "set": 2}
+
+
+async def test_a_rule_in_shadow_is_decided_in_the_same_call(on_server_time: RedisStore, client: redis.Redis) -> None:
+    """As the rules that are enforced."""
+    trial = Rule("/{path:path}", "1/hour", name="trial", shadow=True)
+    app = RateLimitMiddleware(ok, "9/hour", rules=[trial], store=on_server_time, name="app")
+    await ask(app)
+    commands = Commands(client)
+    assert (await ask(app)).status == 200
+    assert commands.all == {"evalsha": 1, "time": 1, "get": 2, "set": 1}
 
 
 @pytest.mark.parametrize("max_wait", [0.0, 1.0])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
@@ -17,6 +17,7 @@ from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.support import strategies
+from tests.support.examples import up_to
 
 SLOW = TokenBucket(10, 3600)  # a unit comes back in six minutes
 FAST = TokenBucket(10, 1)  # ... and in a tenth of a second
@@ -209,7 +210,7 @@ def floods(draw: st.DrawFn) -> Iterator[tuple[int, Take, int, int]]:
     return iter(flood)
 
 
-@settings(max_examples=150, deadline=None)
+@up_to(200)
 @given(floods(), st.integers(-(10**12), 10**12))
 def test_it_never_refuses_what_the_store_would_allow(
     flood: Iterator[tuple[int, Take, int, int]], ahead_us: int
@@ -227,7 +228,7 @@ def test_it_never_refuses_what_the_store_would_allow(
             front.go(take, there_us, back_us)
 
 
-@settings(max_examples=150, deadline=None)
+@up_to(200)
 @given(floods(), st.integers(-(10**12), 10**12))
 def test_without_delays_it_always_answers_as_the_store_would(
     flood: Iterator[tuple[int, Take, int, int]], ahead_us: int

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 import redis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_GAPS, MAX_LOWS, State, pack
@@ -20,6 +20,7 @@ from asgi_ratelimit.stores.redis.script import Action, Reset
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.charges import on_bucket
 from tests.support.direct_script import NOW_US, DirectScript, constant
+from tests.support.examples import up_to
 from tests.support.redis_server import RedisServer
 from tests.support.strategies import WAITS, costs, token_buckets
 
@@ -118,7 +119,7 @@ def both_paths(client: redis.Redis) -> tuple[DirectScript, DirectScript]:
 
 
 @given(cases=levels("a").map(lambda a: [a]) | st.tuples(levels("a"), levels("b")).map(list), max_wait=WAITS)
-@settings(max_examples=300)
+@up_to(300)
 def test_both_paths_are_equal(
     both_paths: tuple[DirectScript, DirectScript], cases: list[Level], max_wait: float
 ) -> None:

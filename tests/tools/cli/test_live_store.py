@@ -152,6 +152,22 @@ def test_watch_shows_what_processes_count(redis_url: str, run: Callable[..., Any
     assert table.splitlines()[3].split() == ["shop", "2/hour", "3", "1", "3", "1", "33.3", "%", "0", "0"]
 
 
+def test_a_name_that_nobody_has_used_is_told(redis_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It may be misspelt; the limit is set all the same."""
+
+    async def serve(store: RedisStore) -> None:
+        await ask(RateLimitMiddleware(ok, "2/hour", store=store, name="shop"))
+        await stop_publishing(store)
+
+    on(redis_url, serve)
+    for name, warning in (
+        ("shop", ""),
+        ("shpo", "warning: nobody has used 'shpo' in the last hour, but 'shop'\n"),
+    ):
+        assert main(["set", name, "5/s", "--store", redis_url]) == 0
+        assert capsys.readouterr() == (f"{name!r} is 5/s\n", warning)
+
+
 WRONG = [
     (["peek", "a", "b"], "which store? --store redis://localhost:6379/0, or ASGI_RATELIMIT_STORE"),
     (["peek", "a", "b", "--store", "memory://"], "is the memory of one process"),
@@ -161,7 +177,6 @@ WRONG = [
     (["block", "a", "b", "--for", "long", "--store", "redis://localhost:1/0"], "--for must be a duration, not 'long'"),
     (["set", "a", "5/s", "--for", "long", "--store", "redis://localhost:1/0"], "--for must be a duration, not 'long'"),
     (["set", "a", "often", "--store", "redis://localhost:1/0"], "'often'"),
-    (["top", "--scan", "0", "--store", "redis://localhost:1/0"], "whole number of at least 1, not 0"),
     (["watch", "--every", "0", "--store", "redis://localhost:1/0"], "--every must be at least 0.1 seconds"),
 ]
 

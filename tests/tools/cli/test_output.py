@@ -101,7 +101,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(log: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nonsense"], ["peek"], ["what-if", "a", "--nonsense"], ["top", "--count", "x"]]
+    "arguments", [[], ["nonsense"], ["peek"], ["what-if", "a", "--nonsense"], ["top", "--scan", "0"]]
 )
 def test_arguments_that_cannot_be_parsed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One line, which ends with a right command; exit code 2."""

@@ -117,7 +117,9 @@ exempt = true
 """
 
 
-def test_the_rules_may_be_those_of_a_file(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rules_may_be_those_of_a_file(
+    log: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     """Under the keys of the log; nothing is logged of blocks that are none."""
     config = Path(log).with_name("limits.toml")
     config.write_text(CONFIG, "utf-8")
@@ -129,6 +131,7 @@ def test_the_rules_may_be_those_of_a_file(log: str, capsys: pytest.CaptureFixtur
         "login": (4, 2),
     }
     assert report["unlimited"] == 1
+    assert caplog.records == []
     assert err == "warning: 1 of 7 lines could not be read as requests\n"
 
 

@@ -55,22 +55,22 @@ def test_what_is_no_time(value: object) -> None:
 def test_common_names_of_fields_are_known(entry: object, request_: tuple[object, ...]) -> None:
     """Also inside of objects; without a method, it is GET."""
     line = json.dumps(entry)
-    assert json_parser(line, "client", {})(line) == request_
+    assert json_parser([line], "client", {})(line) == request_
 
 
 def test_other_names_are_options() -> None:
     """Of the time, the client, the method and the path; and the key may be any field."""
     line = json.dumps({"at": 1791640536, "who": {"ip": "h", "id": 7}, "verb": "PUT", "route": "/x"})
     fields = fields_of(["time=at", "client=who.ip", "method=verb", "path=route"])
-    assert json_parser(line, "client", fields)(line) == (AT, "h", "PUT", "/x", 1)
-    assert json_parser(line, "field:who.id", fields)(line) == (AT, "7", "PUT", "/x", 1)
-    assert json_parser(line, "all", fields)(line) == (AT, "everybody", "PUT", "/x", 1)
+    assert json_parser([line], "client", fields)(line) == (AT, "h", "PUT", "/x", 1)
+    assert json_parser([line], "field:who.id", fields)(line) == (AT, "7", "PUT", "/x", 1)
+    assert json_parser([line], "all", fields)(line) == (AT, "everybody", "PUT", "/x", 1)
 
 
 def test_a_request_without_the_key_has_none() -> None:
     """A user that is missing, or null, is no reason to drop the request."""
     line = json.dumps({"time": 1791640536, "path": "/", "user": "ann"})
-    parse = json_parser(line, "field:user", {})
+    parse = json_parser([line], "field:user", {})
     assert [parse(text)[1] for text in (line, line.replace('"ann"', "null"), line.replace("user", "x"))] == [
         "ann",
         "",
@@ -81,15 +81,22 @@ def test_a_request_without_the_key_has_none() -> None:
 @pytest.mark.parametrize("line", ["", "[]", "7", '{"time": "noon", "path": "/"}', '{"time": 1791640536}', "{"])
 def test_any_other_line_is_unreadable(line: str) -> None:
     """It is not fatal."""
-    assert json_parser(EXAMPLE, "client", {})(line) is None
+    assert json_parser([EXAMPLE], "client", {})(line) is None
+
+
+def test_the_first_lines_may_be_no_requests() -> None:
+    """As where a server logs its start, too."""
+    lines = ['{"level": "info", "ts": 1791640536, "msg": "serving"}', "starting", json.dumps(CADDY)]
+    parse = json_parser(lines, "client", {})
+    assert [parse(line) for line in lines] == [None, None, (AT + 250_000, "203.0.113.7", "PUT", "/a", 1)]
 
 
 def test_a_missing_field_is_named() -> None:
     """With those that there are, and the option that says which one it is."""
     with pytest.raises(ConfigurationError, match="no field for the time, but when, path: --field time=NAME"):
-        json_parser('{"when": 1, "path": "/"}', "all", {})
+        json_parser(['{"when": 1, "path": "/"}'], "all", {})
     with pytest.raises(ConfigurationError, match="--key must be client, all or field:NAME"):
-        json_parser(EXAMPLE, "user", {})
+        json_parser([EXAMPLE], "user", {})
 
 
 @pytest.mark.parametrize("text", ["time", "time=", "when=ts", "=x"])

@@ -112,6 +112,14 @@ def test_shadow_rules_are_counted_and_refuse_nobody() -> None:
     assert (replay.refused, replay.rules["shadow"].refused, replay.rules["shadow"].is_shadow) == (0, 3, True)
 
 
+def test_penalties_block() -> None:
+    """A key that was refused again and again is refused while its quota would let it pass, and not later."""
+    sent = [(second * 1_000_000.0, "k", "/a") for second in (0, 0, 0, 0, 2, 5)]
+    replay = replayed(table_of(None, [RULES["penalty"]]), sent)
+    assert (replay.requests, replay.refused) == (6, 3)
+    assert replay.rules["penalty"].refused == 3
+
+
 def test_requests_that_may_wait_do() -> None:
     """They are counted as delayed where their slot is near enough."""
     rule = Rule("/a", "1/s burst 1", name="/a", max_delay=2.0)

@@ -16,9 +16,17 @@ from .gradient_search import GradientSearch
 from .rate_search import RateSearch
 
 LATE_US = 2_000.0
-"""A request that leaves late by so much, or by a quarter of the time between two, does not delay the next one."""
+"""A request that leaves late by so much does not delay the next one; nor does one that waited and was woken late, by
+up to the time between two."""
+
+GAPS, LONGEST_GAP, MOST_GAPS = 4, 8.0, 2.0
+"""Over how many gaps between requests the average is, the longest one that counts, and the average up to which the
+rate is believed to be what holds requests up: at least half of it is used."""
 
 NEVER_US = -1e15
+"""When a request was sent that never was."""
+
+SERVER_ERROR = 500
 
 OVERLOADED = (503, 504, 529)
 """Statuses of a server that does too much at once."""
@@ -28,8 +36,14 @@ class Outcome(NamedTuple):
     """What came of a request. A refusal ``is_hidden`` if no limit that its answer reports is the reason for it."""
 
     status: int
+    is_refused: bool = False
     is_hidden: bool = False
     wait_us: float = 0.0
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the server has done what was wanted of it, or said why not."""
+        return not self.is_refused and self.status < SERVER_ERROR
 
 
 class HiddenBucket(Bucket, ABC):
@@ -77,20 +91,27 @@ class RateBucket(HiddenBucket):
         self._ceiling = bounds.ceiling
         self._search = RateSearch(bounds)
         self._last_us = NEVER_US
-        self._is_limited = False
+        self._is_awaited = False
+        """Whether a request waits, or has waited, for the next slot."""
+        self._gaps = 0.0
+        """How much time passes between two requests, in parts of what the rate asks for, on a moving average."""
         self.limit = self._search.rate
 
     def ready_at(self, now_us: float) -> float:
-        return max(now_us, math.ceil(self._last_us + self._interval_us))
+        at_us = math.ceil(self._last_us + self._interval_us)
+        self._is_awaited |= at_us > now_us
+        return max(now_us, at_us)
 
     def not_before(self, now_us: float) -> float:
         return max(now_us, self._last_us + SECOND_US / self._ceiling)
 
     def admit(self, now_us: float) -> int:
         interval_us = self._interval_us
-        late_us = now_us - self._last_us - interval_us
-        self._is_limited = late_us <= interval_us
-        self._last_us = now_us - min(max(late_us, 0.0), max(LATE_US, interval_us / 4))
+        passed_us = now_us - self._last_us
+        self._gaps += (min(passed_us / interval_us, LONGEST_GAP) - self._gaps) / GAPS
+        late_us = max(passed_us - interval_us, 0.0)
+        self._last_us = now_us - min(late_us, interval_us if self._is_awaited else LATE_US)
+        self._is_awaited = False
         return super().admit(now_us)
 
     def send(self, now_us: float) -> int:
@@ -101,8 +122,8 @@ class RateBucket(HiddenBucket):
         is_lowered = False
         if outcome.is_hidden:
             is_lowered = self._search.refused(number, outcome.wait_us, now_us)
-        else:
-            self._search.served(now_us, is_limited=self._is_limited)
+        elif outcome.is_served:
+            self._search.served(now_us, is_limited=self._gaps <= MOST_GAPS)
         self.limit = self._search.rate
         return f"refused, on with {self.limit:.3g} requests a second" if is_lowered else ""
 
@@ -139,8 +160,9 @@ class ConcurrencyBucket(HiddenBucket):
 
     def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
         sent_us, window = self._sent.pop(number)
-        is_failed = outcome.is_hidden or outcome.status in OVERLOADED
-        is_lowered = self._search.answered(now_us - sent_us, self.under_way, window, is_failed=is_failed)
+        is_failed, is_lowered = outcome.is_hidden or outcome.status in OVERLOADED, False
+        if is_failed or outcome.is_served:
+            is_lowered = self._search.answered(now_us - sent_us, self.under_way, window, is_failed=is_failed)
         self.limit = self._search.limit
         return f"overloaded, on with {self.limit} requests at once" if is_lowered else ""
 

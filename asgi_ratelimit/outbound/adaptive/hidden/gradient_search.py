@@ -2,7 +2,8 @@
 
 As Gradient2 of Netflix's concurrency-limits: the limit is multiplied by how the latency with few requests compares to
 the latency now, and a small queue, the root of the limit, is allowed on top. There, the former is a long average, which
-drifts up where a client always has work. Here, it is measured: one window in 25 has half the limit.
+drifts up where a client always has work. Here, it is measured: one window in 25 has a quarter of
+the limit.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """

@@ -188,11 +188,11 @@ async def test_a_closed_store_has_no_connections(redis_url: str, client: redis.R
 
 
 async def test_connections_are_few(redis_url: str, client: redis.Redis) -> None:
-    """A thousand requests at once are all answered over one connection."""
+    """A thousand requests at once are all answered over one connection; overrides are read over another one."""
     before = len(client.client_list())
     async with limiter_on(redis_url) as limiter:
         decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(1_000)])
-        assert len(client.client_list()) - before <= 1
+        assert len(client.client_list()) - before <= 2
     assert sum(decision.allowed for decision in decisions) == 10
     assert not any(decision.degraded for decision in decisions)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement, Take
@@ -15,6 +15,7 @@ from asgi_ratelimit.stores.redis.actions import Repayment
 from asgi_ratelimit.stores.redis.outage.repayments import debited
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.stores.redis.outage.test_ledger import Outage, booked
+from tests.support.examples import up_to
 
 
 class Flapping:
@@ -88,7 +89,7 @@ FLAPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@up_to(300)
 @given(FLAPS)
 def test_a_flapping_line_loses_and_adds_no_units(steps: list[tuple[Any, ...]]) -> None:
     """Whatever is taken and settled, whenever entries are sent, and whichever answers are lost."""
