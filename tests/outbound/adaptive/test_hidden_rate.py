@@ -276,9 +276,9 @@ def test_a_known_profile_stays_what_it_is() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("start", [5.0, 500.0], ids=["from a tenth", "from ten times"])
+@pytest.mark.parametrize("start", [2.0, 200.0], ids=["from a tenth", "from ten times"])
 def test_the_rate_of_a_real_server(start: float) -> None:
-    """50 a second, over real connections: 85 % of it after a minute, and fewer than 3 % are refused."""
+    """20 a second, over real connections: 85 % of it after a minute, and fewer than 3 % are refused."""
 
     async def main(url: str) -> list[Counts]:
         transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), profile=aimd(0.5, 1000, start=start))
@@ -288,8 +288,8 @@ def test_the_rate_of_a_real_server(start: float) -> None:
             await keep_busy(client, time.monotonic, 60.0, 20)
         return [first, counts_of(server)]
 
-    with counting_server("bucket", 50, unit="never") as server:
+    with counting_server("bucket", 20, unit="never") as server:
         first, last = asyncio.run(main(server.url))
     served, refused = last.served - first.served, last.refused - first.refused
-    assert served >= 0.85 * 50 * 60
+    assert served >= 0.85 * 20 * 60
     assert refused < 0.03 * (served + refused)
