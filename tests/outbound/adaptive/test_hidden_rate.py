@@ -218,11 +218,15 @@ def test_a_refusal_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-bounds = st.tuples(st.floats(0.01, 1000), st.floats(1, 1000), st.floats(0, 1)).map(
+bounds = st.tuples(st.floats(0.01, 1000), st.sampled_from([1.0, 2.0, 50.0]), st.sampled_from([0.0, 0.5, 1.0])).map(
     lambda drawn: (drawn[0], drawn[0] * drawn[1], drawn[0] + (drawn[0] * drawn[1] - drawn[0]) * drawn[2])
 )
 steps = st.lists(
-    st.tuples(st.floats(0, 30), st.sampled_from(["send", "serve", "refuse", "late"]), st.floats(0, 10)), max_size=60
+    st.tuples(
+        st.floats(0, 30), st.sampled_from(["send", "serve", "send", "serve", "refuse", "late"]), st.floats(0, 10)
+    ),
+    min_size=10,
+    max_size=60,
 )
 
 
