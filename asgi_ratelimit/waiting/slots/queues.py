@@ -281,7 +281,7 @@ class SlotQueues:
                 wake_up.set(slot.at_us)
                 return None
             if (now_us > slot.until_us and slot.is_missed(now_us)) or (
-                self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+                waiter.margin and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
             ):
                 queue.booking += 1
                 return queue.slots.pop(0)

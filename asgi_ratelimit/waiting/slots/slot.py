@@ -66,8 +66,9 @@ class Slot:
 def is_too_late(slot: Slot, following: Slot | None, take: Take, now_us: float) -> bool:
     """Whether a call would leave too close to the next slot of a store that several processes book evenly spaced slots.
 
-    ``following`` is the next slot of this process: if that comes directly after, its calls keep their distance in any
-    case, and a slot is too late only when that one has come as well.
+    That matters where a margin is left for a service that counts strictly. ``following`` is the next slot of this
+    process: if that comes directly after, its calls keep their distance in any case, and a slot is too late only when
+    that one has come as well.
     """
     late_us = now_us - slot.at_us
     if late_us <= SLACK_US or slot.missed >= MOST_MISSED:
