@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from asgi_ratelimit import RateLimit
+from asgi_ratelimit.logs import PAGE
 from tests.support.server import ROOT
 
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -20,7 +21,7 @@ FILE = re.compile(r"`((?:asgi_ratelimit|tests|docs|examples|scripts|benchmarks)/
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 PROGRAMS = {
-    f"{page.stem}-{number}": program
+    f"{page.relative_to(ROOT / 'docs').with_suffix('')}-{number}": program
     for page in PAGES
     for number, program in enumerate(BLOCK.findall(page.read_text("utf-8")), 1)
 }
@@ -40,7 +41,10 @@ def test_a_program_runs_and_prints_what_its_comments_say(program: str, capsys: p
     assert capsys.readouterr().out.splitlines() == EXPECTED.findall(program)
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=[page.stem for page in TEXTS])
+NAMES_OF_TEXTS = [str(page.relative_to(ROOT)) for page in TEXTS]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=NAMES_OF_TEXTS)
 def test_links_are_valid(page: Path) -> None:
     """Each linked page or heading exists."""
     for target, _, heading in re.findall(r"\]\((?!https?:)([^)#]*)(#([^)]*))?\)", page.read_text("utf-8")):
@@ -49,7 +53,7 @@ def test_links_are_valid(page: Path) -> None:
         assert not heading or heading in anchors(linked.read_text("utf-8")), heading
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=[page.stem for page in TEXTS])
+@pytest.mark.parametrize("page", TEXTS, ids=NAMES_OF_TEXTS)
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     """A path that a page mentions is one of this repository."""
     assert [path for path in FILE.findall(page.read_text("utf-8")) if not (ROOT / path).exists()] == []
@@ -63,8 +67,10 @@ def anchors(text: str) -> set[str]:
 
 def test_links_in_the_package_are_valid() -> None:
     """Each page and heading that a log or error message names exists."""
-    sources = [path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py")]
-    links = {link for source in sources for link in re.findall(r"(docs/[\w-]+\.md)#([\w-]+)", source)}
-    assert len(links) >= 4
+    sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py"))
+    links = set(re.findall(r"(?<!/)\b(docs/[\w/-]+\.md)(?:#([\w-]+))?", sources))
+    links |= {(PAGE, section) for section in re.findall(r'\bwarn_once\(\s*"([\w-]+)"', sources)}
+    assert len(links) >= 12
     for page, heading in links:
-        assert heading in anchors((ROOT / page).read_text("utf-8")), (page, heading)
+        assert (ROOT / page).exists(), page
+        assert not heading or heading in anchors((ROOT / page).read_text("utf-8")), (page, heading)

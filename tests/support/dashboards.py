@@ -49,7 +49,12 @@ async def visitor(app: Any, role: str = "admin") -> AsyncIterator[httpx.AsyncCli
 
 async def token_of(client: httpx.AsyncClient) -> str:
     """The token in the page, whose cookie the client has from now on."""
-    found = re.search(r'name="token" content="(\w+)"', (await client.get("/limits/")).text)
+    return token_in((await client.get("/limits/")).text)
+
+
+def token_in(page: str) -> str:
+    """The token of a page, which its forms send."""
+    found = re.search(r'name="token" content="(\w+)"', page)
     assert found is not None
     return found[1]
 

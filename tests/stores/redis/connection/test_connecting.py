@@ -192,7 +192,9 @@ async def test_connections_are_few(redis_url: str, client: redis.Redis) -> None:
     before = len(client.client_list())
     async with limiter_on(redis_url) as limiter:
         decisions = await asyncio.gather(*[limiter.rate_limit("key") for _ in range(1_000)])
-        assert len(client.client_list()) - before <= 2
+        connections = client.client_list()
+        assert len(connections) - before <= 2
+        assert sum(each["cmd"] in ("eval", "evalsha") for each in connections) == 1
     assert sum(decision.allowed for decision in decisions) == 10
     assert not any(decision.degraded for decision in decisions)
 

@@ -1,0 +1,91 @@
+"""The site holds everything: each page is in its navigation, and each public name in its reference."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.explanation import pictures
+from tests.package.test_exports import NAMES
+from tests.support.server import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+REFERENCE = "\n".join(page.read_text("utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
+DOCUMENTED = re.findall(r"^::: ([\w.]+)$", REFERENCE, re.MULTILINE)
+MENTIONED = set(re.findall(r"`(\w+)`", REFERENCE))
+
+CAPACITY = (DOCS / "explanation" / "capacity.md").read_text("utf-8")
+RESULTS = json.loads((ROOT / "benchmarks" / "results" / "results.json").read_text("utf-8"))["parts"]
+FIGURES = [
+    ("64 at once", "redis", "ours redis", "redis_cpu"),
+    ("*plain EVALSHA*", "redis", "plain redis", "redis_cpu"),
+    ("behind uvicorn", "served", "ours redis", "cpu"),
+    ("for a client", "memory", "ours redis", "bytes_1"),
+    ("goes on without a pause", "flood", "ours redis", "scripts"),
+]
+"""What a row of the table says, and where the benchmark has it: the part, the subject, the column."""
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Once, and nothing else is."""
+    config = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))
+    listed = [str(DOCS / page) for page in pages_in(config["project"]["nav"])]
+    assert sorted(listed) == sorted(str(page) for page in PAGES)
+
+
+def pages_in(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """The pages of a navigation, sections included."""
+    for entry in entries:
+        for value in entry.values():
+            if isinstance(value, str):
+                yield value
+            else:
+                yield from pages_in(value)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(DOCS)) for page in PAGES])
+def test_links_stay_in_the_site(page: Path) -> None:
+    """A link to a file outside ``docs/`` would lead to nothing there."""
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8")):
+        assert (page.parent / target).resolve().is_relative_to(DOCS), target
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    """With its docstring, or, for the profiles of APIs, in the list of them."""
+    documented = {name.rpartition(".")[2] for name in DOCUMENTED if name.startswith(f"{module}.")}
+    missing = set(NAMES[module]) - documented
+    assert missing <= (MENTIONED if module == "asgi_ratelimit.profiles" else {"client_ip"} - documented)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_the_reference_names_what_exists(name: str) -> None:
+    """Each name can be imported from the module that the reference gives."""
+    module, _, attribute = name.rpartition(".")
+    assert hasattr(import_module(module), attribute)
+
+
+@pytest.mark.parametrize(("words", "part", "subject", "column"), FIGURES, ids=[each[0] for each in FIGURES])
+def test_the_sum_for_redis_has_the_figures_of_the_benchmark(words: str, part: str, subject: str, column: str) -> None:
+    """Rounded, and not far from those of the latest run."""
+    (line,) = [line for line in CAPACITY.splitlines() if line.startswith("| ") and words in line]
+    (row,) = [row for row in RESULTS[part]["rows"] if row["subject"] == subject]
+    (figure,) = re.findall(r"\| ([\d.]+) [^|]*\|$", line)
+    assert float(figure) == pytest.approx(row[column], rel=1 / 3)
+
+
+def test_the_pictures_are_drawn(tmp_path: Path) -> None:
+    """By the script beside them, as many as are checked in, and each is on the page."""
+    pictures.draw(tmp_path)
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == sorted(path.name for path in (DOCS / "explanation").glob("*.svg"))
+    page = (DOCS / "explanation" / "arithmetic.md").read_text("utf-8")
+    assert re.findall(r"!\[.+\]\((.+\.svg)\)", page) == list(map("{}.svg".format, pictures.PICTURES))
