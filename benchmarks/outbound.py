@@ -1,7 +1,7 @@
 """Outgoing calls that wait for a slot: what one costs, how much quota is used, who is overtaken, and who is refused.
 
-``scripts/bench outbound`` prints a table and writes it to ``benchmarks/results/outbound.md``. Everything runs in
-memory and on one event loop, because some peers support no more. Each peer is set up for even spacing, or for the
+``scripts/bench outbound`` prints a table and writes it to ``benchmarks/results/outbound.md``. Peers run in memory and
+on one event loop, because some support no more. Each peer is set up for even spacing, or for the
 smallest burst that it allows; against the services that count for themselves, for the quota that the service has.
 """
 
@@ -16,8 +16,9 @@ from itertools import count, pairwise
 from typing import Any
 
 from benchmarks import transport
-from tests.stand_ins.counted_calls import call_async, counts_of
+from tests.stand_ins.counted_calls import call_async, call_from_processes, counts_of
 from tests.stand_ins.counting_server import counting_server
+from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
 
 RATE = 100
@@ -282,6 +283,21 @@ def _refused(limit: Limit, decorate: Callable[[], Callable[[Any], Any]]) -> str:
     return f"{counts.refused}, {least / max(counts.seconds, 0.001):.2f}"
 
 
+def processes(margin: float = 0.02, count: int = 4) -> list[list[str]]:
+    """What each service refuses of the calls of several processes that share a Redis, and the part of its rate."""
+    lines = [[f"ours, {count} processes, margin {margin}", "refused, rate used"], ["---", "---:"]]
+    with RedisServer() as redis:
+        for service, ((kind, units, period, settings, least), _) in SERVICES.items():
+            redis.flush()
+            quota = {"bucket": "50/s burst 50", "spaced": "50/s"}.get(kind, f"{units} per {period:.0f} seconds {kind}")
+            with counting_server(kind, units, period, **settings) as server:
+                call_from_processes(server, redis.url, quota, margin, CALLS, count)
+                counts = counts_of(server)
+            lines.append([service, f"{counts.refused}, {least / max(counts.seconds, 0.001):.2f}"])
+            print(*lines[-1], sep="  ", flush=True)
+    return lines
+
+
 HEADS = (
     "",
     "CPU µs a call",
@@ -318,7 +334,9 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001  # its row shows the error, and the others go on
             lines.append([name, f"{type(error).__name__}: {error}"[:100], *[""] * (len(HEADS) - 2)])
         print(*lines[-1], sep="  ", flush=True)
-    table = "\n\n".join(["\n".join(f"| {' | '.join(line)} |" for line in part) for part in (lines, services())])
+    table = "\n\n".join(
+        ["\n".join(f"| {' | '.join(line)} |" for line in part) for part in (lines, services(), processes())]
+    )
     table = f"{table}\n\n## PacedTransport\n\n{transport.table()}"
     (ROOT / "benchmarks" / "results" / "outbound.md").write_text(f"# Outgoing calls\n\n{table}\n")
     print(f"\n{table}")

@@ -11,11 +11,13 @@ from hypothesis import settings
 
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.examples import up_to
 from tests.support.redis_server import RedisServer
 
 settings.register_profile("untimed", deadline=None)  # no test is judged by how long it takes
 settings.load_profile("untimed")
-
+settings.register_profile("usual", up_to(400))
+settings.load_profile("usual")
 
 RedisStore.__init__.__kwdefaults__["timeout"] = 30.0  # type: ignore[index]  # nor does a busy machine pass for an outage
 
@@ -62,6 +64,12 @@ def redis_url(request: pytest.FixtureRequest) -> str:
     server: RedisServer = request.getfixturevalue("redis_server")
     server.flush()
     return server.url
+
+
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads overrides, where connections or commands are counted."""
+    monkeypatch.setattr("asgi_ratelimit.overrides.live_quotas.subscribe", lambda store, subscriber: None)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from ..clock import SystemClock
-from ..errors import StoreError, StoreTimeout, StoreUnavailable
+from ..errors import StoreError
 from ..stores import ByStore, Store
 from ..stores.documents import Documents, documents
 from ..waiting.forks import reset_in_child
@@ -128,8 +128,7 @@ class Watch(Repeating):
         """Log a failure once, until it is another one; what applies stays."""
         if type(error).__name__ != self._failure:
             self._failure = type(error).__name__
-            is_outage = isinstance(error, (StoreTimeout, StoreUnavailable))  # the store says that by itself
-            level = logging.INFO if is_outage else logging.ERROR
+            level = logging.INFO if isinstance(error, StoreError) else logging.ERROR  # the store says so itself
             logger.log(level, "the overrides cannot be read, and stay as they are: %s", error)
         with self._lock:
             self._update()

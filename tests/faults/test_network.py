@@ -221,6 +221,7 @@ async def test_an_answer_that_makes_no_sense(proxy: Proxy, redis_server: RedisSe
         assert proxy.connections > 1
 
 
+@pytest.mark.usefixtures("unwatched")
 async def test_another_verdict(proxy: Proxy, redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """A verdict that differs from the arithmetic here stands, and is logged; the store is not out."""
     tried = Trial.on(proxy.url)
@@ -293,6 +294,7 @@ async def test_a_connection_that_is_lost_with_a_call_in_flight(proxy: Proxy, red
 # Cancelled callers
 
 
+@pytest.mark.usefixtures("unwatched")
 async def test_a_flood_of_cancelled_takes(proxy: Proxy, redis_server: RedisServer) -> None:
     """No connection is lost, no other take is affected, and what was sent is charged once."""
     async with disturbed(proxy, redis_server, outages=0) as tried:

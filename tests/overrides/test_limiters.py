@@ -26,6 +26,7 @@ from asgi_ratelimit import (
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import background_loop
 from tests.support.overriding import until, until_async
 
 pytestmark = pytest.mark.anyio
@@ -274,6 +275,8 @@ async def test_a_transport(shared: Shared, is_async: bool) -> None:
         await overrides.set("shop", quota)
         await until_sent(send, times)
         await overrides.unset("shop")
+    if not is_async and not store.in_process:
+        await asyncio.to_thread(background_loop.run, store.aclose())  # it was used there
 
 
 async def test_an_override_ends_by_itself(clock: SteppedClock, caplog: pytest.LogCaptureFixture) -> None:

@@ -79,6 +79,7 @@ NAMES = {
         "Summaries",
         "Summary",
         "dashboard",
+        "publish",
         "summary",
     ],
     "asgi_ratelimit.keys": [

@@ -16,6 +16,7 @@ from asgi_ratelimit.decision import Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.waiting import background_loop
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
 
@@ -117,6 +118,7 @@ async def trial(source: Any, *servers: RedisServer, outages: int = 1, **options:
     and only if, there was an outage, whose begin and end were logged once each; every key has a time to live; no task,
     file or connection is left.
     """
+    background_loop.call_soon(bool)  # it is opened once, and stays
     before, records = _leftovers(servers), _Records()
     tried = Trial.on(source, **options)
     with records:

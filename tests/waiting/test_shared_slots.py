@@ -101,7 +101,7 @@ def test_a_late_call_does_not_leave_close_to_a_slot_of_another_process(late: flo
     """It gives its slot back, and books another one; calls before it, whose next slot is their own, go on late."""
     clock = SteppedClock(0)
     shared = MemoryStore(clock=clock)
-    one, other = Process(StoreOfProcess(shared)), Process(StoreOfProcess(shared))
+    one, other = Process(StoreOfProcess(shared), 0.001), Process(StoreOfProcess(shared), 0.001)
 
     async def main() -> None:
         calls = [one.call(), one.call(), one.call(), other.call(0.05), other.call(0.05)]
@@ -121,7 +121,7 @@ def test_a_slot_is_skipped_when_the_next_one_has_come() -> None:
     """The calls behind a late one are late by less than the distance of slots, and leave as early as without it."""
     clock = SteppedClock(0)
     shared = MemoryStore(clock=clock)
-    process = Process(StoreOfProcess(shared))
+    process = Process(StoreOfProcess(shared), 0.001)
     take = Take((Charge(TokenBucket(20, burst=1), "key"),), float("inf"))
 
     async def main() -> None:
@@ -133,3 +133,18 @@ def test_a_slot_is_skipped_when_the_next_one_has_come() -> None:
     clock.run(main())
     assert process.left == pytest.approx([0.001, 0.11, 0.16, 0.21, 0.26, 0.31], abs=0.002)
     assert max(process.late) < 0.05
+
+
+def test_without_a_margin_a_late_call_uses_its_slot() -> None:
+    """As a request that waits does, or a call to a service that does not count strictly."""
+    clock = SteppedClock(0)
+    process = Process(StoreOfProcess(MemoryStore(clock=clock)))
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(process.call()) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        clock.advance(0.08)
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    assert process.left == pytest.approx([0.001, 0.18], abs=0.002)

@@ -30,7 +30,7 @@ from ...stores import CameBack
 from ..forks import reset_in_child
 from ..wakeups import WakeUp
 from .departures import Departures
-from .slot import Slot, is_too_late
+from .slot import Slot, distance_of_slots, is_too_late
 from .store_time import StoreTime
 
 _time, _order = attrgetter("at_us"), attrgetter("order")
@@ -120,7 +120,14 @@ class Queue:
             self.wake_first_in_time()
 
     def add_answered(self, slot: Slot, asked_us: float) -> None:
-        """Add a slot that was asked for at ``asked_us``. No slot has to begin later because its answer came late."""
+        """Add a slot that was asked for at ``asked_us``.
+
+        Evenly spaced slots do not begin later because their answers came late. Where there are bursts, that does no
+        harm, and gives the first calls time to arrive.
+        """
+        if slot.take is None or not distance_of_slots(slot.take):
+            self.add(slot)
+            return
         now_us = slot.since_us
         ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, asked_us, now_us)
         if slot.ahead_us == ahead_us:
@@ -274,7 +281,7 @@ class SlotQueues:
                 wake_up.set(slot.at_us)
                 return None
             if (now_us > slot.until_us and slot.is_missed(now_us)) or (
-                self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+                waiter.margin and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
             ):
                 queue.booking += 1
                 return queue.slots.pop(0)

@@ -66,20 +66,27 @@ class Slot:
 def is_too_late(slot: Slot, following: Slot | None, take: Take, now_us: float) -> bool:
     """Whether a call would leave too close to the next slot of a store that several processes book evenly spaced slots.
 
-    ``following`` is the next slot of this process: if that comes directly after, its calls keep their distance in any
-    case, and a slot is too late only when that one has come as well.
+    That matters where a margin is left for a service that counts strictly. ``following`` is the next slot of this
+    process: if that comes directly after, its calls keep their distance in any case, and a slot is too late only when
+    that one has come as well.
     """
-    late_us, charge = now_us - slot.at_us, take.charges[0]
-    if late_us <= SLACK_US or slot.missed >= MOST_MISSED or len(take.charges) > 1:
+    late_us = now_us - slot.at_us
+    if late_us <= SLACK_US or slot.missed >= MOST_MISSED:
         return False
-    quota = charge.quota
-    if type(quota) is not TokenBucket or quota.burst > charge.cost:
-        return False
-    distance_us = charge.cost * quota.period_us / quota.limit
+    distance_us = distance_of_slots(take)
     if distance_us < WIDE_US or late_us <= distance_us / 10.0:
         return False
     is_followed = following is not None and following.at_us - slot.at_us < 1.5 * distance_us
     return late_us >= distance_us if is_followed else True
+
+
+def distance_of_slots(take: Take) -> float:
+    """The microseconds between two slots of evenly spaced calls; 0 for all others."""
+    charge = take.charges[0]
+    quota = charge.quota
+    if len(take.charges) > 1 or type(quota) is not TokenBucket or quota.burst > charge.cost:
+        return 0.0
+    return charge.cost * quota.period_us / quota.limit
 
 
 def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0) -> Slot:
