@@ -58,17 +58,16 @@ def kinds(axes: Any) -> None:
 
 
 def pacing(axes: Any) -> None:
-    """The slots of calls that come at once."""
-    for row, (quota, label) in enumerate((("4/s burst 1", '"4/s burst 1"'), ("4/s burst 4", '"4/s burst 4"')), 1):
+    """The slots of calls that come at once, under two quotas."""
+    quotas = ("4/s burst 1", "4/s burst 4")
+    for row, quota in enumerate(quotas, 1):
         leaving = admitted(quota, CROWD, math.inf)
         axes.plot(leaving, [row] * len(leaving), "o", color=BLUE)
         for time, slot in zip(CROWD, leaving):
             axes.plot([time, slot], [0, row], color=GREY, linewidth=0.5)
-        axes.annotate(label, (2.75, row + 0.1), ha="right")
     axes.plot(CROWD, [0] * len(CROWD), "o", color=RED)
-    axes.set(
-        xlabel="seconds", yticks=[0, 1, 2], yticklabels=["calls come", "they leave", "they leave"], ylim=(-0.3, 2.5)
-    )
+    axes.set(xlabel="seconds", ylim=(-0.3, 2.3))
+    axes.set_yticks([0, 1, 2], ["calls come", *[f"leave under\n{quota}" for quota in quotas]])
 
 
 PICTURES = {"token-bucket": token_bucket, "kinds": kinds, "pacing": pacing}
