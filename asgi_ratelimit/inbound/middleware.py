@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..algorithms import PLAIN_PARTS, is_allowed
+from ..algorithms import PLAIN_PARTS, Outcome, is_allowed
 from ..buckets import DEFAULT_NAME
 from ..clock import monotonic_ns
 from ..counts import BOUNDS_NS, counts_of, publish, stop_publishing
-from ..decision import Decision, OnError
+from ..decision import ChargeTemplate, Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..hooks.calling import Hooks
@@ -160,29 +160,14 @@ class RateLimitMiddleware:
         if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
         if submit is not None and template is not None and bucket is not None:
-            observes, counts = self._is_observed, self._counts
-            since_ns = monotonic_ns() if observes else 0
+            since_ns = monotonic_ns() if self._is_observed else 0
             outcome = submit(template, bucket)
             if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
-                started_ns = monotonic_ns()
+                sent_ns = monotonic_ns()
                 outcome = await outcome
-                waits, waited_ns = counts.waits, monotonic_ns() - started_ns
-                waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
-                waits.total_ns += waited_ns
-            if isinstance(outcome, tuple):
-                limits = RequestLimits(self._enforcer, send, template, bucket, outcome)
-                allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
-                counted = counts[template.name]
-                counted.requests.append(bucket)
-                if allowed:
-                    counted.admitted += 1
-                else:
-                    counted.refused += 1
-                    counted.refusals.append(bucket)
-            else:  # decided without the store
-                limits, allowed = RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
-                counts.count((outcome,))
-            if observes:
+                self._count_wait(monotonic_ns() - sent_ns)
+            limits, allowed = self._counted(template, bucket, outcome, send)
+            if self._is_observed:
                 self._enforcer.observe_first(limits, scope, since_ns)
         else:
             limited = await self._limit(plan, scope, receive, send)
@@ -201,6 +186,28 @@ class RateLimitMiddleware:
             await error(scope, receive, limits.send)
         finally:
             scope.pop(SCOPE_KEY, None)
+
+    def _count_wait(self, waited_ns: int) -> None:
+        waits = self._counts.waits
+        waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
+        waits.total_ns += waited_ns
+
+    def _counted(
+        self, template: ChargeTemplate, bucket: str, outcome: Outcome | Decision, send: Send
+    ) -> tuple[RequestLimits, bool]:
+        """The limits of a request of one charge, which is counted, and whether it is allowed."""
+        if not isinstance(outcome, tuple):  # decided without the store
+            self._counts.count((outcome,))
+            return RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
+        counted = self._counts[template.name]
+        counted.requests.append(bucket)
+        allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
+        if allowed:
+            counted.admitted += 1
+        else:
+            counted.refused += 1
+            counted.refusals.append(bucket)
+        return RequestLimits(self._enforcer, send, template, bucket, outcome), allowed
 
     async def _limit(
         self, plan: Plan | None, scope: Scope, receive: Receive, send: Send

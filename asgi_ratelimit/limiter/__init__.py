@@ -1,10 +1,11 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
 from .charges import Cost, Key, checked_name
-from .limiter import Limiter, UnownedLimiter, as_store, count_take
+from .limiter import Limiter, as_store, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
 from .tickets import Ticket
+from .unowned_limiter import UnownedLimiter
 
 __all__ = [
     "Cost",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -338,35 +337,6 @@ async def count_take(limiter: Limiter, take: Take) -> Decision:
     since_ns = monotonic_ns()
     (decision,) = await limiter.store.take((replace(take, max_wait=0.0),))
     return limiter.report(counted(decision), since_ns)
-
-
-class UnownedLimiter(Limiter):
-    """A limiter whose name is somebody else's, or nobody's: others may have other quotas under it.
-
-    ``read`` makes quotas of what an override says.
-    """
-
-    def __init__(
-        self,
-        quota: QuotaLike,
-        *,
-        store: Store | str | None = None,
-        name: str = DEFAULT_NAME,
-        hooks: Iterable[Hook] = (),
-        read: ReadQuotas = as_quotas,
-    ) -> None:
-        self._read = read
-        super().__init__(quota, store=store, name=name, hooks=hooks)
-
-    def _own_name(self, quotas: Iterable[Quota]) -> None:
-        pass
-
-    def renamed(self, name: str) -> UnownedLimiter:
-        """The same limiter under another name."""
-        other = copy(self)
-        other.name = checked_name(name)
-        other.live = LiveQuotas(self.store, name, self.live.own, self._read)
-        return other
 
 
 def as_store(store: Store | str | None) -> Store:

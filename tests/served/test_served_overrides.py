@@ -116,8 +116,8 @@ async def test_an_override_changes_the_limit_of_all_workers(site: Site) -> None:
         await site.overrides.unset("all", by="bob")
         await load.until_all_say("100000")
         assert load.used >= used_before
-    await until_logged(site, "all: 100000/400 days fixed -> 200000/400 days fixed, by alice")
-    await until_logged(site, "all: 200000/400 days fixed -> 100000/400 days fixed, by bob")
+    await until_logged(site, "all: 100000 per 400 days fixed -> 200000/400 days fixed, by alice")
+    await until_logged(site, "all: 200000/400 days fixed -> 100000 per 400 days fixed, by bob")
 
 
 async def until_logged(site: Site, line: str) -> None:

@@ -83,7 +83,8 @@ class Bucket:
     refusals: int = 0
     misses: int = 0
     last_full: tuple[float, float] = (math.inf, math.inf)
-    """What the last answer said: units that are left, and when the bucket is full."""
+    """What the last answer reported, at ``last_full_us``: units that are left, and when the bucket is full."""
+    last_full_us: float = 0.0
     ahead: tuple[float, float] | None = None
     """Units that are left in the next window, and its end, where the server has begun it before this bucket."""
     waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
@@ -294,12 +295,14 @@ class Bucket:
         left, full_at_us = self.limit - used, now_us + full_after_us
         fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
         evidence = self.window_evidence
-        if 1 <= fewer < math.inf and self.window_us:
-            evidence += fewer if abs(later_us) < fewer * self.window_us / self.limit / 2 else -fewer
+        if 1 <= fewer < math.inf and self.unit_us:
+            evidence += fewer if abs(later_us) < fewer * self.unit_us / 2 else -fewer
+        elif self.unit_us and -fewer > MUCH_USED + 2 * (now_us - self.last_full_us) / self.unit_us:
+            evidence += MOST_EVIDENCE  # more units have come back than could have one by one
         if used >= MUCH_USED and self.unit_us:
             evidence += 1 if full_after_us < (used - 1) * self.unit_us * 0.9 else -1
         self.window_evidence = min(max(evidence, -MOST_EVIDENCE), MOST_EVIDENCE)
-        self.last_full = left, full_at_us
+        self.last_full, self.last_full_us = (left, full_at_us), now_us
         self.unit_us = max(self.unit_us, full_after_us / used)
         self.refill = 0.0 if self.window_evidence > 0.0 else 1.0 / self.unit_us
 

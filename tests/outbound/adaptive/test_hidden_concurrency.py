@@ -124,7 +124,7 @@ def test_refusals_lower_the_number() -> None:
 
 
 steps = st.lists(
-    st.tuples(st.floats(0, 5), st.sampled_from(["send", "serve"] * 4 + ["refuse", "die", "overload"])),
+    st.tuples(st.floats(0, 5), st.sampled_from(["send", "serve"] * 20 + ["refuse", "die", "overload"])),
     min_size=60,
     max_size=120,
 )
