@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
 from shlex import split
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from asgi_ratelimit import Limiter, RateLimitMiddleware, RedisStore
 from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.tools.cli import main
+from asgi_ratelimit.tools.cli.arguments import Parser
 from tests.support.asgi import ask, ok
 from tests.support.server import ROOT
 
@@ -28,6 +31,32 @@ COMMANDS = ("block", "check", "history", "peek", "reset", "routes", "set", "simu
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 DURATION = re.compile(r"\b\d+ (?:h|min|s)(?: \d+ (?:min|s))?")
+
+
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TYPED = re.compile(r"^(?:\$ |kubectl exec \S+ -- )?asgi-ratelimit ([^#\n]*[^#\s])", re.MULTILINE)
+TEXTS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+SCRIPTS = "\n".join(script for text in TEXTS for script in SHELL.findall(text.read_text("utf-8")))
+SHOWN = sorted(set(TYPED.findall(SCRIPTS)))
+"""The arguments of the commands that pages show without their output."""
+
+
+class AcceptedError(Exception):
+    """The arguments are those of a command."""
+
+
+@pytest.mark.parametrize("arguments", SHOWN)
+def test_a_command_that_is_shown_has_arguments_that_exist(arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read as far as that, and not run: there is no app or store of these names."""
+    parse = ArgumentParser.parse_args
+
+    def read(self: Parser, given: Sequence[str]) -> None:
+        parse(self, given)
+        raise AcceptedError
+
+    monkeypatch.setattr(Parser, "parse_args", read)
+    with pytest.raises(AcceptedError):
+        main(split(arguments))
 
 
 @pytest.fixture
