@@ -206,7 +206,7 @@ async def test_what_is_in_the_document(redis_url: str) -> None:
     """JSON with a format, for other versions of this package."""
     async with Overrides(redis_url) as overrides:
         await overrides.set("login", "10/minute", by="alice")
-    store = RedisStore(redis_url, timeout=5)
+    store = RedisStore(redis_url, timeout=30)
     read = json.loads(await documents(store).read("overrides") or b"")
     await store.aclose()
     assert (read["format"], read["version"]) == (1, 1)

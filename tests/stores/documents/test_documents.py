@@ -34,7 +34,7 @@ async def shared(request: pytest.FixtureRequest) -> AsyncIterator[Documents]:
             "redis_server" if request.param == "redis" else request.param
         )
         server.flush()
-        store = RedisStore(server.url, timeout=5)
+        store = RedisStore(server.url, timeout=30)
     yield documents(store)
     await store.aclose()
 

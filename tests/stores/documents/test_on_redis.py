@@ -27,7 +27,7 @@ def server() -> Iterator[RedisServer]:
 
 async def test_keys_and_times_to_live(redis_server: RedisServer, redis_url: str) -> None:
     """A key for each name, which lives as long as the document, or as the longest of its parts."""
-    store = RedisStore(redis_url, prefix="shop", timeout=5)
+    store = RedisStore(redis_url, prefix="shop", timeout=30)
     shared = documents(store)
     await shared.write("a b", b"1")
     await shared.write("short", b"1", seconds=10)
@@ -46,7 +46,7 @@ async def test_keys_and_times_to_live(redis_server: RedisServer, redis_url: str)
 
 async def test_parts_expire_one_by_one(redis_server: RedisServer, redis_url: str) -> None:
     """One that has expired is not read, and the next new part replaces it."""
-    store = RedisStore(redis_url, timeout=5)
+    store = RedisStore(redis_url, timeout=30)
     shared = documents(store)
     await shared.write_part("parts", "short", b"1", seconds=0.001)
     await shared.write_part("parts", "long", b"2", seconds=600)
@@ -82,10 +82,10 @@ async def test_the_least_rights(server: RedisServer, rights: tuple[str, ...]) ->
     """They suffice, and without the last one a command is refused."""
     asked(server, "ACL", "SETUSER", "least", "on", ">secret", *rights)
     asked(server, "ACL", "SETUSER", "less", "on", ">secret", *rights[:-1])
-    store = RedisStore(f"redis://least:secret@{HOST}:{server.port}", timeout=5)
+    store = RedisStore(f"redis://least:secret@{HOST}:{server.port}", timeout=30)
     await use(documents(store), rights)
     await store.aclose()
-    store = RedisStore(f"redis://less:secret@{HOST}:{server.port}", timeout=5)
+    store = RedisStore(f"redis://less:secret@{HOST}:{server.port}", timeout=30)
     with pytest.raises(StoreError, match=r"no permissions|can't run this command"):
         await use(documents(store), rights)
     await store.aclose()
@@ -156,7 +156,7 @@ async def test_answers_that_make_no_sense(answer: bytes) -> None:
 
 def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
     """Loops come and go; a loop that was closed without its connection leaves nothing behind."""
-    store = RedisStore(redis_url, timeout=5)
+    store = RedisStore(redis_url, timeout=30)
     shared = documents(store)
 
     async def add_one() -> None:
@@ -178,7 +178,7 @@ def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
 async def test_behind_a_sentinel(server: RedisServer) -> None:
     """The documents are on the primary."""
     with RedisSentinel(server) as sentinel:
-        store = RedisStore(sentinel.url, timeout=5)
+        store = RedisStore(sentinel.url, timeout=30)
         await documents(store).write("name", b"1")
         assert await documents(store).read("name") == b"1"
         await store.aclose()
@@ -191,7 +191,7 @@ async def test_a_document_moves_to_another_node_of_a_cluster() -> None:
         slot = asked(cluster.primaries[0], "CLUSTER", "KEYSLOT", "rl:documents:name")
         source = cluster.owner(slot)
         target, other = [node for node in cluster.primaries if node is not source]
-        store = RedisStore(cluster.url, timeout=5)
+        store = RedisStore(cluster.url, timeout=30)
         shared = documents(store)
         await shared.write("name", b"1")
         cluster.begin_to_move(slot, target)
