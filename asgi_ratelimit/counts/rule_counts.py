@@ -71,12 +71,16 @@ class Counts(dict[str, RuleCounts]):
         return counts
 
     def count(self, decisions: Iterable[Decision]) -> None:
-        """Count decisions: each for the rules that it charges, or, where it is refused, for those that refuse it."""
+        """Count decisions: each for the rules that it charges, or, where it is refused, for those that refuse it.
+
+        What no quota refuses, but an outage, is refused by all of them.
+        """
         for decision in decisions:
             if decision.take is not None:
+                is_outage = not decision.allowed and all(state.allowed for state in decision.states)
                 for name, (bucket, is_allowed) in _by_rule(decision).items():
-                    if decision.allowed or not is_allowed:
-                        self[name].count(bucket, is_allowed, decision)
+                    if decision.allowed or is_outage or not is_allowed:
+                        self[name].count(bucket, is_allowed and not is_outage, decision)
 
 
 def _by_rule(decision: Decision) -> dict[str, tuple[str, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from urllib.parse import parse_qsl
@@ -131,7 +132,7 @@ class Dashboard:
         if name == "":
             return await self._page(request)
         if name == "state":
-            return JSONResponse(await self._state.read(is_fresh=True))
+            return Response(json.dumps(await self._state.read(is_fresh=True)), media_type="application/json")
         if name == "events":
             return self._events()
         if name == "what-if":

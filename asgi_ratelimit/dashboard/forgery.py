@@ -65,8 +65,11 @@ def is_same_origin(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
-    origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")
+    try:
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+    except ValueError:  # what no browser sends
+        return False
+    return bool(origin) and origin == request.headers.get("host")
 
 
 def set_cookie(response: Response, request: Request, session: str) -> None:

@@ -39,6 +39,9 @@ class Streams:
 
     async def events(self) -> AsyncIterator[bytes]:
         """The state, and again whenever it has changed, until the time is over or the server stops."""
+        if self.is_full:  # others have begun since it was asked
+            yield b"retry: 5000\n\n"
+            return
         self._count += 1
         try:
             yield b"retry: 500\n\n"

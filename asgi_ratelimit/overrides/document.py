@@ -119,7 +119,7 @@ def unpacked(content: bytes | None) -> Document:
             checked_quota(override.quota)
         history = tuple([_change(each) for each in read["history"]])
         return Document(int(read["version"]), overrides, history)
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"the document {NAME!r} is none of overrides: {error!r}") from error
 
 

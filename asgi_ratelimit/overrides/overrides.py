@@ -100,7 +100,7 @@ class Overrides:
                 return False
             packed = _packed(document.changed(name, override, by, now))
             if await self._documents.replace(NAME, content, packed):
-                self._watch.received(packed)
+                await self._watch.written(packed)
                 return had_one
         raise StoreError(f"the overrides were changed {_ATTEMPTS} times by others meanwhile")
 
@@ -121,6 +121,8 @@ def _checked_text(what: str, text: object, example: str) -> None:
         raise ConfigurationError(
             f"{what} must be a text of 1 to {LONGEST_NAME} characters, not {text!r:.100}: {what}={example}"
         )
+    if not text.isascii() and text != text.encode(errors="replace").decode():
+        raise ConfigurationError(f"{what} has half a character, which no page can show, {text!r}: {what}={example}")
 
 
 def _checked_by(by: str | None) -> str | None:

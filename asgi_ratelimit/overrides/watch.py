@@ -91,6 +91,12 @@ class Watch(Repeating):
             self._update()
         self.start()
 
+    async def written(self, content: bytes | None) -> None:
+        """Apply what this process has written, and what its other threads have, where nobody reads it again."""
+        self.received(content)
+        while self._in_process and (latest := await self._documents.read(NAME)) != content:
+            self.received(content := latest)
+
     async def run(self) -> float:
         """Read the document, and apply what has changed."""
         if self._in_process:
@@ -165,7 +171,8 @@ class Watch(Repeating):
             latest = next((each for each in reversed(self._document.history) if each.name == name), None)
             is_unset = latest is not None and latest.after is None
             by = latest.by if is_unset and latest is not None else None
-            ending = "" if is_unset else ", because its time is over"
+            is_over = before is not None and not before.lives(self.now)
+            ending = "" if is_unset else f", because {'its time is over' if is_over else 'the store has it no more'}"
         else:
             by = after.by
             ending = "" if after.until is None else f" for {math.ceil(after.until - self.now)} s"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from starlette.types import Scope
 
-from asgi_ratelimit import Limiter, MemoryStore, Penalty, RateLimitMiddleware, Rule, Store
+from asgi_ratelimit import Limiter, MemoryStore, Penalty, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.counts import counts_of
+from asgi_ratelimit.decision import OnError
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, http, ok
 
@@ -49,6 +50,15 @@ async def test_a_shadow_rule(store: Store) -> None:
     await ask(app, times=3)
     assert numbers(store, "tight") == (1, 0, 2, 0, 0)
     assert numbers(store, "api") == (3, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("on_error", "counted"), [("local", (2, 1, 0, 3, 0)), ("deny", (0, 3, 0, 3, 0))])
+async def test_what_is_decided_without_the_store(on_error: OnError, counted: tuple[int, ...]) -> None:
+    """It counts as degraded, and as admitted or refused: also where all requests are refused."""
+    store = RedisStore("redis://127.0.0.1:1", on_error=on_error)
+    await ask(RateLimitMiddleware(ok, "2/minute", store=store, name="api"), times=3)
+    assert numbers(store, "api") == counted
+    await store.aclose()
 
 
 async def test_a_block_counts_as_a_refusal(store: Store) -> None:

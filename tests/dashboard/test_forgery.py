@@ -22,6 +22,8 @@ FORGED: Mapping[str, Mapping[str, str]] = {
     "typed by the user": {"sec-fetch-site": "none"},
     "from a sandbox": {"origin": "null"},
     "from nowhere": {},
+    "from a sandbox, to nowhere": {"origin": "null", "host": ""},
+    "from what is no address": {"origin": "http://["},
 }
 
 

@@ -12,9 +12,11 @@ from unittest import mock
 import pytest
 from starlette.applications import Starlette
 
-from asgi_ratelimit import MemoryStore, StoreTimeout
+from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.dashboard.assets import TYPES
+from asgi_ratelimit.dashboard.state import State
+from asgi_ratelimit.dashboard.streams import Streams
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor
 
@@ -82,6 +84,16 @@ async def test_keys_are_shown_as_hashes(clock: Any, show_keys: bool) -> None:
     assert {key["rule"] for key in state["keys"]} == {"api", "login"}
 
 
+async def test_a_key_that_is_no_text_can_be_shown(clock: Any) -> None:
+    """A client that sends half a character does not take the page away from everybody."""
+    store = MemoryStore(clock=clock)
+    await Limiter("3/minute", store=store, name="mails").rate_limit("an\udcff")
+    async with visitor(app_with_page(store, show_keys=True)) as client:
+        await client.get("/login")
+        state = await state_of(client, store)
+    assert "an\udcff" in {key["key"] for key in state["keys"]}
+
+
 async def events(app: Any, store: MemoryStore, peer: Peer, until: int) -> list[str]:
     """The first events of a stream, which then breaks off; before the second one, something changes."""
     parts: list[str] = []
@@ -120,6 +132,15 @@ async def test_streams_are_bounded() -> None:
             answer = await client.get("/limits/events")
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
             assert (await client.get("/limits/state")).status_code == 200
+
+
+async def test_streams_that_begin_together_are_bounded() -> None:
+    """Of those that were let in before any of them began, all but as many as there may be end at once."""
+    streams = Streams(mock.AsyncMock(spec=State))
+    with mock.patch("asgi_ratelimit.dashboard.streams.MOST_STREAMS", 2):
+        begun = [streams.events() for _ in range(4)]
+        assert [await anext(each) for each in begun] == [b"retry: 500\n\n"] * 2 + [b"retry: 5000\n\n"] * 2
+        assert [await anext(each, None) for each in begun[2:]] == [None, None]
 
 
 async def test_streams_end_when_the_server_stops() -> None:

@@ -305,6 +305,36 @@ async def test_an_override_on_redis_ends_by_itself(redis_url: str, caplog: pytes
     assert caplog.messages[-1].endswith("because its time is over")
 
 
+async def test_an_override_that_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    """The log does not say that its time was over."""
+    store = MemoryStore()
+    limiter = Limiter("5/hour", store=store, name="api")
+    await Overrides(store).set("api", "8/hour")
+    written = await store.documents.read("overrides")
+    assert await store.documents.replace("overrides", written, None)
+    await Overrides(store).set("another", "9/hour")
+    assert limiter.quotas[0].limit == 5
+    assert caplog.messages[-1] == "api: 8/hour -> 5/hour, because the store has it no more"
+
+
+async def test_of_two_changes_at_once_the_later_one_applies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the thread that has written first applies what it has written last."""
+    store = MemoryStore()
+    limiter = Limiter("5/hour", store=store, name="api")
+    replace = store.documents.replace
+
+    async def replace_before_another(name: str, old: bytes | None, new: bytes | None) -> bool:
+        monkeypatch.setattr(store.documents, "replace", replace)
+        is_written = await replace(name, old, new)
+        await Overrides(store).set("api", "9/hour")
+        return is_written
+
+    monkeypatch.setattr(store.documents, "replace", replace_before_another)
+    await Overrides(store).set("api", "8/hour")
+    assert limiter.quotas[0].limit == 9
+    assert (await Overrides(store).all())["api"].text == "9/hour"
+
+
 async def test_nothing_is_kept_alive() -> None:
     """Neither a limiter nor its store lives on because of overrides."""
     store = MemoryStore()

@@ -119,6 +119,8 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
         (("login", "5/minute"), {"seconds": 0}, ValueError, "not 0: seconds=3600"),
         (("login", "5/minute"), {"seconds": float("inf")}, ValueError, "not inf"),
         (("login", "5/minute"), {"by": "x" * 257}, ConfigurationError, 'by="alice"'),
+        (("log\udcff", "5/minute"), {}, ConfigurationError, "name has half a character"),
+        (("login", "5/minute"), {"by": "\ud800"}, ConfigurationError, "by has half a character"),
         (("login", "5/minute"), {"by": 5}, ConfigurationError, 'not 5: by="alice"'),
     ],
 )
@@ -173,6 +175,10 @@ async def test_a_store_that_is_out() -> None:
         b'{"format":1,"version":1,"overrides":{"a":{"quota":"x","until":null,"by":null,"at":0}},"history":[]}',
         b'{"format":1,"version":1,"overrides":{"a":{"quota":[{"kind":"os"}],"until":null,"by":null,"at":0}},"history":[]}',
         b'{"format":1,"version":1,"overrides":{"a":{"quota":"off","until":"x","by":null,"at":0}},"history":[]}',
+        b'{"format":1,"version":1,"overrides":{"a":{"quota":"off","until":1'
+        + b"0" * 400
+        + b',"by":null,"at":0}},"history":[]}',
+        b'{"format":1,"version":Infinity,"overrides":{},"history":[]}',
         b"[" * 100_000,
     ],
 )

@@ -79,7 +79,7 @@ def function(value: Any) -> Any:
         found: Any = import_module(module_name)
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
         raise ConfigurationError(f"it cannot be imported ({error})") from error
     return found
 

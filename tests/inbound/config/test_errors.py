@@ -80,6 +80,21 @@ def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("statement", ["raise RuntimeError('not now')", "raise SystemExit('not now')", "(not now"])
+def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
+    """Whatever it raises, the error says which line names it."""
+    (tmp_path / "broken_module.py").write_text(statement)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"limits.toml, line 4: settle = .*it cannot be imported"):
+        limited(tmp_path / "limits.toml", RULE + 'settle = "broken_module:settle"')
+
+
+def test_lists_that_are_nested_too_deeply(tmp_path: Path) -> None:
+    """The error says in which file."""
+    with pytest.raises(ConfigurationError, match=r"limits.toml: its lists are nested too deeply"):
+        limited(tmp_path / "limits.toml", "a = " + "[" * 5_000)
+
+
 def test_an_unfinished_text(tmp_path: Path) -> None:
     """It is wrong on its last line."""
     with pytest.raises(ConfigurationError, match="the last line: this is no TOML"):

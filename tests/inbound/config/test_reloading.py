@@ -58,6 +58,24 @@ async def test_a_change_applies_and_what_was_used_stays_used(tmp_path: Path, cap
     ]
 
 
+async def test_a_module_that_ends_the_program_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is reported, and the next good version of the file counts."""
+    (tmp_path / "ending_module.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "limits.toml"
+    middleware = limited(path, RULE.format("3/hour"), store=MemoryStore())
+    async with client_of(middleware) as client:
+        await client.get("/x")
+    path.write_text(RULE.format("4/hour") + 'settle = "ending_module:settle"')
+    await until(lambda: len(caplog.messages) == 1)
+    assert "line 5: settle" in caplog.messages[0]
+    path.write_text(RULE.format("5/hour"))
+    await until(lambda: len(caplog.messages) == 2)
+    assert limit_of(middleware, "x") == [5]
+
+
 async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each version of it is reported once; neither does one that is gone or empty."""
     path = tmp_path / "limits.toml"
