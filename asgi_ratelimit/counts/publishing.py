@@ -18,7 +18,7 @@ from ..quota_text import as_text
 from ..stores import ByStore, Store
 from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
-from ..stores.owners import owned
+from ..stores.name_owners import owned
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
 from .rule_counts import counts_of
 from .sources import Row, outbound_sources

@@ -12,7 +12,7 @@ from ..overrides import quotas_under
 from ..quota_text import as_quotas, parse_period
 from ..quotas import Quota
 from ..stores import Store, reset
-from ..stores.owners import owned
+from ..stores.name_owners import owned
 from .state import State
 from .summaries import KeyCounts
 

@@ -22,7 +22,7 @@ from ..limiter import as_store, checked_name
 from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.owners import register
+from ..stores.name_owners import register
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import receiving_of
 from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency

@@ -23,7 +23,7 @@ from ..limiter import as_store
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.owners import register
+from ..stores.name_owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options

@@ -22,7 +22,7 @@ from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
 from ..stores.checked import checked_store
-from ..stores.owners import register
+from ..stores.name_owners import register
 from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
 from .charges import (
     Cost,

@@ -15,7 +15,7 @@ from ..hooks import Hook
 from ..limiter import Cost, Key, Limiter, UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.owners import register
+from ..stores.name_owners import register
 from ..waiting import SlotWaiter
 from .call_arguments import Resolve, depends_on_call, from_call
 from .decorator_order import warn_of_route

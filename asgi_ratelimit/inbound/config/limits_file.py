@@ -11,7 +11,7 @@ from weakref import ref
 
 from ...errors import ConfigurationError
 from ...overrides import EVERY, Repeating
-from .changes import changes
+from .change_log import changes
 from .options import Options
 from .reading import settings_of
 

@@ -23,7 +23,7 @@ from asgi_ratelimit import (
     TokenBucket,
     pace,
 )
-from asgi_ratelimit.stores.owners import register
+from asgi_ratelimit.stores.name_owners import register
 from tests.support.asgi import ask, ok
 
 TEN = TokenBucket(10, 60)
