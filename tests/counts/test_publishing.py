@@ -51,6 +51,21 @@ async def test_a_process_publishes_by_itself() -> None:
     await until(lambda: published(store), (1, 2))
 
 
+def test_a_stepped_clock_is_left_alone() -> None:
+    """A stepped clock does not go on because minutes that are over are written."""
+    clock = SteppedClock(1_800_000_000.0)
+    store = MemoryStore(clock=clock)
+
+    async def use() -> None:
+        publish(store)
+        for _ in range(40):
+            await take(store)
+            await asyncio.sleep(5.0)
+
+    clock.run(use())
+    assert clock.now == 1_800_000_200.0
+
+
 async def test_what_is_left_is_published_at_the_end(clock: SteppedClock) -> None:
     """Stopping publishes at once, and once more after a new start."""
     store = MemoryStore(clock=clock)
