@@ -146,7 +146,6 @@ class Publisher:
         if minute in self._unwritten:
             self._unwritten.remove(minute)
 
-
     async def _content(self, minute: Minute, quotas: dict[str, list[str]]) -> bytes:
         """What is written of a minute. One that is over has much to encode, which a thread does.
 
