@@ -125,7 +125,6 @@ async def test_a_command_changes_the_limit_of_all_workers(site: Site) -> None:
         assert printed == "'all' is 200000/400 days fixed for 1 h\n"
         await load.until_all_say("200000")
         assert load.used >= used_before >= WORKERS
-        used_before = load.statuses[200]
         assert await site.command("unset", "all", "--by", "bob") == "'all' is as the programs say\n"
         await load.until_all_say("100000")
         assert load.used >= used_before
