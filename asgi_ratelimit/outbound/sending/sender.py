@@ -10,7 +10,7 @@ from typing import Any
 from ...clock import SystemClock
 from ...decision import Charge, Decision, Take
 from ...hooks.calling import Hooks
-from ...limiter import Limiter
+from ...limiter import Limiter, count_take
 from ...limiter.spend_waiter import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
@@ -64,7 +64,7 @@ class Sender:
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
-        self._name = limiter.name
+        self._limiter, self._live = limiter, limiter.live
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
         self._settler = settler
@@ -78,7 +78,7 @@ class Sender:
         """Send a request without blocking the event loop, and return its answer."""
         started_us = self._begin(paced)
         try:
-            if self._concurrency is not None and not self._concurrency.enter(paced.key):
+            if self._live.word is not None or not self._has_place(paced):
                 return await run_async(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
@@ -108,7 +108,7 @@ class Sender:
         """Send a request, blocking this thread, and return its answer."""
         started_us = self._begin(paced)
         try:
-            if self._concurrency is not None and not self._concurrency.enter(paced.key):
+            if self._live.word is not None or not self._has_place(paced):
                 return run_sync(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
@@ -137,7 +137,7 @@ class Sender:
     def _begin(self, paced: PacedRequest) -> float:
         """Set the deadline of a request, and return the time now."""
         if self._has_hooks:
-            paced.wait = self._hooks.waiting(self._name)
+            paced.wait = self._hooks.waiting(self._limiter.name)
         now_us = self._now_us()
         if paced.max_wait < math.inf:
             paced.deadline_us = now_us + paced.max_wait * SECOND_US
@@ -161,22 +161,38 @@ class Sender:
             yield from sleep(self._waiter.clock, backoff_us)
             paced.waited_us += backoff_us
             if self._has_hooks:
-                paced.wait = self._hooks.waiting(self._name)
+                paced.wait = self._hooks.waiting(self._limiter.name)
             sent = None
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
         started_us = self._now_us()
-        decision = yield from self._wait(paced, self._take_later(paced))
-        decision = yield from self._confirmed(paced, decision)
+        if self._live.word is not None:
+            decision = yield from self._wait_for_pause(paced)
+        else:
+            decision = yield from self._wait(paced, self._take_later(paced))
+            decision = yield from self._confirmed(paced, decision)
         paced.waited_us += self._now_us() - started_us
         response = yield Send(self._transport, paced.request)
         paced.attempts += 1
         return decision, response
 
+    def _wait_for_pause(self, paced: PacedRequest) -> Flow[Decision]:
+        """Wait as an override in a word says: for the end of a pause, and for no slot. The decision is counted."""
+        while (wait_us := (yield from self._pauses.left_us(paced.key))) > 0.0:
+            yield from self._sleep_in_time(paced, wait_us)
+        self._end_wait(paced)
+        take = Take(paced.charges)
+        decision: Decision = yield CallStore(self._limiter.store, count_take(self._limiter, take))
+        return decision
+
+    def _has_place(self, paced: PacedRequest) -> bool:
+        """Whether fewer than ``concurrency`` requests are under way, and this is one more."""
+        return self._concurrency is None or self._concurrency.enter(paced.key)
+
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
-        """Wait until fewer than ``concurrency`` requests are under way."""
-        if self._concurrency is None or self._concurrency.enter(paced.key):
+        """Wait until there is a place."""
+        if self._concurrency is None or self._has_place(paced):
             return
         started_us = self._now_us()
         if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
@@ -225,10 +241,14 @@ class Sender:
         """Wait for the end of a pause that this process has begun: without the store, it knows of no others."""
         wait_us = self._pauses.left_here_us(paced.key)
         if wait_us > 0.0:
-            too_long_us = self._now_us() + wait_us - paced.deadline_us
-            if too_long_us > 0.0:
-                yield from self._give_up(paced, too_long_us)
-            yield from sleep(self._waiter.clock, wait_us)
+            yield from self._sleep_in_time(paced, wait_us)
+
+    def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
+        """Sleep, or give up where that is longer than the request may wait."""
+        too_long_us = self._now_us() + wait_us - paced.deadline_us
+        if too_long_us > 0.0:
+            yield from self._give_up(paced, too_long_us)
+        yield from sleep(self._waiter.clock, wait_us)
 
     def _received(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
         """Microseconds to sleep before the request is sent again, ``None`` if the answer is final.
