@@ -1,6 +1,7 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
 from .charges import Cost, Key, checked_name
+from .counting import CallCounts
 from .limiter import Limiter, as_store, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
@@ -8,6 +9,7 @@ from .tickets import Ticket
 from .unowned_limiter import UnownedLimiter
 
 __all__ = [
+    "CallCounts",
     "Cost",
     "Key",
     "Limiter",

@@ -207,7 +207,7 @@ async def test_a_document_that_cannot_be_read(content: bytes) -> None:
 
 async def test_a_history_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that limits can still be changed; too many overrides are refused."""
-    most = MAX_BYTES // 20
+    most = MAX_BYTES // 21
     monkeypatch.setattr("asgi_ratelimit.overrides.overrides.MAX_BYTES", most)
     overrides = Overrides(MemoryStore())
     long = "10/minute" + " " * 1000
@@ -215,10 +215,10 @@ async def test_a_history_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatc
         await overrides.set(f"limit {number % 10}", long)
     assert len(await overrides.all()) == 10
     assert 0 < len(await overrides.history()) < 30
-    with pytest.raises(ConfigurationError, match="too many for a document"):
-        for number in range(most // len(long)):
-            await overrides.set(f"another {number}", long)
-    assert len(await overrides.all()) > 40
+    for number in range(36):
+        await overrides.set(f"another {number}", long)
+    with pytest.raises(ConfigurationError, match="47 overrides are too many for a document"):
+        await overrides.set("one too many", long + " " * (1024 - len(long)))
 
 
 async def test_what_is_in_the_document(redis_url: str) -> None:
