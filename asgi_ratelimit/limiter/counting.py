@@ -6,46 +6,44 @@ from asyncio import _get_running_loop
 
 from ..clock import SystemClock
 from ..counts import Counts, counts_of, publish, publish_on, reset_publishers
-from ..decision import Decision, Take
+from ..decision import Decision
 from ..stores import Store
 from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
-from ..waiting.slots.slot import Slot
+
+
+def count(store: Store, decision: Decision) -> None:
+    """Count a decision for the names of its charges."""
+    counts = counts_of(store)
+    counts.count((decision,))
+    if not counts.is_published:
+        _publish(store, counts)
 
 
 class CallCounts:
-    """Counts the decisions of calls on one store, each for the names of its charges."""
+    """Counts the calls of one name on a store, at hardly any cost where they have one charge."""
 
-    __slots__ = ("_counts", "_store")
+    __slots__ = ("_store", "of_all", "rule")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, name: str) -> None:
         self._store = store
-        self._counts = counts_of(store)
+        self.of_all = counts_of(store)
+        self.rule = self.of_all[name]
 
     def count(self, decision: Decision) -> None:
         """Count a decision."""
         take, is_plain = decision.take, decision.allowed and not (decision.degraded or decision.shadow)
         if is_plain and take is not None and len(take.charges) == 1:
-            charge = take.charges[0]
-            rule = self._counts[charge.name or ""]
-            rule.requests.append(charge.bucket)
-            rule.admitted += 1
+            self.count_admitted(take.charges[0].bucket)
         else:
-            self._counts.count((decision,))
-        if not self._counts.is_published:
-            _publish(self._store, self._counts)
+            count(self._store, decision)
 
-    def count_slot(self, take: Take, slot: Slot) -> None:
-        """Count a call that leaves at its slot; where nobody has read a decision, none is made for that."""
-        if type(slot.booked) is not tuple:
-            self.count(slot.decision)
-            return
-        charge = take.charges[0]
-        rule = self._counts[charge.name or ""]
-        rule.requests.append(charge.bucket)
-        rule.admitted += 1
-        if not self._counts.is_published:
-            _publish(self._store, self._counts)
+    def count_admitted(self, bucket: str) -> None:
+        """Count a call of one charge that goes."""
+        self.rule.requests.append(bucket)
+        self.rule.admitted += 1
+        if not self.of_all.is_published:
+            _publish(self._store, self.of_all)
 
 
 def _publish(store: Store, counts: Counts) -> None:

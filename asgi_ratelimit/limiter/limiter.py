@@ -34,7 +34,7 @@ from .charges import (
     checked_operation,
     settled_units,
 )
-from .counting import CallCounts
+from .counting import count
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
 
@@ -300,18 +300,17 @@ class Limiter:
     @contextmanager
     def waiting_call(self) -> Iterator[ObservedWait]:
         """A caller that waits for its slot: the block sets its decision, which is counted, and given to hooks."""
-        counts = CallCounts(self.store)
         try:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
         except PaceTimeout as error:
-            counts.count(error.decision)
+            count(self.store, error.decision)
             raise
-        counts.count(wait.decision)
+        count(self.store, wait.decision)
 
     def report(self, decision: Decision, since_ns: int) -> Decision:
         """Count a decision that the store was asked for at that time, call the hooks with it, and return it."""
-        CallCounts(self.store).count(decision)
+        count(self.store, decision)
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision

@@ -103,7 +103,7 @@ class Pace:
         if self._name is None:
             limiter = limiter.renamed(_name_of(function))
         take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)
-        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter, CallCounts(limiter.store))
+        waiter = CallWaiter(self._waiter, take_of, priority_of, limiter, CallCounts(limiter.store, limiter.name))
         paced = functools.wraps(function)(wrap(function, waiter))
         if self._name is not None:
             register_name(self._limiter, paced)

@@ -107,6 +107,8 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
     acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
     live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
 
+    of_all, rule, add_bucket = counts.of_all, counts.rule, counts.rule.requests.append
+
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
         turn = crowds.turn()
         if turn is not None:  # in a crowd, nothing more is made for a caller until then
@@ -123,7 +125,13 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
         except PaceTimeout as error:
             counts.count(error.decision)
             raise
-        counts.count_slot(take, slot)
+        if type(slot.booked) is Decision:
+            counts.count(slot.booked)
+        elif of_all.is_published:  # as ``count_admitted``, without the call
+            add_bucket(take.charges[0].bucket)
+            rule.admitted += 1
+        else:
+            counts.count_admitted(take.charges[0].bucket)
         return await function(*args, **kwargs)
 
     async def paced(*args: Any, **kwargs: Any) -> Any:

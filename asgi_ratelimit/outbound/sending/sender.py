@@ -64,7 +64,7 @@ class Sender:
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
-        self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store)
+        self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
         self._settler = settler
