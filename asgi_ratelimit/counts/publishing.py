@@ -108,8 +108,8 @@ class Publisher:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            await self.collect(self._now_us())
-            for _ in range(len(self._unwritten) + self._minute.has_news):
+            has_changed = await self.collect(self._now_us()) or self._minute.has_news
+            for _ in range(len(self._unwritten) + has_changed):
                 await self._write()
         finally:
             self._lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import _get_running_loop
 
 from ..clock import SystemClock
-from ..counts import Counts, counts_of, publish, publish_on, reset_publishers
+from ..counts import counts_of, publish, publish_on, reset_publishers
 from ..decision import Decision
 from ..stores import Store
 from ..waiting import background_loop
@@ -14,10 +14,8 @@ from ..waiting.forks import reset_in_child
 
 def count(store: Store, decision: Decision) -> None:
     """Count a decision for the names of its charges."""
-    counts = counts_of(store)
-    counts.count((decision,))
-    if not counts.is_published:
-        _publish(store, counts)
+    counts_of(store).count((decision,))
+    publish_unasked(store)
 
 
 class CallCounts:
@@ -43,16 +41,19 @@ class CallCounts:
         self.rule.requests.append(bucket)
         self.rule.admitted += 1
         if not self.of_all.is_published:
-            _publish(self._store, self.of_all)
+            publish_unasked(self._store)
 
 
-def _publish(store: Store, counts: Counts) -> None:
-    """See to it that what is counted is published, once a second.
+def publish_unasked(store: Store) -> None:
+    """See to it that what this process counts, learns and lets wait is published, once a second.
 
     For a store elsewhere, the background loop does so, which watches its overrides as well; no event loop of the
     program lives long enough for sure. In memory, the running event loop does. Where there is none, and for a stepped
     clock, which must not go on because of that, whoever reads the figures publishes them first.
     """
+    counts = counts_of(store)
+    if counts.is_published:
+        return
     clock = getattr(store, "clock", None)
     if getattr(store, "documents", None) is None or not isinstance(clock or SystemClock(), SystemClock):
         counts.is_published = True

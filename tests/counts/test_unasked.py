@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from asgi_ratelimit import (
+    AdaptiveTransport,
     Limiter,
     MemoryStore,
     Overrides,
@@ -271,3 +272,18 @@ async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str) -> None
     gc.collect()
     assert gone() is None
     await node.aclose()
+
+
+@pytest.mark.anyio
+async def test_what_a_transport_learns_is_seen(redis_url: str) -> None:
+    """An adaptive transport decides under no name, and shows its hosts."""
+    answer = httpx.Response(
+        200, headers={"ratelimit-limit": "100", "ratelimit-remaining": "7", "ratelimit-reset": "60"}
+    )
+    transport = AdaptiveTransport(httpx.MockTransport(lambda _: answer), store=redis_url)
+    await transport.handle_async_request(httpx.Request("GET", URL))
+    await transport.aclose()
+    reader = RedisStore(redis_url, timeout=30)
+    learned = [(row.host, row.remaining) for row in (await summary(reader)).learned]
+    await reader.aclose()
+    assert learned == [("shop", 7)]
