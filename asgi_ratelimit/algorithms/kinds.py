@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
+from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
 from .state import Outlook, State, Taken
 
 
@@ -27,6 +29,8 @@ class Algorithm(Protocol):
         may_settle: bool = False,
     ) -> Taken: ...
     def outlook(self, quota: Quota, state: State, now: float) -> Outlook: ...
+    def of_version(self, quota: Quota, stored: State, stamp: bytes, older: bytes) -> State: ...
+    def merged(self, quota: Quota, own: State, other: State) -> State: ...
     def most_at_once(self, quota: Quota, state: State, now: float) -> float: ...
     def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]: ...
     def give_back(self, quota: Quota, state: State, now: float, settled: SettledCharge) -> State: ...
@@ -46,6 +50,35 @@ ALGORITHMS: dict[type, Algorithm] = {
 }
 
 States: TypeAlias = Sequence[State | None]
+
+
+def unpack(quota: Quota, value: bytes | None) -> State | None:
+    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
+    if value is None:
+        return None
+    if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
+        stamp, last, generation, level = unpack_plain(value)
+        if stamp == quota.stamp and level - level == last - last == generation - generation == 0.0:
+            return (level, last, int(generation), (), (), b"")
+    try:
+        if value.startswith(quota.stamp):
+            return unpacked(quota, value)
+        return _unpacked_version(quota, value)
+    except struct.error:  # cut short
+        return None
+
+
+def _unpacked_version(quota: Quota, value: bytes) -> State | None:
+    """The state of this version of a quota in the value of another, under which it may have been used since."""
+    stored = unpacked(quota, value) if is_version(quota, value) else None
+    if stored is None:
+        return None
+    algorithm, carried = ALGORITHMS[type(quota)], stored[-1]
+    other = algorithm.of_version(quota, stored, value[: len(quota.stamp)], without_carried(quota, value, carried))
+    if not carried.startswith(quota.stamp):
+        return other
+    own = unpacked(quota, carried)
+    return own and algorithm.merged(quota, own, other)
 
 
 def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> State:

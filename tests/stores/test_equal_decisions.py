@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take
-from asgi_ratelimit.quotas import Quota
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.stores.operations import settled_as
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
 from tests.support.histories import states_before
 from tests.support.redis_server import RedisServer
-from tests.support.strategies import WAITS, costs, quotas, token_buckets
+from tests.support.strategies import LIMITS, WAITS, costs, quotas, token_buckets
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,19 @@ def test_all_stores_give_equal_decisions(both_stores: BothStores, history: Histo
 @up_to(300)
 def test_all_stores_give_back_alike(both_stores: BothStores, history: History) -> None:
     """Token buckets alone: what is given back, what is recorded for that, and their versions."""
+    both_stores.run(history)
+
+
+def windows_of_one_bucket(name: str) -> st.SearchStrategy[Quota]:
+    """Windows of two kinds; those of one kind differ in their limit only."""
+    fixed = st.builds(FixedWindow, LIMITS, st.just(10), st.just(name))
+    return fixed | st.builds(RollingWindow, LIMITS, st.just(10), st.just(5), st.just(name))
+
+
+@given(history=histories(windows_of_one_bucket))
+@up_to(300)
+def test_all_stores_count_alike_for_versions_of_windows(both_stores: BothStores, history: History) -> None:
+    """Windows alone, whose limit changes and changes back: what was used, and what is booked ahead."""
     both_stores.run(history)
 
 

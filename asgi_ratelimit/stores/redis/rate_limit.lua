@@ -580,6 +580,16 @@ local function general_way()
       return changed(state, { gaps = {}, lows = {}, older = older })
     end
 
+    function algorithm.merged(quota, own, other)
+      local since = max(own.last, other.last)
+      local left = drained(quota, own.level, since - own.last)
+      local used = drained(quota, other.level, since - other.last)
+      if used <= left then return changed(own, { older = other.older }) end
+      local lows, gaps = own.lows, gaps_after(quota, own.gaps, since - own.last)
+      if #lows > 0 then lows = lows_after(quota, own, since, since, left, left, used - left) end
+      return changed(own, { level = used, last = since, gaps = gaps, lows = lows, older = other.older })
+    end
+
     local function older_reset_us(quota, older, now)
       local limit, last, _, level = struct.unpack('<fxxddd', older, 6)
       return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
@@ -881,6 +891,14 @@ local function general_way()
       return changed(state, { last = stored.last, generation = anew(stored.generation), older = older })
     end
 
+    function algorithm.merged(quota, own, other)
+      if own.last > other.last then return changed(own, { older = other.older }) end
+      local at = index(quota, other.last)
+      local count = count_at(other.runs, at)
+      if at > index(quota, own.last) then count = snapped(quota, count + count_at(own.runs, at)) end
+      return changed(own, { runs = with_count(own.runs, at, count, at), last = other.last, older = other.older })
+    end
+
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
       if current < index(quota, state.last) then return 0 end
@@ -1073,6 +1091,25 @@ local function general_way()
       return changed(state, { last = stored.last, generation = anew(stored.generation), older = older })
     end
 
+    function algorithm.merged(quota, own, other)
+      if own.last > other.last then return changed(own, { older = other.older }) end
+      local parts, used, first, i, after = own.parts, other.parts, index(quota, own.last) + 1, 1, {}
+      for j = 1, #parts, 2 do
+        local part, count = parts[j], parts[j + 1]
+        if part >= first then
+          while used[i] and used[i] < part do
+            add(after, used[i], used[i + 1])
+            i = i + 2
+          end
+          if used[i] == part then count, i = snapped(quota, used[i + 1] + count), i + 2 end
+          add(after, part, count)
+        end
+      end
+      for j = i, #used, 2 do add(after, used[j], used[j + 1]) end
+      changed(own, { last = other.last, older = other.older })
+      return bounded(quota, own, max(own.full_until, other.full_until), after, index(quota, other.last))
+    end
+
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
       if current < max(state.full_until, index(quota, state.last)) then return 0 end
@@ -1154,11 +1191,10 @@ local function general_way()
     local carried, size = stored.older, #quota.stamp
     local other = string.sub(value, 1, #value - #carried)
     if carried ~= '' and quota.kind ~= BUCKET then other = string.sub(other, 1, -5) end
-    if string.sub(carried, 1, size) == quota.stamp then
-      local own = unpacked(quota, carried)
-      return own and changed(own, { older = other })
-    end
-    return quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
+    local made = quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
+    if string.sub(carried, 1, size) ~= quota.stamp then return made end
+    local own = unpacked(quota, carried)
+    return own and quota.algorithm.merged(quota, own, made)
   end
 
   of_older = function(quota, older)
