@@ -118,7 +118,7 @@ def pause_quota(bucket: str) -> TokenBucket:
 
 def used_up(charge: Charge, units: float) -> Take:
     """A take of so many units more of a learned bucket, or of what is left of it."""
-    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True)
+    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True, may_settle=True)
 
 
 def raised_to(charge: Charge, units: float) -> Take:
@@ -129,7 +129,8 @@ def raised_to(charge: Charge, units: float) -> Take:
     else:
         lowered = replace(quota, limit=max(units, 1.0))
     object.__setattr__(lowered, "stamp", quota.stamp)  # so it is the same version, and shares its state
-    return Take((Charge(lowered, charge.key, min(units, lowered.most), charge.name),), best_effort=True)
+    raised = Charge(lowered, charge.key, min(units, lowered.most), charge.name)
+    return Take((raised,), best_effort=True, may_settle=True)
 
 
 def _hash(bucket: str) -> str:
