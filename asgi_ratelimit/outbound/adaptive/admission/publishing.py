@@ -16,7 +16,7 @@ from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
 from ..bucket import LEAST, Bucket
 from ..calls import Call, Record, Section
-from ..rate import Rate
+from ..resets import Rate
 from .locked_model import LockedModel
 from .rates import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 from .records import decoded, encoded, name_of, record_of
@@ -60,7 +60,7 @@ class Publisher:
             yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
         filled: list[Decision | None] = []
         for change in changes:
-            filled.append((yield from self._take(change.fills())))
+            filled.append((yield from self._take(change.fills())))  # noqa: PERF401  # a comprehension cannot yield
         if changes and (yield from self._is_known(call)):
             for decision in filled:
                 yield from self._settle(decision, 0.0)

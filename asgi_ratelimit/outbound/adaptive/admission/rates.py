@@ -16,7 +16,7 @@ from ....decision import Charge, Condition, Take
 from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
 from ..bucket import Bucket
-from ..rate import Rate
+from ..resets import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
@@ -59,9 +59,8 @@ def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
     if bucket.refill:
-        is_sure = bucket.window_evidence < 0.0 or not bucket.unit_us
-        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, is_sure)
-    window_us = max(bucket.window_us, bucket.unit_us)
+        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, bucket.resets.is_sure)
+    window_us = max(bucket.window_us, bucket.resets.unit_us)
     if window_us >= 1.0:
         return Rate(bucket.limit, rounded(window_us / SECOND_US), False)
     return None
