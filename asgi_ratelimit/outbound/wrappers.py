@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from ..decision import Decision, Take
 from ..errors import ConfigurationError
 from ..limiter import Limiter, count_take
-from ..waiting import CallStore, SlotWaiter, run_sync
+from ..waiting import CallStore, Slot, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -101,7 +101,7 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
+    acquire, take_of, start, crowds = waiter.acquire, waiter.take_of, waiter.waiter.start, waiter.waiter.crowds
     live, count = waiter.limiter.live, waiter.count
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,9 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
             finally:
                 crowds.pass_turn()
         if live.word is None:
-            await wait(take_of(args, kwargs), has_turn=True)
+            slot = start(take_of(args, kwargs))
+            if type(slot) is not Slot:
+                await slot
         else:
             await count(args, kwargs)
         return await function(*args, **kwargs)
