@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from threading import Event, RLock, get_ident
 from typing import Protocol
 
-from ..clock import Clock, elapsed_us, time_of, wait_for
+from ..clock import Clock, elapsed_ns, elapsed_us, time_of, wait_for
 from ..decision import Charge
 from .forks import reset_in_child
 from .timers import LoopTimers, no_timers, timers_of
@@ -58,10 +58,12 @@ class LoopWakeUp:
         if self._future is None:  # it looks at the time before it sleeps
             return
         try:
-            if get_ident() == self._thread:
+            if get_ident() != self._thread:
+                self.loop.call_soon_threadsafe(self._set_timer)
+            elif now_us is None or at_us <= now_us or self.timer or (timers := self._timers()) is None:
                 self._set_timer(now_us)
             else:
-                self.loop.call_soon_threadsafe(self._set_timer)
+                timers.set(self, at_us)
         except RuntimeError:  # the loop is closed, so nobody waits any more
             pass
 
@@ -94,9 +96,10 @@ class LoopWakeUp:
 
     def end_sleep(self, timers: LoopTimers | None) -> float:
         """The task runs again, with the result of the future; returns the time."""
-        now_us = self._now()
-        if timers is not None:
-            timers.was_late(now_us - self.at_us)
+        if timers is None:
+            return self._now()
+        now_us = elapsed_ns() / 1000
+        timers.was_late(now_us - self.at_us)
         return now_us
 
     def give_up(self) -> None:
