@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from ..decision import SettledCharge
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
+from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
 from .state import Outlook, State, Taken
 
@@ -92,6 +93,24 @@ def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> St
     if now < state[1] - quota.period_us:
         return ALGORITHMS[type(quota)].rebased(quota, state, now, birth)
     return state
+
+
+def taken_now(quota: Quota, stored: State | None, now: float, cost: float) -> State | None:
+    """The state that ``take`` without a wait leaves, and ``None`` if it refuses: the same without its outlook.
+
+    For those who need no decision, and whose clock never falls back by more than a period.
+    """
+    if quota.is_simple:
+        level, last, generation, gaps, lows, older = stored or token_bucket.fresh(now)
+        if last <= now and not gaps and not lows and not older:
+            after = admit(quota, level, now - last, cost)  # type: ignore[arg-type]  # it is a token bucket
+            return None if after is None else (after, now, generation, (), (), b"")
+    state = stored or ALGORITHMS[type(quota)].fresh(now)
+    if isinstance(quota, TokenBucket):
+        return token_bucket.take(quota, state, now, cost, 0.0)[0]
+    if isinstance(quota, FixedWindow):
+        return None if fixed_window.wait(quota, state, now, cost) else fixed_window.book(quota, state, now, cost, 0.0)
+    return None if rolling_window.wait(quota, state, now, cost) else rolling_window.book(quota, state, now, cost, 0.0)
 
 
 def at_end(quota: Quota, state: State) -> State:

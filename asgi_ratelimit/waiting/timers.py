@@ -41,8 +41,8 @@ class Ringing(Protocol):
 
     timer: int
 
-    def ring(self) -> None:
-        """Its time has come; called on the event loop."""
+    def ring(self, timers: LoopTimers | None = None) -> None:
+        """Its time has come, by these timers; called on the event loop."""
         ...
 
 
@@ -66,12 +66,13 @@ class LoopTimers:
 
     def set(self, ringing: Ringing, at_us: float) -> None:
         """Let it ring at a time of ``elapsed_us``, in microseconds, or slightly before."""
-        at_us -= self._early_us
+        pending = self._pending
         number = ringing.timer = next(self._numbers)
-        heappush(self._pending, (at_us, number, ringing))
-        if at_us < self._set_us:
-            self._set_us = at_us
-            self._set(at_us)
+        heappush(pending, (at_us - self._early_us, number, ringing))
+        first_us = pending[0][0]
+        if first_us < self._set_us:
+            self._set_us = first_us
+            self._set(first_us)
 
     def cancel(self, ringing: Ringing) -> None:
         """Do not let it ring: its place is freed at its time, or now, if there are many."""
@@ -91,23 +92,29 @@ class LoopTimers:
             self._early_us += SOONER_US
 
     def ring(self) -> None:
-        """Ring what is due, and set the file to the next time; called by the loop when the file is readable."""
-        self._set_us = inf
+        """Ring what is due; called by the loop while the file is readable, which it is until it is set anew, or read.
+
+        Most of those that ring set it: they run before the loop calls this again. So it is only read once none has.
+        """
         now_us, pending = elapsed_ns() / 1000, self._pending
+        if now_us < self._set_us < inf:
+            return
+        self._set_us, has_rung = inf, False
         while pending and (pending[0][0] <= now_us or pending[0][2].timer != pending[0][1]):
             _, number, ringing = heappop(pending)
             if ringing.timer == number:
-                ringing.timer = 0
-                ringing.ring()
+                ringing.timer, has_rung = 0, True
+                ringing.ring(self)
             else:
                 self._cancelled -= 1
+        if has_rung:
+            return
         if pending:
-            if pending[0][0] < self._set_us:
-                self._set_us = pending[0][0]
-                self._set(self._set_us)
-        elif self._set_us == inf:
+            self._set_us = pending[0][0]
+            self._set(self._set_us)
+        else:
             try:  # noqa: SIM105  # quicker, once for each waiter
-                os.read(self._fd, 8)  # otherwise it would stay readable
+                os.read(self._fd, 8)
             except BlockingIOError:  # it has been set since
                 pass
 

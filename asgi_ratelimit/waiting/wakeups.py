@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from threading import Event, RLock, get_ident
 from typing import Protocol
 
-from ..clock import Clock, elapsed_us, time_of, wait_for
+from ..clock import Clock, elapsed_ns, elapsed_us, time_of, wait_for
 from ..decision import Charge
 from .forks import reset_in_child
-from .timers import no_timers, timers_of
+from .timers import LoopTimers, no_timers, timers_of
 
 
 class WakeUp(Protocol):
@@ -48,7 +48,7 @@ class LoopWakeUp:
         self._now = time_of(clock)
         self.loop = loop = asyncio.get_running_loop()
         self._thread = get_ident()
-        self._future: asyncio.Future[bool] | None = None
+        self._future: asyncio.Future[LoopTimers | None] | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
 
@@ -58,10 +58,12 @@ class LoopWakeUp:
         if self._future is None:  # it looks at the time before it sleeps
             return
         try:
-            if get_ident() == self._thread:
+            if get_ident() != self._thread:
+                self.loop.call_soon_threadsafe(self._set_timer)
+            elif now_us is None or at_us <= now_us or self.timer or (timers := self._timers()) is None:
                 self._set_timer(now_us)
             else:
-                self.loop.call_soon_threadsafe(self._set_timer)
+                timers.set(self, at_us)
         except RuntimeError:  # the loop is closed, so nobody waits any more
             pass
 
@@ -72,34 +74,49 @@ class LoopWakeUp:
 
     async def sleep(self) -> float:
         """Sleep until the time that is set; returns the time."""
-        while True:
-            at_us = self.at_us
-            if at_us < math.inf and at_us <= (now_us := self._now()):
-                return now_us
-            self._future = self.loop.create_future()
-            if at_us < math.inf:  # otherwise, the timer is set with the time
-                self._set_timer()
-            try:
-                has_rung = await self._future
-            finally:
-                self._future = None
-                if self.timer or self._handle is not None:
-                    self._cancel_timer()
-            if has_rung and (timers := self._timers()) is not None:
-                now_us = self._now()
-                timers.was_late(now_us - self.at_us)
-                if now_us >= self.at_us:
-                    return now_us
+        try:
+            while (future := self.start_sleep()) is not None:
+                self.end_sleep(await future)
+        except BaseException:
+            self.give_up()
+            raise
+        return self._now()
+
+    def start_sleep(self) -> asyncio.Future[LoopTimers | None] | None:
+        """What to await, and then to ``end_sleep``, or else to ``give_up``; ``None`` if the time that is set has come.
+
+        It may end early: so the time has to be looked at again.
+        """
+        if self.at_us < math.inf and self.at_us <= self._now():
+            return None
+        self._future = future = self.loop.create_future()
+        if self.at_us < math.inf:  # otherwise, the timer is set with the time
+            self._set_timer()
+        return future
+
+    def end_sleep(self, timers: LoopTimers | None) -> float:
+        """The task runs again, with the result of the future; returns the time."""
+        if timers is None:
+            return self._now()
+        now_us = elapsed_ns() / 1000
+        timers.was_late(now_us - self.at_us)
+        return now_us
+
+    def give_up(self) -> None:
+        """The task does not wait any more."""
+        self._future = None
+        self._cancel_timer()
 
     def _set_timer(self, now_us: float | None = None) -> None:
         if self.timer or self._handle is not None:
             self._cancel_timer()
-        if self._future is None or self._future.done():
+        future = self._future
+        if future is None or future.done():
             return
         at_us = self.at_us
         left_us = at_us - (self._now() if now_us is None else now_us)
         if left_us <= 0:
-            self._future.set_result(False)
+            self.ring()
         elif left_us < math.inf:
             timers = self._timers()
             if timers is None:
@@ -111,15 +128,15 @@ class LoopWakeUp:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        timers = self._timers()
-        if timers is not None:
+        if self.timer and (timers := self._timers()) is not None:
             timers.cancel(self)
 
-    def ring(self) -> None:
+    def ring(self, timers: LoopTimers | None = None) -> None:
         """Its timer has rung."""
         self._handle = None
-        if self._future is not None and not self._future.done():
-            self._future.set_result(True)  # the task looks at the time, and sleeps again if the timer was early
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.set_result(timers)
 
 
 class ThreadWakeUp:
