@@ -110,7 +110,8 @@ class Publisher:
         try:
             has_changed = await self.collect(self._now_us()) or self._minute.has_news
             for _ in range(len(self._unwritten) + has_changed):
-                await self._write()
+                if not await self._write():  # the next one would wait as long for an answer
+                    break
         finally:
             self._lock.release()
 
@@ -177,12 +178,15 @@ class Publisher:
             self._process = {"process": name, "pid": os.getpid(), "started": self._now_us() // SECOND_US}
         return self._process
 
-    async def _write(self) -> None:
-        """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later."""
+    async def _write(self) -> bool:
+        """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later.
+
+        Returns whether there was an answer.
+        """
         store = self._store()
         minute = self._unwritten[0] if self._unwritten else self._minute
         if store is None:
-            return
+            return False
         quotas: dict[str, list[str]] = {}
         for name, quota in owned(store):
             quotas.setdefault(name, []).append(as_text(quota))
@@ -194,11 +198,12 @@ class Publisher:
             )
         except StoreError:
             minute.has_news = True
-            return
+            return False
         except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
             self._log.report("the counts could not be published", error)
         if minute in self._unwritten:
             self._unwritten.remove(minute)
+        return True
 
     async def _content(self, minute: Minute, quotas: dict[str, list[str]]) -> bytes:
         """What is written of a minute. One that is over has much to encode, which a thread does.

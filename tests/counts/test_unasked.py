@@ -8,6 +8,7 @@ import gc
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import httpx
 import pytest
@@ -21,9 +22,11 @@ from asgi_ratelimit import (
     PaceTimeout,
     RedisStore,
     Store,
+    StoreTimeout,
     SyncLimiter,
     pace,
 )
+from asgi_ratelimit.counts import publish, stop_publishing
 from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
@@ -287,3 +290,24 @@ async def test_what_a_transport_learns_is_seen(redis_url: str) -> None:
     learned = [(row.host, row.remaining) for row in (await summary(reader)).learned]
     await reader.aclose()
     assert learned == [("shop", 7)]
+
+
+@pytest.mark.anyio
+async def test_closing_during_an_outage_asks_once(clock: SteppedClock) -> None:
+    """However many minutes are unwritten: each would wait as long for an answer."""
+    store, tries = MemoryStore(clock=clock), list[str]()
+
+    async def no_answer(name: str, *arguments: object, **options: object) -> None:
+        tries.append(name)
+        raise StoreTimeout("no answer")
+
+    with mock.patch.object(type(store.documents), "write_part", side_effect=no_answer):
+        for _ in range(5):
+            await Limiter("3/minute", store=store, name="mails").rate_limit("ann")
+            await summary(store)
+            clock.advance(60)
+        tries.clear()
+        publish(store)
+        await stop_publishing(store)
+    assert len(tries) == 1
+    assert await seen(store) == {"mails": (5, 0, 0)}
