@@ -113,7 +113,7 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
                 crowds.pass_turn()
         if live.word is None:
             slot = start(take_of(args, kwargs))
-            if type(slot) is not Slot:
+            if not isinstance(slot, Slot):
                 await slot
         else:
             await count(args, kwargs)

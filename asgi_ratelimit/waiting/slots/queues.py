@@ -202,10 +202,10 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
-            if waiters and waiters[0].wake_up.loop is not waiter.wake_up.loop and waiters[0].wake_up.is_dead:
+            if waiters and (first := waiters[0].wake_up).loop is not waiter.wake_up.loop and first.is_dead:
                 queue.wake_first_in_time()
-            waiter.order = (-waiter.priority, next(self._numbers))
-            if not waiters or waiters[-1].order < waiter.order:
+            waiter.order = order = (-waiter.priority, next(self._numbers))
+            if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
             else:
                 if waiters[0].wake_up.at_us <= now_us:  # it has been woken
@@ -302,9 +302,7 @@ class SlotQueues:
         """Whether a slot is not to be used any more."""
         if slot.is_missed(now_us):
             return True
-        return (
-            waiter.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
-        )
+        return waiter.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
 
     def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
         """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
