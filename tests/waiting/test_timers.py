@@ -214,14 +214,19 @@ def test_a_task_wakes_in_its_own_context() -> None:
 
 
 def test_a_task_that_interrupts_its_loop_leaves_the_others_their_timers() -> None:
-    """The loop can run again, and wakes those that were due at the same time."""
+    """The loop can run again, and wakes those that were due at the same time, whatever others have set."""
 
     async def interrupt(at_us: float) -> None:
         await sleep_until(at_us)
         raise KeyboardInterrupt
 
+    async def sleep_again(at_us: float) -> None:
+        await sleep_until(at_us)
+        await sleep_until(at_us + 1e9)
+
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         at_us = elapsed_us() + 1000
+        sleeping = loop.create_task(sleep_again(at_us))
         interrupting = loop.create_task(interrupt(at_us))
         others = [loop.create_task(sleep_until(at_us)) for _ in range(3)]
         with pytest.raises(KeyboardInterrupt):
@@ -229,6 +234,8 @@ def test_a_task_that_interrupts_its_loop_leaves_the_others_their_timers() -> Non
         assert isinstance(interrupting.exception(), KeyboardInterrupt)
         for other in others:
             assert loop.run_until_complete(asyncio.wait_for(other, 5)) >= at_us
+        sleeping.cancel()
+        loop.run_until_complete(asyncio.wait([sleeping]))
 
 
 def test_a_loop_sleeps_when_no_timer_is_left() -> None:
