@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..clock import Clock, time_of
+from ..clock import Clock, SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store, booker, submitter
@@ -47,8 +47,9 @@ class SlotWaiter:
 
     def __init__(self, store: Store, *, margin: float = 0.0, departs_later: bool = False) -> None:
         self.store = store
-        self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
-        self.now_us = time_of(self.clock)
+        clock: Clock | None = getattr(store, "clock", None)
+        self.now_us = time_of(clock)
+        self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
         self._queues, self.crowds = waiters.slots, waiters.crowds
         self._submit, self._book = submitter(store), booker(store)
@@ -85,21 +86,16 @@ class SlotWaiter:
             finally:
                 self.crowds.pass_turn()
         slot = self.start(take, priority)
-        return (slot if type(slot) is Slot else await slot).decision
+        return (slot if isinstance(slot, Slot) else await slot).decision
 
     def start(self, take: Take, priority: float = 0.0) -> Slot | Coroutine[Any, Any, Slot]:
-        """As ``acquire``, in the caller's turn: returns the slot of a call that leaves at once, or what to await.
-
-        The decision of a slot is made when somebody reads it.
-        """
+        """As ``acquire``, in the caller's turn: returns the slot of a call that leaves at once, or what to await."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             raise no_event_loop() from None
-        if len(take.charges) > 1:
-            own = own_part(take)
-            if own is not None:
-                return run_async(self._wait_with_own_keys(take, own, priority))
+        if len(take.charges) > 1 and (own := own_part(take)) is not None:
+            return run_async(self._wait_with_own_keys(take, own, priority))
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
             return slot

@@ -14,6 +14,7 @@ import sys
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
@@ -41,7 +42,7 @@ class Ringing(Protocol):
 
     timer: int
 
-    def ring(self, timers: LoopTimers | None = None) -> None:
+    def ring(self, timers: LoopTimers) -> None:
         """Its time has come, by these timers; called on the event loop."""
         ...
 
@@ -66,13 +67,12 @@ class LoopTimers:
 
     def set(self, ringing: Ringing, at_us: float) -> None:
         """Let it ring at a time of ``elapsed_us``, in microseconds, or slightly before."""
-        pending = self._pending
+        at_us -= self._early_us
         number = ringing.timer = next(self._numbers)
-        heappush(pending, (at_us - self._early_us, number, ringing))
-        first_us = pending[0][0]
-        if first_us < self._set_us:
-            self._set_us = first_us
-            self._set(first_us)
+        heappush(self._pending, (at_us, number, ringing))
+        if at_us < self._set_us:
+            self._set_us = at_us
+            self._set(at_us)
 
     def cancel(self, ringing: Ringing) -> None:
         """Do not let it ring: its place is freed at its time, or now, if there are many."""
@@ -92,31 +92,35 @@ class LoopTimers:
             self._early_us += SOONER_US
 
     def ring(self) -> None:
-        """Ring what is due; called by the loop while the file is readable, which it is until it is set anew, or read.
+        """Ring what is due, and set the file to the next time; called by the loop when the file is readable.
 
-        Most of those that ring set it: they run before the loop calls this again. So it is only read once none has.
+        What rings may run a task, which sets its own timer, or that of the next one.
         """
-        now_us, pending = elapsed_ns() / 1000, self._pending
-        if now_us < self._set_us < inf:
-            return
-        self._set_us, has_rung = inf, False
-        while pending and (pending[0][0] <= now_us or pending[0][2].timer != pending[0][1]):
-            _, number, ringing = heappop(pending)
-            if ringing.timer == number:
-                ringing.timer, has_rung = 0, True
-                ringing.ring(self)
-            else:
-                self._cancelled -= 1
-        if has_rung:
-            return
-        if pending:
-            self._set_us = pending[0][0]
+        now_us, newest, pending = elapsed_ns() / 1000, next(self._numbers), self._pending
+        self._set_us = inf
+        try:
+            while pending and pending[0][1] < newest:
+                at_us, number, ringing = pending[0]
+                if ringing.timer == number and at_us > now_us:
+                    break
+                heappop(pending)
+                if ringing.timer == number:
+                    ringing.timer = 0
+                    ringing.ring(self)
+                else:
+                    self._cancelled -= 1
+        finally:
+            if not pending or pending[0][0] < self._set_us:
+                self._set_to_first()
+
+    def _set_to_first(self) -> None:
+        """Set the file to the earliest time; without one, read it, or it would stay readable."""
+        if self._pending:
+            self._set_us = self._pending[0][0]
             self._set(self._set_us)
-        else:
-            try:  # noqa: SIM105  # quicker, once for each waiter
+        elif self._set_us == inf:
+            with suppress(BlockingIOError):  # it has been set since
                 os.read(self._fd, 8)
-            except BlockingIOError:  # it has been set since
-                pass
 
 
 TimersOfLoop: TypeAlias = Callable[[], "LoopTimers | None"]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import Context
 from threading import Event, RLock, get_ident
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..clock import Clock, elapsed_ns, elapsed_us, time_of, wait_for
 from ..decision import Charge
@@ -37,6 +38,48 @@ class WakeUp(Protocol):
         ...
 
 
+class TaskSleep(asyncio.Future["LoopTimers | None"]):
+    """What a task awaits while it sleeps. ``resume`` runs the task at once, and not in the loop's next iteration."""
+
+    __slots__ = ("_context", "_wake")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._wake: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        """Called by the task that begins to await this."""
+        if self._wake is None and context is not None:
+            self._wake, self._context = fn, context
+        else:
+            super().add_done_callback(fn, context=context)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """The task is cancelled: it runs in the loop's next iteration, as after any other future."""
+        if not super().cancel(msg):
+            return False
+        self._wake_soon()
+        return True
+
+    def set_result(self, result: LoopTimers | None, /) -> None:
+        """The task runs in the loop's next iteration."""
+        super().set_result(result)
+        self._wake_soon()
+
+    def resume(self, result: LoopTimers | None) -> None:
+        """Run the task now, from a callback of the loop, where no other task runs."""
+        super().set_result(result)
+        wake, self._wake = self._wake, None
+        if wake is not None and self._context is not None:
+            self._context.run(wake, self)
+
+    def _wake_soon(self) -> None:
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            self.get_loop().call_soon(wake, self, context=self._context)
+
+
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
@@ -45,12 +88,15 @@ class LoopWakeUp:
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
         self.timer = 0
-        self._now = time_of(clock)
         self.loop = loop = asyncio.get_running_loop()
+        if clock is None:
+            self._now, self._timers = elapsed_us, timers_of(loop)
+        else:
+            self._now = time_of(clock)
+            self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
         self._thread = get_ident()
-        self._future: asyncio.Future[LoopTimers | None] | None = None
+        self._future: TaskSleep | None = None
         self._handle: asyncio.TimerHandle | None = None
-        self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
 
     def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the task at ``at_us``."""
@@ -82,14 +128,14 @@ class LoopWakeUp:
             raise
         return self._now()
 
-    def start_sleep(self) -> asyncio.Future[LoopTimers | None] | None:
+    def start_sleep(self) -> TaskSleep | None:
         """What to await, and then to ``end_sleep``, or else to ``give_up``; ``None`` if the time that is set has come.
 
         It may end early: so the time has to be looked at again.
         """
         if self.at_us < math.inf and self.at_us <= self._now():
             return None
-        self._future = future = self.loop.create_future()
+        self._future = future = TaskSleep(self.loop)
         if self.at_us < math.inf:  # otherwise, the timer is set with the time
             self._set_timer()
         return future
@@ -116,11 +162,11 @@ class LoopWakeUp:
         at_us = self.at_us
         left_us = at_us - (self._now() if now_us is None else now_us)
         if left_us <= 0:
-            self.ring()
+            self._end_sleep_soon()
         elif left_us < math.inf:
             timers = self._timers()
             if timers is None:
-                self._handle = self.loop.call_later(left_us / 1e6, self.ring)
+                self._handle = self.loop.call_later(left_us / 1e6, self._end_sleep_soon)
             else:
                 timers.set(self, at_us)
 
@@ -131,12 +177,17 @@ class LoopWakeUp:
         if self.timer and (timers := self._timers()) is not None:
             timers.cancel(self)
 
-    def ring(self, timers: LoopTimers | None = None) -> None:
-        """Its timer has rung."""
+    def ring(self, timers: LoopTimers) -> None:
+        """Its timer has rung: the task runs now."""
+        future, self._future = self._future, None
+        if future is not None and not future.done():
+            future.resume(timers)
+
+    def _end_sleep_soon(self) -> None:
         self._handle = None
         future, self._future = self._future, None
         if future is not None and not future.done():
-            future.set_result(timers)
+            future.set_result(None)
 
 
 class ThreadWakeUp:

@@ -202,10 +202,10 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
-            if waiters and waiters[0].wake_up.loop is not waiter.wake_up.loop and waiters[0].wake_up.is_dead:
+            if waiters and (first := waiters[0].wake_up).loop is not waiter.wake_up.loop and first.is_dead:
                 queue.wake_first_in_time()
-            waiter.order = (-waiter.priority, next(self._numbers))
-            if not waiters or waiters[-1].order < waiter.order:
+            waiter.order = order = (-waiter.priority, next(self._numbers))
+            if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
             else:
                 if waiters[0].wake_up.at_us <= now_us:  # it has been woken
