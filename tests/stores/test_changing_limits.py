@@ -206,7 +206,7 @@ async def test_in_real_time_versions_admit_no_more_than_both_quotas(
         version.ledger.require_ceiling()
     assert sum(entry.units for version in both for entry in version.ledger.entries) >= 30
     with redis.Redis.from_url(redis_url) as client:
-        assert all(-2 <= client.pttl(key) <= 1000 for key in client.keys("rl:default:*"))  # after a second, all are full again
+        assert all(-2 <= client.pttl(key) <= 1000 for key in client.keys("rl:default:*"))  # then all are full again
 
 
 SHARED = {name: change for name, change in CHANGES.items() if len({quota.kind for quota in change}) == 1}
