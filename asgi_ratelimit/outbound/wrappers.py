@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from ..decision import Decision, Take
 from ..errors import ConfigurationError
 from ..limiter import CallCounts, Limiter, count_take
-from ..waiting import CallStore, PaceTimeout, SlotWaiter, run_sync
+from ..waiting import CallStore, PaceTimeout, Slot, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -104,7 +104,7 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
+    acquire, take_of, start, crowds = waiter.acquire, waiter.take_of, waiter.waiter.start, waiter.waiter.crowds
     live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
 
     of_all, rule, add_bucket = counts.of_all, counts.rule, counts.rule.requests.append
@@ -121,7 +121,8 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
             return await function(*args, **kwargs)
         take = take_of(args, kwargs)
         try:
-            slot = await wait(take, has_turn=True)
+            started = start(take)
+            slot = started if type(started) is Slot else await started
         except PaceTimeout as error:
             counts.count(error.decision)
             raise
