@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...buckets import as_bytes, digest
+from ...inbound.rules import constant_quotas
 from ...quotas import SECOND_US
 from ..logs import LogReader, fields_of
 from ..plot import WIDTH, bars, save_bars
@@ -26,6 +27,9 @@ from .output import Row, counted, moment, print_json, print_table, progress, sha
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
 logger = logging.getLogger("asgi_ratelimit")
+
+SHORT = 10.0
+"""Seconds of a period, below which fractions of seconds matter."""
 
 SHOWN = 10
 """Clients and moments that a report shows, unless it is told otherwise."""
@@ -73,7 +77,8 @@ def what_if(options: argparse.Namespace) -> int:
         asyncio.run(replay.run(reader.requests()))
     report = report_of(replay, limits, options.top, _hashed() if options.hide_keys else str)
     report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
-    _warn(reader, [name for name, counts in replay.rules.items() if not counts.requests], replay.unknown)
+    unused = [name for name, counts in replay.rules.items() if not counts.requests]
+    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.rules)), replay.unknown)
     if options.json:
         print_json(report)
     else:
@@ -155,8 +160,8 @@ def _moment_row(worst: dict[str, Any]) -> Row:
     return moment(worst["from"]), worst["seconds"], requests, refused, share(refused, requests)
 
 
-def _warn(reader: LogReader, unused: Sequence[str], recorded: Collection[str] = ()) -> None:
-    """Say on standard error what makes a replay less than exact."""
+def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Collection[str] = ()) -> None:
+    """Say on standard error what makes a replay less than exact; ``is_short``: a limit is for some seconds only."""
     warnings = []
     if reader.unreadable:
         warnings.append(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
@@ -164,6 +169,11 @@ def _warn(reader: LogReader, unused: Sequence[str], recorded: Collection[str] = 
         warnings.append(f"{reader.late:,} requests came so late in the log that they count at a later time")
     if len(reader.salts) > 1:
         warnings.append("the recordings hash keys with several salts, so one client may count as several")
+    if reader.in_whole_seconds and is_short:
+        warnings.append(
+            "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
+            "too low; a log with fractions, or a recording, tells it exactly"
+        )
     if unused:
         seen = f"; the recording has {listed(sorted(recorded))}" if recorded else ""
         warnings.append(f"no request is for {listed(unused)}{seen}")
@@ -180,7 +190,7 @@ def suggest(options: argparse.Namespace) -> int:
         reader.advance = advance
         groups = uses_of(reader.requests(), limits)
     suggestions = {name: suggest_limits(uses, shares, options.kind) for name, uses in groups.items()}
-    _warn(reader, [name for name, uses in groups.items() if not uses])
+    _warn(reader, [name for name, uses in groups.items() if not uses], is_short=True)
     if options.json:
         print_json([_suggested(name, groups[name], each) for name, each in suggestions.items()])
     else:

@@ -40,6 +40,8 @@ class LogReader:
     """Lines among them that are no requests."""
     late: int = 0
     """Requests that were so far out of order that their time is not exact."""
+    in_whole_seconds: bool = False
+    """Whether the times are whole seconds, over which the requests were spread."""
     salts: set[str] = field(default_factory=set)
     """The salts of recordings."""
     _files: list[LogFile] = field(default_factory=list)
@@ -60,7 +62,7 @@ class LogReader:
 
     def _end(self, ordered: Ordered) -> Iterator[LoggedRequest]:
         """Nothing, once all requests have been read."""
-        self.late = ordered.late
+        self.late, self.in_whole_seconds = ordered.late, ordered.in_whole_seconds
         if not self.lines:
             raise ConfigurationError(f"{' and '.join(self.names)} are empty; lines are such as{_FORMATS}")
         yield from ()

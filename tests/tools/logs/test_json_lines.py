@@ -67,6 +67,24 @@ def test_other_names_are_options() -> None:
     assert json_parser([line], "all", fields)(line) == (AT, "everybody", "PUT", "/x", 1)
 
 
+def test_a_request_came_before_its_answer() -> None:
+    """As long as nginx and Caddy say, or another field does; other times are those of requests already."""
+    nginx = {"msec": "1791640536.250", "request_time": "1.250", "remote_addr": "h", "uri": "/"}
+    caddy = {"ts": 1791640536.25, "duration": 0.25, "ip": "h", "uri": "/"}
+    traefik = {"StartUTC": "2026-10-10T13:55:36Z", "duration": 250, "ip": "h", "uri": "/"}
+    for entry, fields, expected in (
+        (nginx, {}, AT - 1_000_000),
+        (caddy, {}, AT),
+        (traefik, {}, AT),
+        (traefik | {"took": 0.5}, fields_of(["duration=took"]), AT - 500_000),
+    ):
+        line = json.dumps(entry)
+        request = json_parser([line], "client", fields)(line)
+        assert request is not None
+        assert request[0] == expected
+    assert json_parser([json.dumps(nginx)], "client", {})(json.dumps(nginx | {"request_time": "-"})) is None
+
+
 def test_a_request_without_the_key_has_none() -> None:
     """A user that is missing, or null, is no reason to drop the request."""
     line = json.dumps({"time": 1791640536, "path": "/", "user": "ann"})
