@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import re
 import secrets
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -78,6 +79,8 @@ def what_if(options: argparse.Namespace) -> int:
     report = report_of(replay, limits, options.top, _hashed() if options.hide_keys else str)
     report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
     unused = [name for name, counts in replay.rules.items() if not counts.requests]
+    if replay.keyless:
+        print(f"warning: {counted(replay.keyless, 'request')} without a key: no limit counts them", file=sys.stderr)
     _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.rules)), replay.unknown)
     if options.json:
         print_json(report)
@@ -166,7 +169,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Co
     if reader.unreadable:
         warnings.append(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
     if reader.late:
-        warnings.append(f"{reader.late:,} requests came so late in the log that they count at a later time")
+        warnings.append(f"{counted(reader.late, 'request')} came so late in the log as to count at a later time")
     if len(reader.salts) > 1:
         warnings.append("the recordings hash keys with several salts, so one client may count as several")
     if reader.in_whole_seconds and is_short:
@@ -183,7 +186,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Co
 
 def suggest(options: argparse.Namespace) -> int:
     """Print limits for the requests of a log, and whom each of them would refuse."""
-    limits = limits_of(None, [f"{rule} 1/s" for rule in options.rule]) if options.rule else limits_of("1/s", ())
+    limits = _limits_to_suggest(options.rule)
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
     reader = _reader(options, limits)
     with progress("reading", reader.size) as advance, _uncollected():
@@ -197,6 +200,15 @@ def suggest(options: argparse.Namespace) -> int:
         for name, each in suggestions.items():
             _show_suggestions(name if options.rule else "all requests", groups[name], each)
     return 0
+
+
+def _limits_to_suggest(rules: Sequence[str]) -> Limits:
+    """Stand-ins for the limits of these rules, or of one for all requests. Raises ``ValueError``."""
+    for rule in rules:
+        *_, last = rule.split() or [""]
+        if not rule.strip() or last == "exempt" or re.fullmatch(r"\d+(\.\d+)?/\w+", last):
+            raise ValueError(f'--rule of suggest is a path without a quota, not {rule!r}: --rule "POST /login"')
+    return limits_of(None, [f"{rule} 1/s" for rule in rules]) if rules else limits_of("1/s", ())
 
 
 def _as_share(text: str) -> float:
@@ -239,6 +251,8 @@ def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggesti
     """Print suggestions as two tables: what clients use, and what limits would do."""
     requests = sum([len(each.times) for each in uses.values()])
     print(f"{name}: {counted(requests, 'request')} of {counted(len(uses), 'client')}\n")
+    if not uses:
+        return
     columns = [f">{quantile:.0%} of clients".replace("100% of clients", "the busiest") for quantile in QUANTILES]
     used = [(f"busiest {each.window}", *each.quantiles) for each in suggestions]
     print_table(("units in its", *[column.replace("% of", " % of") for column in columns]), used)

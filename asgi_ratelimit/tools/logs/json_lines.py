@@ -123,6 +123,10 @@ def getter(name: str) -> Callable[[Any], Any]:
 def _names(entries: Sequence[Any], fields: Fields) -> dict[str, str]:
     """The name of each field that one of the objects has."""
     found = dict(fields)
+    for field, name in fields.items():
+        if not any(_has(entry, name) for entry in entries):
+            others = ", ".join(dict.fromkeys(chain.from_iterable(entries)))
+            raise ConfigurationError(f"the log has no field {name!r}, but {others}: --field {field}=NAME")
     for field, names in NAMES.items():
         present = next((name for name in names if any(_has(entry, name) for entry in entries)), None)
         if present is not None:

@@ -113,6 +113,8 @@ def test_a_missing_field_is_named() -> None:
     """With those that there are, and the option that says which one it is."""
     with pytest.raises(ConfigurationError, match="no field for the time, but when, path: --field time=NAME"):
         json_parser(['{"when": 1, "path": "/"}'], "all", {})
+    with pytest.raises(ConfigurationError, match=r"no field 'who.ip', but time, .*: --field client=NAME"):
+        json_parser([EXAMPLE], "client", fields_of(["client=who.ip"]))
     with pytest.raises(ConfigurationError, match="--key must be client, all or field:NAME"):
         json_parser([EXAMPLE], "user", {})
 
