@@ -303,8 +303,8 @@ HEADS = (
     "",
     "CPU µs a call",
     "CPU µs more than a sleep, 200 waiting",
-    "ms pause, 10,000 callers",
-    "without collecting garbage",
+    "ms pause, 10,000 callers, garbage collector off",
+    "the same, on",
     "quota used",
     "overtaken",
     "ms off even gaps",
@@ -315,10 +315,9 @@ async def row(name: str) -> list[str]:
     """The figures of one peer."""
     make = PEERS[name]
     shown = [await _within(cost(make), "{:.1f}"), await _within(wake_ups(make), "{:.0f}")]
-    for switch in (gc.enable, gc.disable):
+    for switch in (gc.disable, gc.enable):
         switch()
         shown.append(await _within(pause(make), "{:.0f}"))
-    gc.enable()
     shown.append("" if name == "bare sleep" else await _within(goodput(make), "{:.2f}"))
     return [name, *shown, *(await _within(fairness(make), "{0[0]:.2f} {0[1]:.2f}")).split(" ", 1)]
 
