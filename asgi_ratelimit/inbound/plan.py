@@ -12,6 +12,7 @@ from starlette.types import Scope
 
 from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
+from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey
 from .functions.calls import Results, connection_of
 from .penalties.blocks import block_check
@@ -67,6 +68,7 @@ class Plan:
         if len(self._templates) == 1 and self._on_error is None:
             self.template = self._templates[0][0]
             self._prefix, self._key_of = self.template.prefix, self._key_functions[0]
+            self._is_safe = type(keys[0]) is client_ip  # which needs no escape; the search costs as much as the key
         for number in range(len(self._key_functions)):
             self._watch(number)
 
@@ -105,7 +107,7 @@ class Plan:
             key = self._key_of(scope)
         except Exception:  # noqa: BLE001  # ``take`` finds the rule whose key function failed
             return None
-        if key is not None and 0 < len(key) <= SHORT and unsafe_character(key) is None:
+        if key is not None and 0 < len(key) <= SHORT and (self._is_safe or unsafe_character(key) is None):
             return f"{self._prefix}{key}}}"  # as ``buckets.bucket`` writes it, without the call
         return None
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from redis.asyncio import ConnectionPool
 
-from ...algorithms import BIRTH_BITS, Outcome, decision_of, is_allowed
+from ...algorithms import BIRTH_BITS, PLAIN_PARTS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
@@ -76,10 +76,10 @@ class NodeContext:
             if type(action) is Peek:
                 continue
             if type(answer) is tuple:
-                if not is_allowed(answer):
+                if len(answer) != PLAIN_PARTS and not is_allowed(answer):
                     denials.note(decision_of(charges_of(action)[0], answer), sent_us)
                 elif denials.by_bucket:
-                    denials.forget(charges_of(action))
+                    denials.by_bucket.pop(action[1], None)  # type: ignore[index]  # it is a charge
             elif isinstance(answer, Decision) and not answer.allowed:
                 denials.note(answer, sent_us)
             elif not isinstance(answer, StoreError):
