@@ -16,7 +16,7 @@ from ..errors import ConfigurationError
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota, TokenBucket
 from .logs import LoggedRequest
-from .replay import LOGGED_KEY, Limits, scope_of
+from .replay import LOGGED_KEY, MOST_PATHS, Limits, scope_of
 
 WINDOWS = ("second", "minute", "hour", "day")
 SHARES = (0.0, 0.001, 0.01, 0.05)
@@ -78,16 +78,23 @@ UsesByKey: TypeAlias = Mapping[str, Uses]
 def uses_of(requests: Iterable[LoggedRequest], limits: Limits) -> dict[str, dict[str, Uses]]:
     """The uses of each client under each rule, by the name of the rule."""
     groups: dict[str, dict[str, Uses]] = {rule.name: {} for rule in limits.rules}
+    keys, of_path = dict[str, str | None](), dict[tuple[str, str], list[dict[str, Uses]]]()
     for request in requests:
-        time_us, _, _, _, cost = request
-        scope = scope_of(request)
-        plan, key = limits.plan_for(scope), LOGGED_KEY.of(scope)
-        if plan is None or key is None:
+        time_us, logged, method, path, cost = request
+        charging = of_path.get((method, path))
+        if charging is None:
+            if len(of_path) >= MOST_PATHS:
+                of_path.clear()
+            plan = limits.plan_for(scope_of(request))
+            charging = of_path[method, path] = [groups[rule.name] for rule in plan.rules] if plan else []
+        if logged not in keys:
+            keys[logged] = LOGGED_KEY.of(scope_of(request))
+        if (key := keys[logged]) is None:
             continue
-        for rule in plan.rules:
-            uses = groups[rule.name].get(key)
+        for by_key in charging:
+            uses = by_key.get(key)
             if uses is None:
-                uses = groups[rule.name][key] = Uses()
+                uses = by_key[key] = Uses()
             uses.times.append(time_us)
             uses.costs.append(cost)
     return groups

@@ -2,11 +2,12 @@
 
 from .counts import KeyCount, Moment, Parts, RuleCounts, Timeline
 from .limits import LOGGED_KEY, Limits, limits_of, limits_of_file, scope_of
-from .replay import Replay
+from .replay import MOST_PATHS, Replay
 from .report import report_of
 
 __all__ = [
     "LOGGED_KEY",
+    "MOST_PATHS",
     "KeyCount",
     "Limits",
     "Moment",

@@ -48,6 +48,8 @@ class Replay:
     async def run(self, requests: Iterable[LoggedRequest]) -> None:
         """Replay the requests, which come in the order of their times."""
         keys, of_path, clients = self._keys, self._of_path, self.clients
+        plan = self._limits.table.constant_plan
+        constant = None if plan is None else (plan, decider(plan, self._buckets, self.rules))
         time_us, second_end, count, refused = self.last_us, 0.0, 0, 0
         for request in requests:
             time_us, logged, method, path, cost = request
@@ -55,10 +57,13 @@ class Replay:
                 self._end_second(second_end - 1.0, count, refused)
                 second_end, count, refused = (time_us // SECOND_US + 1.0) * SECOND_US, 0, 0
                 self.first_us = self.first_us or time_us
-            plan, decide = of_path.get((method, path)) or self._find(request)
-            if logged not in keys:
-                keys[logged], clients[logged] = LOGGED_KEY.of(scope_of(request)), False
-            outcome = decide(keys[logged], time_us, cost, request)
+            plan, decide = (method and constant) or of_path.get((method, path)) or self._find(request)
+            try:
+                key = keys[logged]
+            except KeyError:
+                key = keys[logged] = LOGGED_KEY.of(scope_of(request))
+                clients[logged] = False
+            outcome = decide(key, time_us, cost, request)
             if outcome != ALLOWED:
                 if outcome == UNDECIDED and plan is not None:
                     outcome = await self._decide(plan, request)
@@ -67,7 +72,7 @@ class Replay:
                     clients[logged] = True
                 elif outcome == UNLIMITED:
                     self.unlimited += 1
-                    self.keyless += keys[logged] is None
+                    self.keyless += key is None
             count += 1
         self._end_second(second_end - 1.0, count, refused)
         self.last_us = time_us
