@@ -28,10 +28,21 @@ from .draining import (
     simple_wait,
     units_at,
 )
-from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .giving_back.lows import first_lows, given_back, low_since, lows_after, lows_after_debit, sunk
+from .giving_back.gaps import earliest_gap, gap_at, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
+from .giving_back.lows import (
+    first_lows,
+    given_back,
+    is_hidden,
+    latest_slot,
+    low_since,
+    lows_after,
+    lows_after_debit,
+    lows_in_gap,
+    sunk,
+    without_slot,
+)
 from .packed import older_reset_us
-from .state import NEVER, Gaps, Pairs, State, Taken
+from .state import NEVER, Gap, Gaps, Pairs, State, Taken
 
 
 def fresh(now: float, birth: int = 0) -> State:
@@ -105,14 +116,13 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
     left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
     in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
     if in_gap is not None:
-        if is_recorded:
-            lows = lows_after(quota, state, since, since, (left_now, left_now), scaled)
+        below = max(in_gap[1] - (slot - since) * quota.limit, 0.0)
+        if is_recorded or is_hidden(quota, since, slot, (left_now, below), scaled):
+            lows = lows_in_gap(quota, state, since, slot, (left_now, below), scaled)
         return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
     left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
     booked = left + scaled + (slot - since) * quota.limit
-    # ``low_since`` must not take what is booked ahead in the microsecond of another charge for charges of that moment.
-    is_hidden = slot > since and since <= last and level > 0.0 and booked <= quota.burst_level
-    if is_recorded or is_hidden:
+    if is_recorded or is_hidden(quota, since, slot, (left_now, left), scaled):
         lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
     return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), lows, older)
 
@@ -136,8 +146,8 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
     left, slot = drained(quota, level, now - last), max(now + wait_us, last)
     if in_gap is not None:
         return in_gap[1] + sunk(state), slot + 0.5
-    since = max(now, last)  # the pairs of slots that were cancelled may lie beyond the queue
-    newest = max([time for time, _ in lows[1:] if (time - since) * quota.limit <= left], default=0.0)
+    since = max(now, last)
+    newest = latest_slot(quota, lows[1:], since, left)
     return left + sunk(state) if left > 0.0 else 0.0, newest + 0.5 if newest > slot else slot
 
 
@@ -164,7 +174,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
         back = 0.0
     else:
         charged = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
-        after, gaps, pairs = _units_given_back(quota, state, slot, charged, units)
+        after, gaps, pairs = _units_given_back(quota, state, base, slot, charged, units)
         back = level - after
     if not lows and slot <= base and level <= quota.burst_level:  # from here on, it is recorded
         return (after, last, generation, gaps, first_lows(last, after, back), older)
@@ -180,20 +190,33 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
 
 
 def _units_given_back(
-    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float, float], units: float
+    quota: TokenBucket, state: State, base: float, slot: float, piece: tuple[float, float, float], units: float
 ) -> tuple[float, Gaps, Pairs]:
     """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too.
 
     A piece is the level below a charge in a gap at its slot, and where it started and ended in the queue at ``last``.
+    Where a gap that sinks would make somebody wait longer, nothing is given back.
     """
-    level, _, _, gaps, lows, _ = state
+    level, last, _, gaps, lows, _ = state
     below, start, end = piece
     low = low_since(quota, state, slot, (below, end - start), end)
     back = min(units, low, level)
-    if back <= 0.0:
+    above = [gap for gap in gaps if gap[0] >= end]
+    if back <= 0.0 or not all([_is_served(quota, gap, base - last, back, level - back) for gap in above]):
         return level, gaps, lows[1:]
     lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
     return level - back, gaps_after(quota, lower, 0.0), given_back(lows[1:], slot, low, back)
+
+
+def _is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level: float) -> bool:
+    """Whether a gap that sinks by ``back`` makes nobody wait longer, because the queue then ends at ``level``.
+
+    It runs off earlier: whom it would still have had room for has to find it at the end of the queue by then.
+    """
+    start, size = gap_at(quota, gap, elapsed)
+    most = min(size, quota.burst_level)
+    later = max(start + size - back - most, 0.0) / quota.limit
+    return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + later) <= quota.burst_level - most
 
 
 def _slot_given_back(
@@ -215,12 +238,7 @@ def _slot_given_back(
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         level = min(level, gaps[-1][0])
         gaps = gaps[:-1]
-    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot])
-    if lows and rest > 0.0 and (not pairs or pairs[-1][0] < math.floor(slot)):
-        pairs = (*pairs, (float(math.floor(slot)), rest))
-    if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
-        pairs = (*pairs, (last, 0.0))
-    return level, gaps, pairs
+    return level, gaps, without_slot(quota, state, slot, level, rest)
 
 
 def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
