@@ -202,7 +202,7 @@ def _units_given_back(
     low = low_since(quota, state, slot, (below, end - start), end)
     back = min(units, low, level)
     above = [gap for gap in gaps if gap[0] >= end]
-    if back <= 0.0 or not all([_is_served(quota, gap, base - last, back, level - back) for gap in above]):
+    if back <= 0.0 or not all(_is_served(quota, gap, base - last, back, level - back) for gap in above):
         return level, gaps, lows[1:]
     lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
     return level - back, gaps_after(quota, lower, 0.0), given_back(lows[1:], slot, low, back)
@@ -217,6 +217,19 @@ def _is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level:
     most = min(size, quota.burst_level)
     later = max(start + size - back - most, 0.0) / quota.limit
     return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + later) <= quota.burst_level - most
+
+
+def _opens_no_later(quota: TokenBucket, gap: Gap, elapsed: float, level: float) -> bool:
+    """Whether who fits into a gap finds room as early if it is cut off, and the queue ends at ``level``.
+
+    A gap runs off at the full rate, and with a factor below 1 the end of the queue may not.
+    """
+    if quota.slow_rate == quota.limit:
+        return True
+    start, size = gap_at(quota, gap, elapsed)
+    most = min(size, quota.burst_level)
+    opens = max(start + most - quota.burst_level, 0.0) / quota.limit
+    return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + opens) <= quota.burst_level - most
 
 
 def _slot_given_back(
@@ -236,8 +249,11 @@ def _slot_given_back(
         return level, with_gap(gaps, start, end - start), lows[1:]
     level = bottom
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
-        level = min(level, gaps[-1][0])
-        gaps = gaps[:-1]
+        lower = min(level, gaps[-1][0])
+        if not _opens_no_later(quota, gaps[-1], base - last, lower):
+            level = gaps[-1][0] + gaps[-1][1]
+            break
+        level, gaps = lower, gaps[:-1]
     return level, gaps, without_slot(quota, state, slot, level, rest)
 
 

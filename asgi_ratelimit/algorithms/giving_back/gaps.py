@@ -102,11 +102,11 @@ def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[in
 
 
 def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
-    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` the last ones are dropped."""
+    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` there is none more."""
     end, apart = start + size, []
     for gap in gaps:
         if gap[0] + gap[1] < start or gap[0] > end:
             apart.append(gap)
         else:
             start, size = min(start, gap[0]), size + gap[1]
-    return tuple(sorted([*apart, (start, size)])[:MAX_GAPS])
+    return gaps if len(apart) >= MAX_GAPS else tuple(sorted([*apart, (start, size)]))

@@ -1,0 +1,195 @@
+"""Giving back never makes anyone wait longer, and never lets anyone go too early, wherever slots lie ahead."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given, settings
+
+from asgi_ratelimit.algorithms import State, foresee, reset_us
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.quotas import TokenBucket
+from tests.support.bucket_histories import NOW, Buckets, Step, carry_out, histories, random_history
+from tests.support.examples import up_to
+
+History = tuple[list[TokenBucket], list[Step]]
+
+
+def times(quota: TokenBucket, states: list[State], now: float) -> list[float]:
+    """Now, some time later, and when each gap opens or is over, for some costs."""
+    found = {now, now + 1, now + 1_000, now + quota.period_us / 3 // 1}
+    for _, last, _, gaps, _, _ in states:
+        for start, size in gaps:
+            for level in (start, start + size, start + size - quota.period_us, start + size - size / 2):
+                found.add(last + level / quota.limit // 1)
+                found.add(last + level / quota.limit // 1 + 1)
+    return sorted(time for time in found if time >= now)
+
+
+def costs(quota: TokenBucket, states: list[State]) -> list[float]:
+    """Some costs, those that just fit into a gap, and one that waits for an empty bucket."""
+    gaps = {size / quota.period_us for state in states for _, size in state[3]}
+    return sorted({0.1, 0.5, 1.0, quota.burst, quota.burst + 1.0, *list(gaps)[:2]})
+
+
+def delay(quota: TokenBucket, state: State, now: float, cost: float) -> float:
+    """How long a caller of this cost would wait."""
+    return foresee(Take((Charge(quota, "key", cost),), math.inf), [state], now).delay
+
+
+def require_no_longer_waits(quota: TokenBucket, before: State, after: State, now: float) -> None:
+    """At no later time, and for no cost, does a caller wait longer with the state after than with the one before."""
+    for at in times(quota, [before, after], now):
+        for cost in costs(quota, [before, after]):
+            waits = delay(quota, before, at, cost), delay(quota, after, at, cost)
+            assert waits[1] <= waits[0], (quota, at - now, cost, waits, before, after)
+
+
+def carry_all_out(history: History) -> Buckets:
+    """The buckets after a history, in which nothing that was given back has made anybody wait longer."""
+    buckets = Buckets(history[0])
+    for step in history[1]:
+        before = list(buckets.states)
+        carry_out(buckets, step)
+        if step.kind == "settle" and step.share <= 1.0:
+            for quota, old, new in zip(buckets.quotas, before, buckets.states):
+                if old is not None and new is not None and old is not new:
+                    require_no_longer_waits(quota, old, new, buckets.now)
+    return buckets
+
+
+def require_all(history: History, chance: random.Random) -> None:
+    """No longer waits, no interval with too many units, and where all is cancelled, nothing is left."""
+    buckets = carry_all_out(history)
+    buckets.require_promise()
+    if any(step.kind == "take" and not step.may_settle for step in history[1]):
+        return
+    whole = not any(booked.is_settled and booked.actual for booked in buckets.booked)
+    while buckets.open():
+        buckets.settle(chance.choice(buckets.open()), 0.0)
+        buckets.now += chance.choice([0, 0, 1, 1000])
+    for quota, state in zip(buckets.quotas, buckets.states):
+        assert not whole or state is None or reset_us(quota, state, buckets.now) == 0.0
+
+
+def take(cost: float, max_wait: float = math.inf, **of: object) -> Step:
+    """A take that may wait."""
+    return Step("take", cost=cost, max_wait=max_wait, **of)  # type: ignore[arg-type]  # fields of a step
+
+
+def back(which: int, share: float = 0.0) -> Step:
+    """What an open take has not used is given back."""
+    return Step("settle", which=which, share=share)
+
+
+def move(seconds: float) -> Step:
+    """Time goes by."""
+    return Step("move", us=round(seconds * 1e6))
+
+
+TAKE, CANCEL, QUEUE = Step("take"), Step("settle"), take(1.0)
+HALF_USED = [TAKE, CANCEL, TAKE, back(0, 0.5), take(3.0), QUEUE]
+
+GAP_THAT_SINKS = [take(2), QUEUE, QUEUE, move(0.5), back(1), move(1.0), back(0)]
+
+
+@given(histories(up=False))
+@example(([TokenBucket(1, 1.0, 3, 1.0)], [*HALF_USED, CANCEL, TAKE, CANCEL, back(0, 0.9)]))
+@example(([TokenBucket(1, 1.0, 3, 1.0)], [*HALF_USED, QUEUE, CANCEL, CANCEL, CANCEL, QUEUE, back(0, 0.9)]))
+@example(([TokenBucket(1, 1.0, 2)], GAP_THAT_SINKS))
+@up_to(500)
+def test_giving_back_makes_nobody_wait_longer(history: History) -> None:
+    """Whatever somebody else would take next, at any cost, now or later."""
+    carry_all_out(history)
+
+
+def test_many_random_histories() -> None:
+    """With many slots ahead and gaps among them, over up to three quotas."""
+    for seed in range(40):
+        chance = random.Random(seed)
+        require_all(random_history(chance), chance)
+
+
+@pytest.mark.long
+@given(histories(up=False))
+@settings(max_examples=5_000)
+def test_five_thousand_histories(history: History) -> None:
+    """Of any kind."""
+    carry_all_out(history)
+
+
+@pytest.mark.long
+def test_five_thousand_random_histories() -> None:
+    """With many slots ahead and gaps among them, over up to three quotas."""
+    for seed in range(1_000_000, 1_005_000):
+        chance = random.Random(seed)
+        require_all(random_history(chance, 60), chance)
+
+
+TEN, OTHER = TokenBucket(1, 1.0, 10, name="ten"), TokenBucket(1, 1.0, 1, name="other")
+
+
+def too_early() -> Iterator[tuple[str, History, float]]:
+    """Histories, and the units that somebody would take at their end."""
+    yield (
+        "a charge in the gap of an earlier slot",
+        ([TEN], [take(10), QUEUE, QUEUE, move(0.5), back(1), move(4.5), QUEUE, move(0.5), back(0)]),
+        10,
+    )
+    yield (
+        "a charge that waits for another quota",
+        (
+            [TEN, OTHER],
+            [
+                take(5, only=0, may_settle=False),
+                *[take(1, only=1, may_settle=False)] * 8,
+                move(1),
+                take(1, may_settle=False),
+                move(1),
+                back(0),
+                move(6),
+            ],
+        ),
+        10,
+    )
+    yield (
+        "slots that were booked ahead before anything was recorded",
+        (
+            [TokenBucket(1, 1.0, 2)],
+            [take(2, may_settle=False), take(1, may_settle=False), move(0.5), QUEUE, move(1), back(0), move(0.5)],
+        ),
+        1.5,
+    )
+    yield (
+        "a slot that was settled ahead of its time, behind another that was cancelled",
+        (
+            [TokenBucket(10, 1.0, 1)],
+            [
+                *[QUEUE] * 2,
+                take(0.25),
+                back(2, 0.1),
+                QUEUE,
+                back(2),
+                move(0.11),
+                take(0.05),
+                back(1),
+                move(0.015),
+            ],
+        ),
+        1,
+    )
+
+
+CASES = list(too_early())
+
+
+@pytest.mark.parametrize(("history", "units"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_giving_back_lets_nobody_go_too_early(history: History, units: float) -> None:
+    """What was booked is not moved before its slot, so that the units of an interval stay within the promise."""
+    buckets = carry_all_out(history)
+    buckets.take(units, only=0)
+    buckets.require_promise()
+    assert buckets.now > NOW
