@@ -104,7 +104,7 @@ def without_slot(quota: TokenBucket, state: State, slot: float, level: float, re
         return earlier
     if rest > 0.0:
         return (*earlier, (float(math.floor(slot)), rest))
-    latest = max(min(float(math.floor(slot)), float(math.ceil(last + level / quota.limit))), last)
+    latest = max(min(float(math.floor(slot)), last + level / quota.limit // 1.0), last)
     if earlier and earlier[-1][0] >= latest:
         return earlier
     return (*earlier, (latest, drained(quota, level, latest - last)))

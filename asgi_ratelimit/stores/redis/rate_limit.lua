@@ -660,7 +660,7 @@ local function general_way()
       end
       local newest = lows[#lows - 1] or -huge
       if #state.lows == 0 or (rest > 0 and newest >= own) then return lows end
-      local latest = rest > 0 and own or max(min(own, ceil(last + level / quota.limit)), last)
+      local latest = rest > 0 and own or max(min(own, last + floor(level / quota.limit)), last)
       if rest > 0 or newest < latest then
         lows[#lows + 1] = latest
         lows[#lows + 1] = rest > 0 and rest or drained(quota, level, latest - last)
