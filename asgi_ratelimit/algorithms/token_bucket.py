@@ -21,14 +21,22 @@ from .draining import (
     drain_time,
     drain_wait,
     drained,
-    outlook,
     refused,
     scaled_cost,
     simple_outlook,
     simple_wait,
     units_at,
 )
-from .giving_back.gaps import earliest_gap, gap_at, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
+from .giving_back.gaps import (
+    earliest_gap,
+    gaps_after,
+    gaps_without,
+    is_served,
+    opens_no_later,
+    place_in_gap,
+    units_in_gaps,
+    with_gap,
+)
 from .giving_back.lows import (
     first_lows,
     given_back,
@@ -42,7 +50,7 @@ from .giving_back.lows import (
     without_slot,
 )
 from .packed import older_reset_us
-from .state import NEVER, Gap, Gaps, Pairs, State, Taken
+from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
 
 
 def fresh(now: float, birth: int = 0) -> State:
@@ -127,6 +135,23 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
     return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), lows, older)
 
 
+def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
+    """The whole units that could be taken now one by one, and the microseconds until one more, and until all.
+
+    One more is counted at the end of the queue: where units were given back, it may come even sooner.
+    """
+    level, last, _, gaps, _, _ = state
+    elapsed = now - last
+    left = drained(quota, level, elapsed)
+    units = units_at(quota, left)
+    enough, more_us = quota.burst_level - (units + 1.0) * quota.period_us, 0.0
+    if enough >= 0.0:
+        more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
+    if gaps:
+        units += sum(units_in_gaps(quota, gaps, elapsed))
+    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
+
+
 def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
     """The most whole units that one take could have now: those at the end of the queue, or in the largest gap."""
     level, last, _, gaps, _, _ = state
@@ -202,34 +227,10 @@ def _units_given_back(
     low = low_since(quota, state, slot, (below, end - start), end)
     back = min(units, low, level)
     above = [gap for gap in gaps if gap[0] >= end]
-    if back <= 0.0 or not all(_is_served(quota, gap, base - last, back, level - back) for gap in above):
+    if back <= 0.0 or not all(is_served(quota, gap, base - last, back, level - back) for gap in above):
         return level, gaps, lows[1:]
     lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
     return level - back, gaps_after(quota, lower, 0.0), given_back(lows[1:], slot, low, back)
-
-
-def _is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level: float) -> bool:
-    """Whether a gap that sinks by ``back`` makes nobody wait longer, because the queue then ends at ``level``.
-
-    It runs off earlier: whom it would still have had room for has to find it at the end of the queue by then.
-    """
-    start, size = gap_at(quota, gap, elapsed)
-    most = min(size, quota.burst_level)
-    later = max(start + size - back - most, 0.0) / quota.limit
-    return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + later) <= quota.burst_level - most
-
-
-def _opens_no_later(quota: TokenBucket, gap: Gap, elapsed: float, level: float) -> bool:
-    """Whether who fits into a gap finds room as early if it is cut off, and the queue ends at ``level``.
-
-    A gap runs off at the full rate, and with a factor below 1 the end of the queue may not.
-    """
-    if quota.slow_rate == quota.limit:
-        return True
-    start, size = gap_at(quota, gap, elapsed)
-    most = min(size, quota.burst_level)
-    opens = max(start + most - quota.burst_level, 0.0) / quota.limit
-    return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + opens) <= quota.burst_level - most
 
 
 def _slot_given_back(
@@ -250,7 +251,7 @@ def _slot_given_back(
     level = bottom
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
         lower = min(level, gaps[-1][0])
-        if not _opens_no_later(quota, gaps[-1], base - last, lower):
+        if not opens_no_later(quota, gaps[-1], base - last, lower):
             level = gaps[-1][0] + gaps[-1][1]
             break
         level, gaps = lower, gaps[:-1]

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import example, given, settings
 
 from asgi_ratelimit.algorithms import State, foresee, reset_us
+from asgi_ratelimit.algorithms.kinds import at_end
 from asgi_ratelimit.decision import Charge, Take
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import Quota, RollingWindow, TokenBucket
 from tests.support.bucket_histories import NOW, Buckets, Step, carry_out, histories, random_history
 from tests.support.examples import up_to
 
-History = tuple[list[TokenBucket], list[Step]]
+FIRST_SEED = 830
+History = tuple[Sequence[Quota], list[Step]]
 
 
-def times(quota: TokenBucket, states: list[State], now: float) -> list[float]:
-    """Now, some time later, and when each gap opens or is over, for some costs."""
-    found = {now, now + 1, now + 1_000, now + quota.period_us / 3 // 1}
+def times(quota: Quota, states: list[State], now: float) -> list[float]:
+    """Now, some time later, when a window begins, and when each gap opens or is over, for some costs."""
+    part_us = quota.part_us if isinstance(quota, RollingWindow) else quota.period_us
+    found = {now, now + 1, now + 1_000, now + quota.period_us / 3 // 1, (now // part_us + 1) * part_us // 1}
     for _, last, _, gaps, _, _ in states:
         for start, size in gaps:
             for level in (start, start + size, start + size - quota.period_us, start + size - size / 2):
@@ -29,23 +32,35 @@ def times(quota: TokenBucket, states: list[State], now: float) -> list[float]:
     return sorted(time for time in found if time >= now)
 
 
-def costs(quota: TokenBucket, states: list[State]) -> list[float]:
+def costs(quota: Quota, states: list[State]) -> list[float]:
     """Some costs, those that just fit into a gap, and one that waits for an empty bucket."""
+    if not isinstance(quota, TokenBucket):
+        return sorted({cost for cost in (0.1, 0.5, 1.0, quota.limit) if cost <= quota.limit})
     gaps = {size / quota.period_us for state in states for _, size in state[3]}
     return sorted({0.1, 0.5, 1.0, quota.burst, quota.burst + 1.0, *list(gaps)[:2]})
 
 
-def delay(quota: TokenBucket, state: State, now: float, cost: float) -> float:
+def delay(quotas: Sequence[Quota], states: list[State], now: float, cost: float) -> float:
     """How long a caller of this cost would wait."""
-    return foresee(Take((Charge(quota, "key", cost),), math.inf), [state], now).delay
+    take = Take(tuple(Charge(quota, "key", cost) for quota in quotas), math.inf)
+    decision = foresee(take, states, now)
+    return decision.delay if decision.allowed else math.inf
 
 
-def require_no_longer_waits(quota: TokenBucket, before: State, after: State, now: float) -> None:
+def require_no_longer_waits(quota: Quota, before: State, after: State, now: float) -> None:
     """At no later time, and for no cost, does a caller wait longer with the state after than with the one before."""
     for at in times(quota, [before, after], now):
         for cost in costs(quota, [before, after]):
-            waits = delay(quota, before, at, cost), delay(quota, after, at, cost)
+            waits = delay([quota], [before], at, cost), delay([quota], [after], at, cost)
             assert waits[1] <= waits[0], (quota, at - now, cost, waits, before, after)
+
+
+def require_bounded_waits(quotas: Sequence[Quota], before: list[State], after: list[State], now: float) -> None:
+    """A caller of all quotas at once waits no longer than if nothing had been free before the ends of the queues."""
+    ends = [at_end(quota, state) for quota, state in zip(quotas, before)]
+    for at in times(quotas[0], [before[0], after[0]], now):
+        waits = delay(quotas, ends, at, 0.25), delay(quotas, after, at, 0.25)
+        assert waits[1] <= waits[0], (quotas, at - now, waits, before, after)
 
 
 def carry_all_out(history: History) -> Buckets:
@@ -58,6 +73,9 @@ def carry_all_out(history: History) -> Buckets:
             for quota, old, new in zip(buckets.quotas, before, buckets.states):
                 if old is not None and new is not None and old is not new:
                     require_no_longer_waits(quota, old, new, buckets.now)
+            old_states, new_states = [[state for state in states if state] for states in (before, buckets.states)]
+            if len(old_states) == len(buckets.quotas) > 1 and step.which % 4 == 0:
+                require_bounded_waits(buckets.quotas, old_states, new_states, buckets.now)
     return buckets
 
 
@@ -100,7 +118,7 @@ GAP_THAT_SINKS = [take(2), QUEUE, QUEUE, move(0.5), back(1), move(1.0), back(0)]
 @example(([TokenBucket(1, 1.0, 3, 1.0)], [*HALF_USED, CANCEL, TAKE, CANCEL, back(0, 0.9)]))
 @example(([TokenBucket(1, 1.0, 3, 1.0)], [*HALF_USED, QUEUE, CANCEL, CANCEL, CANCEL, QUEUE, back(0, 0.9)]))
 @example(([TokenBucket(1, 1.0, 2)], GAP_THAT_SINKS))
-@up_to(500)
+@up_to(400)
 def test_giving_back_makes_nobody_wait_longer(history: History) -> None:
     """Whatever somebody else would take next, at any cost, now or later."""
     carry_all_out(history)
@@ -108,9 +126,16 @@ def test_giving_back_makes_nobody_wait_longer(history: History) -> None:
 
 def test_many_random_histories() -> None:
     """With many slots ahead and gaps among them, over up to three quotas."""
-    for seed in range(40):
+    for seed in range(FIRST_SEED, FIRST_SEED + 30):
         chance = random.Random(seed)
         require_all(random_history(chance), chance)
+
+
+def test_many_random_histories_with_windows() -> None:
+    """Windows beside token buckets, whose slots depend on each other."""
+    for seed in range(30):
+        chance = random.Random(seed)
+        require_all(random_history(chance, windows=0.5), chance)
 
 
 @pytest.mark.long
@@ -126,7 +151,7 @@ def test_five_thousand_random_histories() -> None:
     """With many slots ahead and gaps among them, over up to three quotas."""
     for seed in range(1_000_000, 1_005_000):
         chance = random.Random(seed)
-        require_all(random_history(chance, 60), chance)
+        require_all(random_history(chance, 60, windows=seed % 2 * 0.3), chance)
 
 
 TEN, OTHER = TokenBucket(1, 1.0, 10, name="ten"), TokenBucket(1, 1.0, 1, name="other")

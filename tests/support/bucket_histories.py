@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State, decide, settle, settlement_of, used
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 NOW = 1_800_000_000_000_000.0
 
@@ -29,7 +30,7 @@ class Booked:
 class Buckets:
     """The buckets of one key under some quotas, and everything that was admitted."""
 
-    quotas: list[TokenBucket]
+    quotas: Sequence[Quota]
     now: float = NOW
     states: list[State | None] = field(default_factory=list)
     booked: list[Booked] = field(default_factory=list)
@@ -83,8 +84,10 @@ class Buckets:
         return sorted(found)
 
     def require_promise(self) -> None:
-        """In no interval more actual units than ``burst + T * limit / period``: as a bucket of fractions says."""
+        """In no interval more actual units than ``burst + T * limit / period``, as a bucket of fractions says."""
         for number, quota in enumerate(self.quotas):
+            if not isinstance(quota, TokenBucket):
+                continue
             level, last, rate = Fraction(0), NOW, Fraction(quota.limit) / round(quota.period_us)
             for slot, units in self.entries(number):
                 level = max(level - round(slot - last) * rate, Fraction(0)) + units
@@ -134,14 +137,22 @@ def histories(draw: st.DrawFn, *, recorded: bool = False, up: bool = True) -> tu
     return quotas, draw(steps)
 
 
-def random_history(chance: random.Random, most: int = 40) -> tuple[list[TokenBucket], list[Step]]:
+def random_quota(chance: random.Random, name: str, windows: float) -> Quota:
+    """A window, with that chance, or else a token bucket."""
+    limit, period = chance.choice([1, 2, 3, 5, 10, 0.5, 2.5]), chance.choice([1.0, 3.0, 10.0])
+    if chance.random() < windows:
+        if chance.random() < 0.5:
+            return FixedWindow(math.ceil(limit), period, name=name)
+        return RollingWindow(math.ceil(limit), period, chance.choice([1, 2, 5, 10]), name=name)
+    burst, factor = chance.choice([1, None, 2, 3, 5.5, 10, 20]), chance.choice([1.0, 1.0, 1.0, 0.5, 0.3])
+    return TokenBucket(limit, period, burst, factor, name=name)
+
+
+def random_history(chance: random.Random, most: int = 40, windows: float = 0.0) -> tuple[list[Quota], list[Step]]:
     """Up to three quotas, and many slots ahead, of which some are cancelled."""
-    quotas = []
-    for number in range(chance.choice([1, 1, 2, 3])):
-        burst, factor = chance.choice([1, None, 2, 3, 5.5, 10, 20]), chance.choice([1.0, 1.0, 1.0, 0.5, 0.3])
-        rates = chance.choice([1, 2, 3, 5, 10, 0.5, 2.5]), chance.choice([1.0, 3.0, 10.0])
-        quotas.append(TokenBucket(*rates, burst, factor, name=f"quota {number}"))
-    unit, largest = round(min(quota.period_us / quota.limit for quota in quotas)), min(q.burst for q in quotas)
+    quotas = [random_quota(chance, f"quota {number}", windows) for number in range(chance.choice([1, 1, 2, 3]))]
+    unit = round(min(quota.period_us / quota.limit for quota in quotas))
+    largest = min(quota.burst if isinstance(quota, TokenBucket) else quota.limit for quota in quotas)
     costs = [cost for cost in (1.0, 1.0, 1.0, 0.5, 0.25, 2.0, 3.0, 0.1, largest, largest / 2) if cost <= largest]
     recorded, moves = chance.choice([0.6, 1.0]), [1, 7, unit // 5, unit // 2, unit, 3 * unit, 20 * unit]
 

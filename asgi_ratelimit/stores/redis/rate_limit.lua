@@ -834,7 +834,7 @@ local function general_way()
       return runs
     end
 
-    local function with_count(runs, at, count, first)
+    local function replaced(runs, at, count, first)
       local after, adds = {}, true
       for i = 1, #runs, 3 do
         local start, stop = runs[i], runs[i + 1]
@@ -846,7 +846,11 @@ local function general_way()
         end
       end
       if adds then add_run(after, at, at + 1, count) end
-      return bounded(after)
+      return after
+    end
+
+    local function with_count(runs, at, count, first)
+      return bounded(replaced(runs, at, count, first))
     end
 
     function algorithm.fresh(now, birth)
@@ -886,7 +890,8 @@ local function general_way()
       local first, count = index(quota, base), count_at(state.runs, place)
       if place < first or count == 0 then return state end
       local left = given_back(quota, count, settled.cost, settled.actual)
-      return changed(state, { last = base, runs = with_count(state.runs, place, left, first) })
+      local after = replaced(state.runs, place, left, first)
+      return #after <= 3 * MAX_RUNS and changed(state, { last = base, runs = after }) or state
     end
 
     local function filled(quota, runs, start, stop, count, units)
