@@ -35,7 +35,10 @@ def sunk(state: State) -> float:
 def lows_after(
     quota: TokenBucket, state: State, since: float, slot: float, lefts: tuple[float, float], scaled: float
 ) -> Lows:
-    """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then."""
+    """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then.
+
+    It counts as one at the latest slot of the queue, even if it may go earlier.
+    """
     level, last, _, _, lows, _ = state
     left_now, left = lefts
     if left_now <= 0.0:
@@ -47,7 +50,7 @@ def lows_after(
     if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
         start, pairs = since, ()
     latest = max(slot, latest_slot(quota, pairs, since, left_now))
-    pairs = lowered(pairs, _low_at(quota, level, left))
+    pairs = lowered(pairs, _low_at(quota, level, drained(quota, left, latest - slot)))
     newest = (latest, drained(quota, left + scaled, latest - slot))
     return ((start, units + scaled, sunk), *_thinned(_ended(pairs, newest, since), since))
 

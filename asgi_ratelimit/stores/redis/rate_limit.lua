@@ -511,7 +511,7 @@ local function general_way()
       local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
       local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
-      after = lowered(after, low_at(quota, state.level, left))
+      after = lowered(after, low_at(quota, state.level, drained(quota, left, latest - slot)))
       after = ended(after, latest, drained(quota, left + scaled, latest - slot), since)
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
