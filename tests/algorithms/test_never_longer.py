@@ -7,16 +7,22 @@ import random
 from collections.abc import Iterator, Sequence
 
 import pytest
+import redis
 from hypothesis import example, given, settings
 
 from asgi_ratelimit.algorithms import State, foresee, reset_us
 from asgi_ratelimit.algorithms.kinds import at_end
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, Settlement, Take
 from asgi_ratelimit.quotas import Quota, RollingWindow, TokenBucket
-from tests.support.bucket_histories import NOW, Buckets, Step, carry_out, histories, random_history
+from asgi_ratelimit.stores.redis.actions import charges_of
+from tests.support.bucket_histories import NOW, Buckets, States, Step, carry_out, histories, random_history
+from tests.support.direct_script import DirectScript
 from tests.support.examples import up_to
+from tests.support.histories import without_generation
+from tests.support.redis_server import RedisServer
 
 FIRST_SEED = 830
+SOME = up_to(200).max_examples
 History = tuple[Sequence[Quota], list[Step]]
 
 
@@ -91,6 +97,34 @@ def require_all(history: History, chance: random.Random) -> None:
         buckets.now += chance.choice([0, 0, 1, 1000])
     for quota, state in zip(buckets.quotas, buckets.states):
         assert not whole or state is None or reset_us(quota, state, buckets.now) == 0.0
+
+
+@pytest.fixture(scope="module")
+def script(redis_server: RedisServer) -> Iterator[DirectScript]:
+    """The script on a Redis of its own."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield DirectScript(client)
+
+
+def test_redis_is_left_with_the_same_states(script: DirectScript) -> None:
+    """To the bit, after every take and every settlement, but for generations that are given out."""
+
+    def require_same_states(action: Take | Settlement, before: States, after: States, now: float) -> None:
+        charges = charges_of(action)
+        script.client.flushdb()
+        for charge, state in zip(charges, before):
+            if state is not None:
+                script.put(charge, state)
+        script.call([action], round(now))
+        for charge, state in zip(charges, after):
+            assert without_generation(script.state(charge)) == without_generation(state)
+
+    for seed in range(SOME):
+        chance = random.Random(seed)
+        quotas, steps = random_history(chance, windows=0.1)
+        buckets = Buckets(quotas, require_same_states)
+        for step in steps:
+            carry_out(buckets, step)
 
 
 def take(cost: float, max_wait: float = math.inf, **of: object) -> Step:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeAlias
 
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State, decide, settle, settlement_of, used
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 NOW = 1_800_000_000_000_000.0
+
+
+States: TypeAlias = Sequence[State | None]
+OtherStore: TypeAlias = Callable[[Take | Settlement, States, States, float], None]
+"""Told of an action, the states of its charges before and after it, and its time."""
 
 
 @dataclass
@@ -31,6 +37,7 @@ class Buckets:
     """The buckets of one key under some quotas, and everything that was admitted."""
 
     quotas: Sequence[Quota]
+    other_store: OtherStore | None = None
     now: float = NOW
     states: list[State | None] = field(default_factory=list)
     booked: list[Booked] = field(default_factory=list)
@@ -43,9 +50,9 @@ class Buckets:
         numbers = range(len(self.quotas)) if only is None else [only % len(self.quotas)]
         charges = tuple(Charge(self.quotas[number], "key", cost) for number in numbers)
         take = Take(charges, max_wait, may_settle=may_settle)
-        decision, written = decide(take, [self.states[number] for number in numbers], self.now, len(self.booked) * 9)
-        for number, state in zip(numbers, written):
-            self.states[number] = state or self.states[number]
+        before = [self.states[number] for number in numbers]
+        decision, written = decide(take, before, self.now, len(self.booked) * 9)
+        self._write(take, list(numbers), before, written)
         if decision.allowed:
             self.booked.append(Booked(decision, cost))
         return decision
@@ -59,9 +66,17 @@ class Buckets:
         settlement = settlement_of(booked.decision, [actual] * len(take.charges))
         assert settlement
         numbers = [self.quotas.index(charge.quota) for charge in take.charges]
-        written = settle(settlement, [self.states[number] for number in numbers], self.now)
-        for number, state in zip(numbers, written):
-            self.states[number] = state or self.states[number]
+        before = [self.states[number] for number in numbers]
+        self._write(settlement, numbers, before, settle(settlement, before, self.now))
+
+    def _write(
+        self, action: Take | Settlement, numbers: list[int], before: States, written: Sequence[State | None]
+    ) -> None:
+        after = [state or unchanged for state, unchanged in zip(written, before)]
+        if self.other_store is not None:
+            self.other_store(action, before, after, self.now)
+        for number, state in zip(numbers, after):
+            self.states[number] = state
 
     def open(self) -> list[Booked]:
         """The takes that are not settled."""
