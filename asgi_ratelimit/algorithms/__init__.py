@@ -19,9 +19,9 @@ stands for a bucket that was never used:
 """
 
 from .draining import admit, book, refused
-from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, used
+from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, taken_now, unpack, used
 from .outcomes import availability, decision_of, decision_of_booking, is_allowed, wait_of
-from .packed import pack, unpack
+from .packed import pack
 from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,
@@ -67,6 +67,7 @@ __all__ = [
     "settle",
     "settlement_of",
     "share",
+    "taken_now",
     "unpack",
     "used",
     "wait_of",

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
-from .packed import of_older
+from .packed import ANEW, of_older
 from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
 
 Run: TypeAlias = tuple[float, float, float]
@@ -200,6 +200,29 @@ def reset_us(quota: FixedWindow, state: State, now: float) -> float:
     over: float = runs[-1][1] * quota.period_us if runs else 0.0
     own_us = max(over, last) - now if over > now else 0.0
     return max(own_us, reset_us(quota, of_older(quota, older), now)) if older else own_us
+
+
+def of_version(quota: FixedWindow, stored: State, stamp: bytes, older: bytes) -> State:
+    """The state that is made from one that was ``stored`` under another limit: what the window of ``last`` has.
+
+    What was used stays used. What is booked ahead keeps its slots, and nobody else waits for them.
+    """
+    runs, last, generation, _, _, _ = stored
+    at = index(quota, last)
+    count = count_at(runs, at)
+    return (((at, at + 1.0, count),) if count > 0.0 else (), last, generation ^ ANEW, (), (), older)
+
+
+def merged(quota: FixedWindow, own: State, other: State) -> State:
+    """The state made of the ``other`` version's, and what this one had booked ahead when that took over from it."""
+    runs, last, generation, _, _, _ = own
+    if last > other[1]:  # a clock fell back since
+        return (*own[:5], other[5])
+    at = index(quota, other[1])
+    count = count_at(other[0], at)
+    if at > index(quota, last):
+        count = snapped(quota, count + count_at(runs, at))
+    return (with_count(runs, at, count, at), other[1], generation, (), (), other[5])
 
 
 def most_at_once(quota: FixedWindow, state: State, now: float) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
+from .draining import admit
+from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
 from .state import Outlook, State, Taken
 
 
@@ -27,6 +30,8 @@ class Algorithm(Protocol):
         may_settle: bool = False,
     ) -> Taken: ...
     def outlook(self, quota: Quota, state: State, now: float) -> Outlook: ...
+    def of_version(self, quota: Quota, stored: State, stamp: bytes, older: bytes) -> State: ...
+    def merged(self, quota: Quota, own: State, other: State) -> State: ...
     def most_at_once(self, quota: Quota, state: State, now: float) -> float: ...
     def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]: ...
     def give_back(self, quota: Quota, state: State, now: float, settled: SettledCharge) -> State: ...
@@ -48,6 +53,35 @@ ALGORITHMS: dict[type, Algorithm] = {
 States: TypeAlias = Sequence[State | None]
 
 
+def unpack(quota: Quota, value: bytes | None) -> State | None:
+    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
+    if value is None:
+        return None
+    if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
+        stamp, last, generation, level = unpack_plain(value)
+        if stamp == quota.stamp and level - level == last - last == generation - generation == 0.0:
+            return (level, last, int(generation), (), (), b"")
+    try:
+        if value.startswith(quota.stamp):
+            return unpacked(quota, value)
+        return _unpacked_version(quota, value)
+    except struct.error:  # cut short
+        return None
+
+
+def _unpacked_version(quota: Quota, value: bytes) -> State | None:
+    """The state of this version of a quota in the value of another, under which it may have been used since."""
+    stored = unpacked(quota, value) if is_version(quota, value) else None
+    if stored is None:
+        return None
+    algorithm, carried = ALGORITHMS[type(quota)], stored[-1]
+    other = algorithm.of_version(quota, stored, value[: len(quota.stamp)], without_carried(quota, value, carried))
+    if not carried.startswith(quota.stamp):
+        return other
+    own = unpacked(quota, carried)
+    return own and algorithm.merged(quota, own, other)
+
+
 def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> State:
     """The state to decide on; one that is made here is of the generation ``birth``.
 
@@ -59,6 +93,24 @@ def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> St
     if now < state[1] - quota.period_us:
         return ALGORITHMS[type(quota)].rebased(quota, state, now, birth)
     return state
+
+
+def taken_now(quota: Quota, stored: State | None, now: float, cost: float) -> State | None:
+    """The state that ``take`` without a wait leaves, and ``None`` if it refuses: the same without its outlook.
+
+    For those who need no decision, and whose clock never falls back by more than a period.
+    """
+    if quota.is_simple:
+        level, last, generation, gaps, lows, older = stored or token_bucket.fresh(now)
+        if last <= now and not gaps and not lows and not older:
+            after = admit(quota, level, now - last, cost)  # type: ignore[arg-type]  # it is a token bucket
+            return None if after is None else (after, now, generation, (), (), b"")
+    state = stored or ALGORITHMS[type(quota)].fresh(now)
+    if isinstance(quota, TokenBucket):
+        return token_bucket.take(quota, state, now, cost, 0.0)[0]
+    if isinstance(quota, FixedWindow):
+        return None if fixed_window.wait(quota, state, now, cost) else fixed_window.book(quota, state, now, cost, 0.0)
+    return None if rolling_window.wait(quota, state, now, cost) else rolling_window.book(quota, state, now, cost, 0.0)
 
 
 def at_end(quota: Quota, state: State) -> State:

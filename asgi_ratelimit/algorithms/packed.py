@@ -76,38 +76,8 @@ def _packed_pairs(pairs: Iterable[Gap]) -> bytes:
     return b"".join([_PAIR.pack(*pair) for pair in pairs])
 
 
-def unpack(quota: Quota, value: bytes | None) -> State | None:
-    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
-    if value is None:
-        return None
-    if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
-        stamp, last, generation, level = unpack_plain(value)
-        if stamp == quota.stamp and level - level == last - last == generation - generation == 0.0:
-            return (level, last, int(generation), (), (), b"")
-    try:
-        if value.startswith(quota.stamp):
-            return _unpacked(quota, value)
-        return _unpacked_version(quota, value)
-    except struct.error:  # cut short
-        return None
-
-
-def _unpacked_version(quota: Quota, value: bytes) -> State | None:
-    """The state of this version of a quota in the value of another: its own, which that has carried, or a new one."""
-    stored = _unpacked(quota, value) if is_version(quota, value) else None
-    if stored is None:
-        return None
-    carried = stored[-1]
-    other = value[: len(value) - len(carried)]
-    if carried and not isinstance(quota, TokenBucket):
-        other = other[: -_LENGTH.size]
-    if carried.startswith(quota.stamp):
-        own = _unpacked(quota, carried)
-        return own and (*own[:-1], other)
-    return of_version(quota, stored, value[: len(quota.stamp)], other)
-
-
-def _unpacked(quota: Quota, value: bytes) -> State | None:
+def unpacked(quota: Quota, value: bytes) -> State | None:
+    """The state in a value of this version; ``None`` where it means nothing. ``struct.error`` where it is cut short."""
     at = len(quota.stamp)
     last, generation = _HEAD.unpack_from(value, at)
     at += _HEAD.size
@@ -165,7 +135,7 @@ def _tail(value: bytes, at: int) -> tuple[Gaps, Lows, bytes]:
 
 # Versions: the same bucket under another limit (or a token bucket's burst or period), as while a new one rolls out.
 # Each version decides on a state of its own, and the other one's value is carried along as ``older`` while it means
-# anything. So both together never admit more than both quotas, and neither locks out the callers of the other.
+# anything. What was used under either counts for both; see ``of_version`` and ``merged`` of each kind.
 
 
 def is_version(quota: Quota, value: bytes) -> bool:
@@ -179,30 +149,26 @@ def is_version(quota: Quota, value: bytes) -> bool:
     return bool(format_ == BUCKET_FORMAT and are_finite and period_us > 0 and limit > 0)
 
 
-def of_version(quota: Quota, stored: State, stamp: bytes, older: bytes) -> State:
-    """The state of a quota that is made from one that was ``stored`` under another ``stamp``; see ``older`` there.
+def without_carried(quota: Quota, value: bytes, carried: bytes) -> bytes:
+    """A value without that of the other version in it."""
+    length = len(carried)
+    if carried and not isinstance(quota, TokenBucket):
+        length += _LENGTH.size
+    return value[: len(value) - length]
 
-    What was used stays used, up to the burst. What is booked ahead keeps its slots, and nobody else waits for them.
-    """
-    level, last, generation, _, _, _ = stored
-    if isinstance(quota, FixedWindow):
-        at = float(math.floor(last / quota.period_us))
-        runs = tuple([(at, at + 1.0, count) for start, stop, count in level if start <= at < stop])
-        return (runs, last, generation ^ ANEW, (), (), older)
-    if isinstance(quota, RollingWindow):
-        at = float(math.floor(last / quota.part_us))
-        parts = tuple([part for part in level[1] if part[0] <= at])
-        return ((min(level[0], at + 1.0 + quota.buckets), parts), last, generation ^ ANEW, (), (), older)
-    if stamp[_PERIOD] != quota.stamp[_PERIOD]:
-        (period_us,) = struct.unpack("<f", stamp[_PERIOD])
-        level = float(math.ceil(level / period_us * quota.period_us))
-    return (min(level, quota.burst_level), last, generation ^ ANEW, (), (), older)
+
+def rescaled(quota: TokenBucket, level: float, stamp: bytes) -> float:
+    """A level under another stamp, scaled by the period of this quota."""
+    if stamp[_PERIOD] == quota.stamp[_PERIOD]:
+        return level
+    (period_us,) = struct.unpack("<f", stamp[_PERIOD])
+    return float(math.ceil(level / period_us * quota.period_us))
 
 
 def of_older(quota: Quota, older: bytes) -> State:
     """The state of the other version of a window; one that was never used where its value means nothing."""
     try:
-        state = _unpacked(quota, older)
+        state = unpacked(quota, older)
     except struct.error:
         state = None
     return state or (() if isinstance(quota, FixedWindow) else (0.0, ()), 0.0, 0, (), (), b"")

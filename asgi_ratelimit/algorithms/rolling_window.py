@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .packed import of_older
+from .packed import ANEW, of_older
 from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
 
 Part: TypeAlias = tuple[float, float]
@@ -211,6 +211,29 @@ def reset_us(quota: RollingWindow, state: State, now: float) -> float:
     over: float = max(full_until, parts[-1][0] + quota.buckets + 1.0 if parts else 0.0) * quota.part_us
     own_us = max(over, last) - now if over > now else 0.0
     return max(own_us, reset_us(quota, of_older(quota, older), now)) if older else own_us
+
+
+def of_version(quota: RollingWindow, stored: State, stamp: bytes, older: bytes) -> State:
+    """The state that is made from one that was ``stored`` under another limit: the parts until that of ``last``.
+
+    What was used stays used. What is booked ahead keeps its slots, and nobody else waits for them.
+    """
+    (full_until, parts), last, generation, _, _, _ = stored
+    at = index(quota, last)
+    used = parts[: bisect_left(parts, (at + 1.0,))]
+    return ((min(full_until, at + 1.0 + quota.buckets), used), last, generation ^ ANEW, (), (), older)
+
+
+def merged(quota: RollingWindow, own: State, other: State) -> State:
+    """The state made of the ``other`` version's, and what this one had booked ahead when that took over from it."""
+    (full_until, parts), last, generation, _, _, _ = own
+    if last > other[1]:  # a clock fell back since
+        return (*own[:5], other[5])
+    counts, first = dict(other[0][1]), index(quota, last) + 1.0
+    for part, count in parts[bisect_left(parts, (first,)) :]:
+        counts[part] = snapped(quota, counts.get(part, 0.0) + count)
+    core = bounded(quota, max(full_until, other[0][0]), tuple(sorted(counts.items())), index(quota, other[1]))
+    return (core, other[1], generation, (), (), other[5])
 
 
 def most_at_once(quota: RollingWindow, state: State, now: float) -> float:

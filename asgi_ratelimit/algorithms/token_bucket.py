@@ -49,7 +49,7 @@ from .giving_back.lows import (
     sunk,
     without_slot,
 )
-from .packed import older_reset_us
+from .packed import ANEW, older_reset_us, rescaled
 from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
 
 
@@ -272,6 +272,27 @@ def reset_us(quota: TokenBucket, state: State, now: float) -> float:
     level, last, _, _, _, older = state
     own_us = (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
     return max(own_us, older_reset_us(quota, older, now)) if older else own_us
+
+
+def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) -> State:
+    """The state that is made from one that was ``stored`` under another ``stamp``; see ``older`` there.
+
+    What was used stays used, up to the burst. What is booked ahead keeps its slots, and nobody else waits for them.
+    """
+    level, last, generation, _, _, _ = stored
+    return (min(rescaled(quota, level, stamp), quota.burst_level), last, generation ^ ANEW, (), (), older)
+
+
+def merged(quota: TokenBucket, own: State, other: State) -> State:
+    """The fuller one of this version's ``own`` state, which the other has carried, and that made of the ``other``'s."""
+    level, last, generation, gaps, lows, _ = own
+    since = max(last, other[1])
+    left, used = drained(quota, level, since - last), drained(quota, other[0], since - other[1])
+    if used <= left:
+        return (*own[:5], other[5])
+    if lows:
+        lows = lows_after(quota, own, since, since, (left, left), used - left)
+    return (used, since, generation, gaps_after(quota, gaps, since - last), lows, other[5])
 
 
 def at_end(quota: TokenBucket, state: State) -> State:

@@ -1,7 +1,7 @@
 """What a process counts of its decisions, and publishes once a second, so that all processes can be summed up."""
 
 from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, RuleMinute, added, document_of
-from .publishing import Publisher, publish, stop_publishing
+from .publishing import Publisher, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
 from .recordings import ALL, Recording, recording_in
 from .rule_counts import RESULTS, Counts, RuleCounts, counts_of
 from .sources import Row, outbound_sources
@@ -29,6 +29,9 @@ __all__ = [
     "document_of",
     "outbound_sources",
     "publish",
+    "publish_in_process",
+    "publish_on",
     "recording_in",
+    "reset_publishers",
     "stop_publishing",
 ]

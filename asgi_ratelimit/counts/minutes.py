@@ -6,7 +6,7 @@ The documents are a ring: that of a minute has a part for each process, and is u
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -111,10 +111,9 @@ class Minute:
         return encoded(recordings if self.is_over or sum(each.cells for each in recordings.values()) <= FEW else {})
 
 
-def _read(latest: Iterable[str], count: int) -> Counter[str]:
+def _read(latest: deque[str], count: int) -> Counter[str]:
     """The latest buckets, scaled up to what was counted where there were more than are remembered."""
-    buckets = list(latest)
-    latest.clear()  # type: ignore[attr-defined]
+    buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
     read = Counter(buckets)
     if buckets and count > len(buckets):
         scale = count / len(buckets)

@@ -45,28 +45,75 @@ class Publisher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._is_elsewhere = False
+        """Whether its event loop is not that of those whose decisions it publishes."""
+        self._lock = Lock()
         self._log = FailureLog()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Publish from now on, unless another event loop does so already."""
-        if self._timer is not None and self._loop is not None and not self._loop.is_closed():
+        """Publish from now on, on any event loop, unless one does so already."""
+        if self.is_running:
             return
-        if self._process.get("pid") != os.getpid():
-            name = f"{socket.gethostname()}:{os.getpid()}"
-            started = self._now_us() // SECOND_US
-            self._process = {"process": f"{name}:{secrets.token_hex(3)}", "pid": os.getpid(), "started": started}
         self._loop, self._task = loop, None
-        self._schedule(loop)
+        self._is_elsewhere = loop is not _get_running_loop()
+        if self._is_elsewhere:
+            loop.call_soon_threadsafe(self._schedule, loop)
+        else:
+            self._schedule(loop)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether an event loop publishes that has not ended."""
+        loop = self._loop
+        return loop is not None and not loop.is_closed() and (self._is_elsewhere or loop.is_running())
 
     async def stop(self) -> None:
         """Publish what is left, and stop; it can be started again."""
-        if self._timer is None or self._loop is not _get_running_loop():
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        if loop is _get_running_loop():
+            await self._stop_here()
+        elif self._is_elsewhere:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._stop_here(), loop))
+
+    async def _stop_here(self) -> None:
+        if self._timer is None:
             return
         self._timer.cancel()
-        self._timer = None
+        self._timer = self._loop = None
+        store = self._store()
+        if store is not None:
+            counts_of(store).is_published = False  # type: ignore[arg-type]  # it is one
         if self._task is not None:
             await asyncio.wait([self._task])
-        await self._publish(self._now_us())
+        await self.publish_all()
+        if self._is_elsewhere and store is not None:
+            await documents(store).aclose()
+
+    def reset(self) -> None:
+        """In a forked child, nothing is counted yet, and no event loop publishes."""
+        store = self._store()
+        if store is not None:
+            counts = counts_of(store)  # type: ignore[arg-type]  # it is one
+            counts.is_published = False
+            self._published = {name: rule.numbers for name, rule in counts.items()}
+            self._waits = counts.waits.copy()
+        self._minute, self._unwritten = Minute(0), []
+        self._loop = self._timer = self._task = None
+        self._lock = Lock()
+
+    async def publish_all(self) -> None:
+        """Publish all that is new. Where another task or thread is doing so, it is left to that."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            has_changed = await self.collect(self._now_us()) or self._minute.has_news
+            for _ in range(len(self._unwritten) + has_changed):
+                if not await self._write():  # the next one would wait as long for an answer
+                    break
+        finally:
+            self._lock.release()
 
     async def collect(self, now_us: float) -> bool:
         """Add what was counted since the last time to the minute of half a second ago; whether there was anything.
@@ -108,12 +155,13 @@ class Publisher:
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next time is the next full second, so that all processes publish at the same time."""
-        self._timer = loop.call_later(1 - self._now_us() % SECOND_US / SECOND_US, self._tick)
+        self._timer = loop.call_later(1 - self._now_us() % SECOND_US / SECOND_US, self._tick, loop)
 
-    def _tick(self) -> None:
-        loop = self._loop
-        if self._store() is None or loop is None:
-            self._timer = None
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop is not self._loop:  # another one has taken over
+            return
+        if self._store() is None:
+            self._timer = self._loop = None
             return
         self._schedule(loop)
         if self._task is None or self._task.done():
@@ -123,12 +171,22 @@ class Publisher:
         if await self.collect(now_us) or self._unwritten or self._minute.has_news:
             await self._write()
 
-    async def _write(self) -> None:
-        """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later."""
+    def _this_process(self) -> dict[str, Any]:
+        """What tells this process from others, also from the one that it was forked from."""
+        if self._process.get("pid") != os.getpid():
+            name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+            self._process = {"process": name, "pid": os.getpid(), "started": self._now_us() // SECOND_US}
+        return self._process
+
+    async def _write(self) -> bool:
+        """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later.
+
+        Returns whether there was an answer.
+        """
         store = self._store()
         minute = self._unwritten[0] if self._unwritten else self._minute
         if store is None:
-            return
+            return False
         quotas: dict[str, list[str]] = {}
         for name, quota in owned(store):
             quotas.setdefault(name, []).append(as_text(quota))
@@ -136,22 +194,23 @@ class Publisher:
         try:
             content = await self._content(minute, quotas)
             await documents(store).write_part(
-                document_of(minute.number), self._process["process"], content, seconds=LASTS
+                document_of(minute.number), self._this_process()["process"], content, seconds=LASTS
             )
         except StoreError:
             minute.has_news = True
-            return
+            return False
         except Exception as error:  # noqa: BLE001  # nothing that is published is worth more than the app
             self._log.report("the counts could not be published", error)
         if minute in self._unwritten:
             self._unwritten.remove(minute)
+        return True
 
     async def _content(self, minute: Minute, quotas: dict[str, list[str]]) -> bytes:
         """What is written of a minute. One that is over has much to encode, which a thread does.
 
         A stepped clock would go on while a loop waits for a thread, and a loop that ends has no threads any more.
         """
-        values = self._process, quotas, self._outbound
+        values = self._this_process(), quotas, self._outbound
         if minute.is_over and self._is_real_time:
             with suppress(RuntimeError):
                 return await asyncio.to_thread(minute.content, *values)
@@ -168,14 +227,44 @@ def publish(store: Store) -> None:
     It does nothing where there is no such event loop, and for a store that has no documents.
     """
     loop = _get_running_loop()
-    if loop is None or getattr(store, "documents", None) is None:
+    if loop is not None:
+        publish_on(store, loop)
+
+
+def publish_on(store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    """Publish the counts of this process on ``store`` from an event loop, unless another one does so already."""
+    if getattr(store, "documents", None) is None:
         return
     with _lock:
-        publisher = _publishers.get(store)
-        if publisher is None:
-            publisher = _publishers[store] = Publisher(store)
-            before_closing[store] = publisher.stop
+        publisher = _publisher_of(store)
         publisher.start(loop)
+        counts_of(store).is_published = True
+
+
+async def publish_in_process(store: Store) -> None:
+    """Publish what is left now, for a reader of a store in this process, unless an event loop does so by itself."""
+    if store.in_process and getattr(store, "documents", None) is not None:
+        with _lock:
+            publisher = _publisher_of(store)
+        if not publisher.is_running:
+            counts_of(store).is_published = False  # so that the next event loop does
+            await publisher.publish_all()
+
+
+def _publisher_of(store: Store) -> Publisher:
+    publisher = _publishers.get(store)
+    if publisher is None:
+        publisher = _publishers[store] = Publisher(store)
+        before_closing[store] = publisher.stop
+    return publisher
+
+
+def reset_publishers() -> None:
+    """In a forked child, leave to its parent what that has counted."""
+    global _lock
+    _lock = Lock()
+    for publisher in _publishers.values():
+        publisher.reset()
 
 
 async def stop_publishing(store: Store) -> None:

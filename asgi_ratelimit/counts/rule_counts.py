@@ -65,6 +65,8 @@ class Counts(dict[str, RuleCounts]):
 
     def __init__(self) -> None:
         self.waits = WaitTimes()
+        self.is_published = False
+        """Whether somebody sees to it that they are published."""
 
     def __missing__(self, name: str) -> RuleCounts:
         counts = self[name] = RuleCounts()

@@ -1,10 +1,8 @@
 """``dashboard``: a page that shows what the limits of all processes do, and changes them; and its figures for programs.
 
 ``app.mount("/limits", dashboard(store, allow=is_admin))`` serves the page. ``summary(store)`` returns its figures.
-``publish(store)`` makes a process without a middleware publish its own.
 """
 
-from ..counts import publish
 from .access import Allow
 from .app import dashboard
 from .summaries import KeyCounts, LearnedRow, ProcessSummary, QueueRow, RuleSummary, Summaries, Summary, summary
@@ -19,6 +17,5 @@ __all__ = [
     "Summaries",
     "Summary",
     "dashboard",
-    "publish",
     "summary",
 ]

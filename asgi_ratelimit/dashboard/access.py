@@ -1,4 +1,4 @@
-"""Who may see the page: a function of the program says so, and whatever it does but say ``True``, nobody may."""
+"""Who may see the page, and who changes limits there: functions of the program say so, and may fail."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from starlette.requests import Request
 
 from ..errors import ConfigurationError
 from ..logs import FailureLog
+from ..overrides import checked_by
 
 Allow: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
 """Says whether the sender of a request may see the page and change limits; sync or async."""
+
+By: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
+"""Says whom the history of changes names for a request; sync or async."""
 
 EXAMPLE = 'dashboard(store, allow=lambda request: request.session.get("role") == "admin")'
 
@@ -46,3 +50,33 @@ class Access:
             self._log.report("allow of the dashboard failed, so nobody is let in", error)
             return False
         return answer
+
+
+class Author:
+    """Asks ``by``, where there is one. Raises ``ConfigurationError`` if it is no function."""
+
+    def __init__(self, by: By | None) -> None:
+        if by is not None and not callable(by):
+            raise ConfigurationError(
+                f"by must be a function of the request, not {by!r}: by=lambda request: request.user.name"
+            )
+        self._by = by
+        self._log = FailureLog()
+
+    async def of(self, request: Request) -> str | None:
+        """Whom the history names. A failure is logged, and names nobody: it must not keep an admin from a change.
+
+        An ``HTTPException`` is raised.
+        """
+        if self._by is None:
+            return "page"
+        try:
+            name = self._by(request)
+            if inspect.isawaitable(name):
+                name = await name
+            return checked_by(None if name is None else str(name))
+        except HTTPException:
+            raise
+        except Exception as error:  # noqa: BLE001  # as above
+            self._log.report("by of the dashboard failed, so the history names nobody", error)
+            return None

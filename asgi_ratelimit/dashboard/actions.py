@@ -23,31 +23,31 @@ Fields: TypeAlias = Mapping[str, str]
 class Actions:
     """The forms of a page. Each action raises ``ValueError`` for fields that cannot be, and may raise ``StoreError``.
 
-    ``by`` is who sent the form.
+    ``by`` is who sent the form, if that is known.
     """
 
     store: Store
     state: State
 
-    def named(self, name: str) -> Callable[[Fields, str], Awaitable[str]] | None:
+    def named(self, name: str) -> Callable[[Fields, str | None], Awaitable[str]] | None:
         """The action of a form; ``None`` if there is none of that name."""
         actions = {"set": self.set, "unset": self.unset, "reset": self.reset, "block": self.block, "lift": self.lift}
         return actions.get(name)
 
-    async def set(self, fields: Fields, by: str) -> str:
+    async def set(self, fields: Fields, by: str | None) -> str:
         """Set the limit of a rule, for a while or until it is unset."""
         name, quota, lasts = _field(fields, "rule"), _field(fields, "quota"), fields.get("for", "")
         seconds = parse_period(lasts) if lasts else None
         await self.state.overrides.set(name, quota, seconds=seconds, by=by)
         return f"{name} is {quota} now" + (f", for {lasts}" if lasts else "")
 
-    async def unset(self, fields: Fields, by: str) -> str:
+    async def unset(self, fields: Fields, by: str | None) -> str:
         """Let the limit of the program apply again."""
         name = _field(fields, "rule")
         had_one = await self.state.overrides.unset(name, by=by)
         return f"{name} is as the program says" + ("" if had_one else ", as before")
 
-    async def reset(self, fields: Fields, by: str) -> str:  # noqa: ARG002  # all actions have it
+    async def reset(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
         """Forget what a key has used of a rule."""
         name, key, row = await self._key(fields)
         charges = [Charge(quota, key, 1, name) for quota in await self._quotas(name)]
@@ -60,7 +60,7 @@ class Actions:
         await reset(self.store, charges)
         return f"{_shown(fields)} has used nothing of {name} now"
 
-    async def block(self, fields: Fields, by: str) -> str:  # noqa: ARG002  # all actions have it
+    async def block(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
         """Block a key of a rule for a while."""
         name, key, _ = await self._key(fields)
         lasts = _field(fields, "for")
@@ -69,7 +69,7 @@ class Actions:
             f"{_shown(fields)} is blocked by {name} for {lasts}" if is_new else f"{_shown(fields)} was blocked already"
         )
 
-    async def lift(self, fields: Fields, by: str) -> str:  # noqa: ARG002  # all actions have it
+    async def lift(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
         """Let a blocked key pass again."""
         name, key, _ = await self._key(fields)
         await Blocks(store=self.store, name=name).lift(key)

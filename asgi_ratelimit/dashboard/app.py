@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from urllib.parse import parse_qsl
 
@@ -20,12 +19,12 @@ from starlette.responses import (
 )
 from starlette.types import Receive, Scope, Send
 
-from ..errors import ConfigurationError, StoreError
+from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
 from ..quota_text import as_quotas
 from ..stores import Store
-from .access import Access, Allow
+from .access import Access, Allow, Author, By
 from .actions import Actions
 from .assets import TYPES, asset, page
 from .forgery import Tokens, set_cookie
@@ -65,30 +64,27 @@ def dashboard(
     *,
     allow: Allow,
     show_keys: bool = False,
-    by: Callable[[Request], str] | None = None,
+    by: By | None = None,
 ) -> Dashboard:
     """A page on all limits of a store, as an ASGI app: ``app.mount("/limits", dashboard(store, allow=is_admin))``.
 
     ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
     page, and change limits; anything but ``True`` is answered with 403. Keys are shown as hashes, or as they are with
-    ``show_keys``. ``by(request)`` is the name that the history of changes shows, ``"page"`` by default. Requests to the
-    page are limited like any others: exempt them, ``Rule("/limits/{path:path}", None)``.
+    ``show_keys``. ``by(request)``, sync or async, is the name that the history of changes shows, ``"page"`` by default;
+    where it fails, that is logged, and the history shows none. Requests to the page are limited like any others: exempt
+    them, ``Rule("/limits/{path:path}", None)``.
     Raises ``ConfigurationError`` for arguments that cannot be, and for a store without documents.
     """
-    if by is not None and not callable(by):
-        raise ConfigurationError(
-            f"by must be a function of the request, not {by!r}: by=lambda request: request.user.name"
-        )
-    return Dashboard(as_store(store), Access(allow), show_keys=show_keys, by=by)
+    return Dashboard(as_store(store), Access(allow), Author(by), show_keys=show_keys)
 
 
 class Dashboard:
     """The page of a store, and what it asks for."""
 
-    def __init__(self, store: Store, access: Access, *, show_keys: bool, by: Callable[[Request], str] | None) -> None:
+    def __init__(self, store: Store, access: Access, author: Author, *, show_keys: bool) -> None:
         self._store = store
         self._access = access
-        self._by = by
+        self._author = author
         self._tokens = Tokens(store)
         self._state = State(store, self._tokens, show_keys=show_keys)
         self._streams = Streams(self._state)
@@ -168,7 +164,7 @@ class Dashboard:
         if action is None:
             return PlainTextResponse("Not Found", 404)
         try:
-            done = await action(await _fields(request), "page" if self._by is None else str(self._by(request)))
+            done = await action(await _fields(request), await self._author.of(request))
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
         await self._state.read(is_fresh=True)

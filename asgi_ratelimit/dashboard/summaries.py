@@ -10,7 +10,7 @@ from typing import Any
 
 from ..buckets import key_in
 from ..clock import SystemClock
-from ..counts import MINUTES, NONE, Numbers, WaitTimes, added, document_of
+from ..counts import MINUTES, NONE, Numbers, WaitTimes, added, document_of, publish_in_process
 from ..stores import Store
 from ..stores.documents import documents
 from .parts import Part, part_of
@@ -111,6 +111,7 @@ class Summaries:
     """
 
     def __init__(self, store: Store) -> None:
+        self._store = store
         self._documents = documents(store)
         self._now_us = (getattr(store, "clock", None) or SystemClock()).now_us
         self._minutes: dict[int, dict[str, Part]] = {}
@@ -118,6 +119,7 @@ class Summaries:
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
+        await publish_in_process(self._store)
         now = self._now_us() / 1e6
         latest = int(now) // 60
         wanted = range(latest - MINUTES + 1, latest + 1)

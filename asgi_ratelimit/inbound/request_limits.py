@@ -121,10 +121,14 @@ class Enforcer:
         return [decision]
 
     async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
-        """The decision on one more take of a request, from the store of an earlier one; hooks are called with it."""
+        """The decision on one more take of a request, from the store of an earlier one; hooks are called with it.
+
+        Only a refusal is counted: the request was counted when it was admitted.
+        """
         since_ns = monotonic_ns()
         (decision,) = await store.take((take,))
-        counts_of(store).count((decision,))
+        if not decision.allowed:
+            counts_of(store).count((decision,))
         if self.is_observed:
             self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision

@@ -1,6 +1,7 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
 from .charges import Cost, Key, checked_name
+from .counting import CallCounts, publish_unasked
 from .limiter import Limiter, as_store, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
@@ -8,6 +9,7 @@ from .tickets import Ticket
 from .unowned_limiter import UnownedLimiter
 
 __all__ = [
+    "CallCounts",
     "Cost",
     "Key",
     "Limiter",
@@ -19,4 +21,5 @@ __all__ = [
     "as_store",
     "checked_name",
     "count_take",
+    "publish_unasked",
 ]

@@ -13,7 +13,6 @@ from types import TracebackType
 from ..algorithms import booked_ahead
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts import counts_of
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..hooks import Hook
 from ..hooks.calling import Hooks, ObservedWait
@@ -35,6 +34,7 @@ from .charges import (
     checked_operation,
     settled_units,
 )
+from .counting import count
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
 
@@ -300,18 +300,17 @@ class Limiter:
     @contextmanager
     def waiting_call(self) -> Iterator[ObservedWait]:
         """A caller that waits for its slot: the block sets its decision, which is counted, and given to hooks."""
-        counts = counts_of(self.store)
         try:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
         except PaceTimeout as error:
-            counts.count((error.decision,))
+            count(self.store, error.decision)
             raise
-        counts.count((wait.decision,))
+        count(self.store, wait.decision)
 
     def report(self, decision: Decision, since_ns: int) -> Decision:
         """Count a decision that the store was asked for at that time, call the hooks with it, and return it."""
-        counts_of(self.store).count((decision,))
+        count(self.store, decision)
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
         return decision

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..decision import Take
 from ..errors import ConfigurationError
 from ..hooks import Hook
-from ..limiter import UnownedLimiter, count_take
+from ..limiter import UnownedLimiter
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..waiting import CallStore, background_loop
+from ..waiting import background_loop
 from .decorator import EVEN_BURST, register_name
 from .margin import reads_with_margin
 from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
@@ -88,9 +87,6 @@ class PacedTransport(WrappingTransport):
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
-        if self._limiter.live.word is not None:
-            CallStore(self._limiter.store, count_take(self._limiter, Take(paced.charges))).in_thread()
-            return self._transport.handle_request(request)
         return self._sender.send_in_thread(paced)
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -99,9 +95,6 @@ class PacedTransport(WrappingTransport):
             raise self._in_wrong_client(is_async=True)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
-            return await self._transport.handle_async_request(request)
-        if self._limiter.live.word is not None:
-            await count_take(self._limiter, Take(paced.charges))
             return await self._transport.handle_async_request(request)
         return await self._sender.send_in_task(paced)
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from ..decision import Decision, Take
 from ..errors import ConfigurationError
-from ..limiter import Limiter, count_take
-from ..waiting import CallStore, SlotWaiter, run_sync
+from ..limiter import CallCounts, Limiter, count_take
+from ..waiting import CallStore, PaceTimeout, Slot, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
@@ -19,24 +19,27 @@ TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
 
 @dataclass(slots=True)
 class CallWaiter:
-    """Waits for the slots of a function's calls, and calls the limiter's hooks with the decisions."""
+    """Waits for the slots of a function's calls, counts the decisions, and calls the limiter's hooks with them."""
 
     waiter: SlotWaiter
     take_of: TakeOfCall
     priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float] | None
     """``None`` where all have the same."""
     limiter: Limiter
+    counts: CallCounts
 
     def count(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
         """Let a call pass in any case, as an override says."""
         return count_take(self.limiter, self.take_of(args, kwargs))
 
-    def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
+    async def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Wait in a task."""
         if self.limiter.live.word is not None:
-            return self.count(args, kwargs)
-        wait = self.waiter.acquire(self.take_of(args, kwargs), self._priority(args, kwargs))
-        return self._reported(wait) if self.limiter.hooks else wait
+            await self.count(args, kwargs)
+            return
+        take, priority = self.take_of(args, kwargs), self._priority(args, kwargs)
+        with self.limiter.waiting_call() as wait:
+            wait.decision = await self.waiter.acquire(take, priority)
 
     def acquire_in_thread(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Wait in a thread."""
@@ -45,19 +48,19 @@ class CallWaiter:
             CallStore(limiter.store, self.count(args, kwargs)).in_thread()
             return
         flow = self.waiter.wait(self.take_of(args, kwargs), self._priority(args, kwargs))
-        if not limiter.hooks:
-            run_sync(flow)
+        if limiter.hooks:
+            with limiter.waiting_call() as wait:
+                wait.decision = run_sync(flow)
             return
-        with limiter.hooks.waiting(limiter.name) as wait:
-            wait.decision = run_sync(flow)
+        try:
+            decision = run_sync(flow)
+        except PaceTimeout as error:
+            self.counts.count(error.decision)
+            raise
+        self.counts.count(decision)
 
     def _priority(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
         return 0.0 if self.priority_of is None else self.priority_of(args, kwargs)
-
-    async def _reported(self, acquire: Coroutine[Any, Any, Decision]) -> Decision:
-        with self.limiter.hooks.waiting(self.limiter.name) as wait:
-            wait.decision = await acquire
-        return wait.decision
 
 
 Wrapper: TypeAlias = Callable[[Function, CallWaiter], Function]
@@ -101,8 +104,10 @@ def _require_no_hidden_coroutine(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, wait, crowds = waiter.acquire, waiter.take_of, waiter.waiter.wait_in_task, waiter.waiter.crowds
-    live, count = waiter.limiter.live, waiter.count
+    acquire, take_of, start, crowds = waiter.acquire, waiter.take_of, waiter.waiter.start, waiter.waiter.crowds
+    live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
+
+    of_all, rule, add_bucket = counts.of_all, counts.rule, counts.rule.requests.append
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
         turn = crowds.turn()
@@ -111,10 +116,23 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
                 await turn
             finally:
                 crowds.pass_turn()
-        if live.word is None:
-            await wait(take_of(args, kwargs), has_turn=True)
-        else:
+        if live.word is not None:
             await count(args, kwargs)
+            return await function(*args, **kwargs)
+        take = take_of(args, kwargs)
+        try:
+            started = start(take)
+            slot = started if type(started) is Slot else await started
+        except PaceTimeout as error:
+            counts.count(error.decision)
+            raise
+        if type(slot.booked) is Decision:
+            counts.count(slot.booked)
+        elif of_all.is_published:  # as ``count_admitted``, without the call
+            add_bucket(take.charges[0].bucket)
+            rule.admitted += 1
+        else:
+            counts.count_admitted(take.charges[0].bucket)
         return await function(*args, **kwargs)
 
     async def paced(*args: Any, **kwargs: Any) -> Any:

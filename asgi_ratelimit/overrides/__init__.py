@@ -3,7 +3,7 @@
 from .document import OFF, SHADOW, Change, Override
 from .effects import ReadQuotas, counted, exempt, limit_text, quotas_under
 from .live_quotas import LiveQuotas
-from .overrides import Overrides
+from .overrides import Overrides, checked_by
 from .repeating import EVERY, Repeating
 from .watch import NO_OVERRIDES, Subscriber, live_overrides, subscribe
 
@@ -19,6 +19,7 @@ __all__ = [
     "ReadQuotas",
     "Repeating",
     "Subscriber",
+    "checked_by",
     "counted",
     "exempt",
     "limit_text",

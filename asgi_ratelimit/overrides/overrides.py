@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from ..errors import ConfigurationError, StoreError
-from ..quota_text import QuotaLike
+from ..errors import ConfigurationError, QuotaError, StoreError
+from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
 from ..stores.checked import checked_store
 from ..stores.documents import MAX_BYTES, checked_seconds
@@ -15,6 +15,9 @@ from .watch import watch_of
 
 LONGEST_NAME = 256
 """Characters of the longest name, of a limit and of who changes it."""
+
+LONGEST_QUOTA = 1024
+"""Characters of the longest quota, as text."""
 
 _ATTEMPTS = 1000
 """How often a change is tried while others change the document, too."""
@@ -50,15 +53,15 @@ class Overrides:
         what cannot be, and changes nothing then.
         """
         _checked_text("name", name, '"login"')
-        quota, lasting = checked_quota(quota), checked_seconds(seconds)
+        quota, lasting = checked_quota(_checked_length(quota)), checked_seconds(seconds)
         now = self._watch.now
         until = None if seconds is None else now + lasting
-        await self._change(name, Override(quota, until, _checked_by(by), now), by)
+        await self._change(name, Override(quota, until, checked_by(by), now), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
         """Let apply again what the programs say, and return whether something else did."""
         _checked_text("name", name, '"login"')
-        return await self._change(name, None, _checked_by(by))
+        return await self._change(name, None, checked_by(by))
 
     async def all(self) -> dict[str, Override]:
         """The overrides that apply now, by name."""
@@ -116,6 +119,17 @@ def _packed(document: Document) -> bytes:
     return packed
 
 
+def _checked_length(quota: QuotaLike) -> QuotaLike:
+    """A quota of an override, of which every process reads the text once a second."""
+    text = quota if isinstance(quota, str) else as_text(as_quotas(quota))
+    if len(text) > LONGEST_QUOTA:
+        raise QuotaError(
+            f"the quota of an override has at most {LONGEST_QUOTA} characters, not {len(text)}, {text!r:.100}: "
+            '"10/minute; 100/hour"'
+        )
+    return quota
+
+
 def _checked_text(what: str, text: object, example: str) -> None:
     if not isinstance(text, str) or not 0 < len(text) <= LONGEST_NAME:
         raise ConfigurationError(
@@ -125,7 +139,8 @@ def _checked_text(what: str, text: object, example: str) -> None:
         raise ConfigurationError(f"{what} has half a character, which no page can show, {text!r}: {what}={example}")
 
 
-def _checked_by(by: str | None) -> str | None:
+def checked_by(by: str | None) -> str | None:
+    """``by``, if it is a text that a history can show, or ``None``; ``ConfigurationError`` otherwise."""
     if by is not None:
         _checked_text("by", by, '"alice"')
     return by

@@ -3,6 +3,7 @@
 from .concurrency import ConcurrencyLimit
 from .drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
 from .slot_waiter import SlotWaiter
+from .slots.slot import Slot
 from .timeouts import PaceTimeout, as_refused, pace_timeout
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Flow",
     "GiveBack",
     "PaceTimeout",
+    "Slot",
     "SlotWaiter",
     "as_refused",
     "pace_timeout",

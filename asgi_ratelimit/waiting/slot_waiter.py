@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from ..clock import Clock, time_of
+from ..clock import Clock, SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store, booker, submitter
@@ -46,8 +47,9 @@ class SlotWaiter:
 
     def __init__(self, store: Store, *, margin: float = 0.0, departs_later: bool = False) -> None:
         self.store = store
-        self.clock: Clock | None = getattr(store, "clock", None)  # only stores that run on another clock have one
-        self.now_us = time_of(self.clock)
+        clock: Clock | None = getattr(store, "clock", None)
+        self.now_us = time_of(clock)
+        self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
         self._queues, self.crowds = waiters.slots, waiters.crowds
         self._submit, self._book = submitter(store), booker(store)
@@ -77,42 +79,28 @@ class SlotWaiter:
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
-        return (await self.wait_in_task(take, priority)).decision
-
-    async def wait_in_task(self, take: Take, priority: float = 0.0, has_turn: bool = False) -> Slot:
-        """As ``acquire``; returns the slot, whose decision is made when somebody reads it.
-
-        In a crowd, the caller first waits for its turn, unless it has done that.
-        """
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise no_event_loop() from None
-        turn = None if has_turn else self.crowds.turn()
+        turn = self.crowds.turn()
         if turn is not None:
             try:
                 await turn
             finally:
                 self.crowds.pass_turn()
-        if len(take.charges) > 1:
-            own = own_part(take)
-            if own is not None:
-                return await run_async(self._wait_with_own_keys(take, own, priority))
+        slot = self.start(take, priority)
+        return (slot if isinstance(slot, Slot) else await slot).decision
+
+    def start(self, take: Take, priority: float = 0.0) -> Slot | Coroutine[Any, Any, Slot]:
+        """As ``acquire``, in the caller's turn: returns the slot of a call that leaves at once, or what to await."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise no_event_loop() from None
+        if len(take.charges) > 1 and (own := own_part(take)) is not None:
+            return run_async(self._wait_with_own_keys(take, own, priority))
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
             return slot
         waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._margin, self._departs_later)
-        try:
-            self._join(waiter, slot)
-            return await self.sleep_in_task(waiter)
-        except GeneratorExit:  # the task is closed, so nothing can be awaited any more
-            self._give_up_at_once(waiter)
-            raise
-        except BaseException:
-            surplus = self._queues.leave(waiter)
-            if surplus is not None:
-                await self._unused.give_back_in_turn(surplus)
-            raise
+        return self.sleep_in_task(waiter, slot)
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code without ``async``, for charges of one key."""
@@ -153,14 +141,30 @@ class SlotWaiter:
         if surplus is not None:
             yield self._unused.giving_back(surplus)
 
-    async def sleep_in_task(self, waiter: Waiter) -> Slot:
-        """Sleep until a waiter leaves; returns its slot."""
-        while True:
-            slot = self._queues.take_slot(waiter, await waiter.wake_up.sleep())  # type: ignore[attr-defined]  # of a task
-            if slot is not None:
-                if waiter.has_left:
-                    return slot
-                self._book_anew(waiter, slot)
+    async def sleep_in_task(self, waiter: Waiter, slot: Slot | None = None) -> Slot:
+        """Sleep until a waiter leaves; returns its slot. If it has not joined its queue, it does that first."""
+        wake_up: LoopWakeUp = waiter.wake_up  # type: ignore[assignment]  # of a task
+        try:
+            if waiter.queue is None:
+                self._join(waiter, slot)
+            while True:
+                future = wake_up.start_sleep()
+                now_us = self.now_us() if future is None else wake_up.end_sleep(await future)
+                slot = self._queues.take_slot(waiter, now_us)
+                if slot is not None:
+                    if waiter.has_left:
+                        return slot
+                    self._book_anew(waiter, slot)
+        except GeneratorExit:  # the task is closed, so nothing can be awaited any more
+            wake_up.give_up()
+            self._give_up_at_once(waiter)
+            raise
+        except BaseException:
+            wake_up.give_up()
+            surplus = self._queues.leave(waiter)
+            if surplus is not None:
+                await self._unused.give_back_in_turn(surplus)
+            raise
 
     def sleep_in_thread(self, waiter: Waiter) -> Slot:
         """As ``sleep_in_task``, blocking this thread."""

@@ -14,6 +14,7 @@ import sys
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from functools import cache, partial
 from heapq import heapify, heappop, heappush
@@ -41,8 +42,8 @@ class Ringing(Protocol):
 
     timer: int
 
-    def ring(self) -> None:
-        """Its time has come; called on the event loop."""
+    def ring(self, timers: LoopTimers) -> None:
+        """Its time has come, by these timers; called on the event loop."""
         ...
 
 
@@ -91,25 +92,35 @@ class LoopTimers:
             self._early_us += SOONER_US
 
     def ring(self) -> None:
-        """Ring what is due, and set the file to the next time; called by the loop when the file is readable."""
+        """Ring what is due, and set the file to the next time; called by the loop when the file is readable.
+
+        What rings may run a task, which sets its own timer, or that of the next one.
+        """
+        now_us, newest, pending = elapsed_ns() / 1000, next(self._numbers), self._pending
         self._set_us = inf
-        now_us, pending = elapsed_ns() / 1000, self._pending
-        while pending and (pending[0][0] <= now_us or pending[0][2].timer != pending[0][1]):
-            _, number, ringing = heappop(pending)
-            if ringing.timer == number:
-                ringing.timer = 0
-                ringing.ring()
-            else:
-                self._cancelled -= 1
-        if pending:
-            if pending[0][0] < self._set_us:
-                self._set_us = pending[0][0]
-                self._set(self._set_us)
+        try:
+            while pending and pending[0][1] < newest:
+                at_us, number, ringing = pending[0]
+                if ringing.timer == number and at_us > now_us:
+                    break
+                heappop(pending)
+                if ringing.timer == number:
+                    ringing.timer = 0
+                    ringing.ring(self)
+                else:
+                    self._cancelled -= 1
+        finally:
+            if not pending or pending[0][0] < self._set_us:
+                self._set_to_first()
+
+    def _set_to_first(self) -> None:
+        """Set the file to the earliest time; without one, read it, or it would stay readable."""
+        if self._pending:
+            self._set_us = self._pending[0][0]
+            self._set(self._set_us)
         elif self._set_us == inf:
-            try:  # noqa: SIM105  # quicker, once for each waiter
-                os.read(self._fd, 8)  # otherwise it would stay readable
-            except BlockingIOError:  # it has been set since
-                pass
+            with suppress(BlockingIOError):  # it has been set since
+                os.read(self._fd, 8)
 
 
 TimersOfLoop: TypeAlias = Callable[[], "LoopTimers | None"]

@@ -45,11 +45,41 @@ async def test_a_lowered_limit_is_full_until_its_window_is_over(
 
 
 @KINDS
-async def test_two_versions_side_by_side_decide_by_themselves(store: Store, quota: Quota) -> None:
-    """What the first one used before is used for the other one, too; from then on each counts what it admits."""
+async def test_two_versions_side_by_side_count_what_both_admit(store: Store, quota: Quota) -> None:
+    """The lower limit is used up first; the higher one has room for the rest of its own."""
     limiters = [Limiter(replace(quota, limit=limit), store=OtherProcess(store)) for limit in (4, 10)]
     admitted = [[(await limiter.rate_limit("key")).allowed for limiter in limiters] for _ in range(20)]
-    assert [sum(each) for each in zip(*admitted)] == [4, 9]
+    assert [sum(each) for each in zip(*admitted)] == [2, 8]
+
+
+@KINDS
+async def test_slots_of_one_version_stay_booked_while_the_other_one_takes(
+    store: Store, clock: SteppedClock, quota: Quota
+) -> None:
+    """When their windows come, both versions count them, and what the other one has taken in those windows."""
+    old, new = [Limiter(replace(quota, limit=limit), store=OtherProcess(store)) for limit in (4, 10)]
+    for _ in range(12):
+        await old.pace("key")
+    assert (await new.rate_limit("key", 6)).allowed
+    clock.advance(11 if isinstance(quota, RollingWindow) else 10)
+    assert (await new.rate_limit("key", 3)).allowed
+    assert not (await old.rate_limit("key")).allowed
+    booked = await old.pace("key")
+    assert booked.delay >= 19
+    clock.advance(booked.delay)
+    assert (await old.rate_limit("key", 2)).allowed
+    assert [(await limiter.peek("key")).remaining for limiter in (old, new)] == [1, 7]
+
+
+@KINDS
+async def test_what_one_version_gives_back_is_free_under_the_other(store: Store, quota: Quota) -> None:
+    """Whichever of them has taken last."""
+    old, new = [Limiter(replace(quota, limit=limit), store=OtherProcess(store)) for limit in (4, 10)]
+    taken = [await limiter.rate_limit("key") for limiter in (old, new, old, new)]
+    assert [(await limiter.peek("key")).remaining for limiter in (old, new)] == [0, 6]
+    for limiter, decision in zip((old, new, old, new), taken):
+        await limiter.refund(decision)
+    assert [(await limiter.peek("key")).remaining for limiter in (old, new)] == [4, 10]
 
 
 SEPARATE: list[Quota] = [

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from asgi_ratelimit import Blocks, MemoryStore, Store
 from asgi_ratelimit.overrides import Overrides
@@ -23,6 +26,46 @@ async def test_a_limit_is_set_and_unset(store: Store) -> None:
         assert (await send_form(client, "unset", rule="login")).status_code == 200
         state = await state_of(client, store)
     assert [(change["name"], change["by"]) for change in state["history"]] == [("login", "admin")] * 2
+
+
+def _fails(request: object) -> str:
+    raise AttributeError("user")
+
+
+async def _nobody(request: object) -> str:
+    return ""
+
+
+@pytest.mark.parametrize("by", [_fails, _nobody, lambda request: "x" * 10_000], ids=["raises", "empty", "too long"])
+async def test_a_change_by_nobody_knows_whom(by: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A function that fails is logged, and the change is made without a name."""
+    store = MemoryStore()
+    async with visitor(app_with_page(store, by=by)) as client:
+        done = await send_form(client, "set", rule="login", quota="5/minute")
+    assert done.status_code == 200
+    assert (await Overrides(store).all())["login"].by is None
+    assert "by of the dashboard failed, so the history names nobody" in caplog.text
+
+
+async def test_a_change_by_somebody_who_is_looked_up() -> None:
+    """The function may be async, and say that there is no name; an ``HTTPException`` is answered as it says."""
+    store = MemoryStore()
+
+    async def by(request: Request) -> str | None:
+        if "alice" not in request.headers["x-role"]:
+            raise HTTPException(401, "who?")
+        return "alice" if request.headers["x-role"] == "alice" else None
+
+    app = app_with_page(store, by=by, allow=lambda request: True)
+    names = []
+    for role in ("alice", "alice's friend"):
+        async with visitor(app, role) as client:
+            await send_form(client, "set", rule="login", quota="5/minute")
+        names.append((await Overrides(store).all())["login"].by)
+    assert names == ["alice", None]
+    async with visitor(app, "bob") as client:
+        assert (await send_form(client, "unset", rule="login")).status_code == 401
+    assert "login" in await Overrides(store).all()
 
 
 @pytest.mark.parametrize("word", ["shadow", "off"])

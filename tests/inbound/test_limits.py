@@ -28,6 +28,8 @@ from asgi_ratelimit import (
     Rule,
     limits,
 )
+from asgi_ratelimit.counts import stop_publishing
+from asgi_ratelimit.dashboard import summary
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok, websocket
 
@@ -54,6 +56,16 @@ async def test_more_may_be_charged() -> None:
     peer = await ask(app)
     assert (peer.status, peer.headers["ratelimit"]) == (200, '"per-minute";r=4;t=6')
     assert (await ask(app)).status == 429
+
+
+async def test_a_request_that_charges_more_is_counted_once() -> None:
+    """What is charged in an endpoint is no further request; where it is refused, that is counted as a refusal."""
+    store = MemoryStore(clock=SteppedClock())
+    app = an_app(lambda request: request.charge(3), store=store, name="api")
+    assert [(await ask(app)).status for _ in range(3)] == [200, 200, 429]
+    await stop_publishing(store)
+    (rule,) = (await summary(store)).rules
+    assert (rule.admitted, rule.refused) == (3, 1)
 
 
 async def test_what_does_not_fit_is_refused() -> None:

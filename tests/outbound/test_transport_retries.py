@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import MemoryStore, PacedTransport, PaceTimeout
+from asgi_ratelimit import MemoryStore, Overrides, PacedTransport, PaceTimeout
 from tests.support.paced_clients import OTHER, URL, Client, Unread
 
 LATER = (429, {"retry-after": "2"})
@@ -147,3 +147,19 @@ def test_what_cannot_wait_is_not_slowed_down_for_ever(client: Client) -> None:
     client.get(URL, answers=[JITTER], transport=transport)
     client.clock.advance(0.2)
     assert client.get(URL, transport=transport)[0].status_code == 200
+
+
+@pytest.mark.parametrize("word", ["off", "shadow"])
+def test_an_override_in_a_word_concerns_the_limit_alone(client: Client, word: str) -> None:
+    """Requests keep to pauses, are sent again, and are so many at a time; only the quota does not hold them up."""
+    asyncio.run(Overrides(client.store).set("outbound", word))
+    (answer,) = client.get(URL, answers=[LATER, (503, {"retry-after-ms": "300"})], retries=2, quota="1/hour")
+    assert client.service.times == [0.0, 2.0, 2.3]
+    assert answer.status_code == 200
+    assert answer.extensions["pace"] == {"waited": 2.3, "attempts": 3}
+    client.get(URL, answers=[LATER], quota="1/hour")
+    client.get(f"{OTHER}other", quota="1/hour")
+    with pytest.raises(PaceTimeout, match="the next slot"):
+        client.get(URL, max_delay=1.0, quota="1/hour")
+    client.get(URL, max_delay=2.0, quota="1/hour")
+    assert client.service.times == [0.0, 2.0, 2.3, 2.3, 2.3, 4.3]

@@ -51,6 +51,17 @@ async def test_any_quota_can_be_set(shared: tuple[Store, Overrides], quota: Any)
         assert override.text.startswith("5/minute")
 
 
+@pytest.mark.parametrize(
+    "quota", ["; ".join(["10/minute"] * 5000), [FixedWindow(5, n + 1) for n in range(90)]], ids=type
+)
+async def test_a_quota_that_is_too_long(quota: Any) -> None:
+    """Every process reads it once a second: the error says how long it may be, and nothing is changed."""
+    overrides = Overrides(MemoryStore())
+    with pytest.raises(QuotaError, match=r'at most 1024 characters, not [0-9]{4,5}, \'.{0,99}: "10/minute; 100/hour"$'):
+        await overrides.set("login", quota)
+    assert await overrides.all() == {}
+
+
 async def test_an_override_ends_by_the_clock_of_the_store(clock: SteppedClock) -> None:
     """Exactly after its seconds; then it counts as none."""
     overrides = Overrides(MemoryStore(clock=clock))
@@ -194,18 +205,20 @@ async def test_a_document_that_cannot_be_read(content: bytes) -> None:
     assert await documents(store).read("overrides") == content
 
 
-async def test_a_history_that_is_too_large_is_cut() -> None:
+async def test_a_history_that_is_too_large_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that limits can still be changed; too many overrides are refused."""
+    most = MAX_BYTES // 21
+    monkeypatch.setattr("asgi_ratelimit.overrides.overrides.MAX_BYTES", most)
     overrides = Overrides(MemoryStore())
-    long = "10/minute" + " " * 20_000
+    long = "10/minute" + " " * 1000
     for number in range(30):
         await overrides.set(f"limit {number % 10}", long)
     assert len(await overrides.all()) == 10
     assert 0 < len(await overrides.history()) < 30
-    for number in range(MAX_BYTES // len(long) - 10):
+    for number in range(36):
         await overrides.set(f"another {number}", long)
-    with pytest.raises(ConfigurationError, match="too many for a document"):
-        await overrides.set("one too many", long)
+    with pytest.raises(ConfigurationError, match="47 overrides are too many for a document"):
+        await overrides.set("one too many", long + " " * (1024 - len(long)))
 
 
 async def test_what_is_in_the_document(redis_url: str) -> None:

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
 from asgi_ratelimit import Limiter, Overrides
 from asgi_ratelimit.overrides import Repeating
 from asgi_ratelimit.stores import RedisStore
-from tests.support.overriding import PATIENCE, until
+from tests.support.overriding import until
+from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
-from tests.support.server import ROOT
-
-
-def outcome_of(program: str, url: str) -> tuple[int, str, str]:
-    """The exit code of a program, what it has printed, and what it has complained of."""
-    command = (sys.executable, "-W", "error", "-c", textwrap.dedent(program), url)
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=4 * PATIENCE, check=False)
-    return run.returncode, run.stdout, run.stderr
 
 
 @pytest.mark.redis

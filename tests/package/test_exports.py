@@ -79,7 +79,6 @@ NAMES = {
         "Summaries",
         "Summary",
         "dashboard",
-        "publish",
         "summary",
     ],
     "asgi_ratelimit.keys": [

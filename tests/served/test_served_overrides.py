@@ -1,8 +1,10 @@
-"""Four workers on Redis, whose limits change under load: by an override, and by their file."""
+"""Four workers on Redis, whose limits change under load: by the command line, and by their file."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -12,10 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from asgi_ratelimit import Overrides
 from tests.support.overriding import until
 from tests.support.redis_server import RedisServer
-from tests.support.server import Uvicorn
+from tests.support.server import ROOT, Uvicorn
 
 pytestmark = pytest.mark.anyio
 
@@ -35,11 +36,23 @@ quota = "{limit}/400 days fixed"
 
 @dataclass
 class Site:
-    """The server, the file of its limits, and its overrides."""
+    """The server, the file of its limits, and the URL of its store."""
 
     server: Uvicorn
     file: Path
-    overrides: Overrides
+    store: str
+
+    async def command(self, *arguments: str) -> str:
+        """What ``asgi-ratelimit`` prints for the store, as a process of its own, which must succeed."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "asgi_ratelimit", *arguments, "--store", self.store),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        printed = (await process.communicate())[0].decode()
+        assert process.returncode == 0, printed
+        return printed
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +67,8 @@ def started(redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-async def site(started: tuple[Uvicorn, Path, str]) -> AsyncIterator[Site]:
-    server, file, url = started
-    async with Overrides(url) as overrides:
-        yield Site(server, file, overrides)
+def site(started: tuple[Uvicorn, Path, str]) -> Site:
+    return Site(*started)
 
 
 @dataclass
@@ -93,10 +104,10 @@ class Load:
 
 @asynccontextmanager
 async def load_on(site: Site, path: str) -> AsyncIterator[Load]:
-    """Eight tasks that send requests within the block."""
+    """Four tasks that send requests within the block."""
     load = Load(path)
     async with httpx.AsyncClient(base_url=site.server.url, timeout=30, trust_env=False) as client:
-        tasks = [asyncio.create_task(load.go_on(client)) for _ in range(8)]
+        tasks = [asyncio.create_task(load.go_on(client)) for _ in range(4)]
         try:
             yield load
         finally:
@@ -105,24 +116,25 @@ async def load_on(site: Site, path: str) -> AsyncIterator[Load]:
         assert set(load.statuses) == {200}
 
 
-async def test_an_override_changes_the_limit_of_all_workers(site: Site) -> None:
+async def test_a_command_changes_the_limit_of_all_workers(site: Site) -> None:
     """Nobody's use is forgotten, no request fails, and ``unset`` brings the file's limit back."""
     async with load_on(site, "/") as load:
         await load.until_all_say("100000")
         used_before = load.statuses[200]
-        await site.overrides.set("all", "200000/400 days fixed", by="alice")
+        printed = await site.command("set", "all", "200000/400 days fixed", "--for", "1h", "--by", "alice")
+        assert printed == "'all' is 200000/400 days fixed for 1 h\n"
         await load.until_all_say("200000")
         assert load.used >= used_before >= WORKERS
-        await site.overrides.unset("all", by="bob")
+        assert await site.command("unset", "all", "--by", "bob") == "'all' is as the programs say\n"
         await load.until_all_say("100000")
         assert load.used >= used_before
-    await until_logged(site, "all: 100000 per 400 days fixed -> 200000/400 days fixed, by alice")
-    await until_logged(site, "all: 200000/400 days fixed -> 100000 per 400 days fixed, by bob")
+    await until_logged(site, "all: 100000 per 400 days fixed -> 200000/400 days fixed for 3[56]\\d\\d s, by alice\n")
+    await until_logged(site, "all: 200000/400 days fixed -> 100000 per 400 days fixed, by bob\n")
 
 
 async def until_logged(site: Site, line: str) -> None:
-    """Return when each worker has logged a line, once."""
-    await until(lambda: site.server.output().count(line) == WORKERS)
+    """Return when each worker has logged a line that matches, once."""
+    await until(lambda: len(re.findall(line, site.server.output())) == WORKERS)
 
 
 async def test_a_broken_file_changes_nothing_and_a_good_one_does(site: Site) -> None:
@@ -131,6 +143,7 @@ async def test_a_broken_file_changes_nothing_and_a_good_one_does(site: Site) -> 
         await load.until_all_say("100000")
         site.file.write_text(LIMITS.format(limit="many"))
         error = f"{site.file}, line 4: quota = \"many/400 days fixed\": 'many/400 days fixed': 'many' is not a limit"
+        error = re.escape(error)
         await until_logged(site, error)
         await load.until_all_say("100000")
         used_before = load.statuses[200]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Condition, Decision, Take
-from asgi_ratelimit.quotas import Quota
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.stores.operations import settled_as
 from asgi_ratelimit.testing import SteppedClock
@@ -154,6 +155,38 @@ def test_all_stores_give_equal_decisions(both_stores: BothStores, history: Histo
 @up_to(300)
 def test_all_stores_give_back_alike(both_stores: BothStores, history: History) -> None:
     """Token buckets alone: what is given back, what is recorded for that, and their versions."""
+    both_stores.run(history)
+
+
+VERSIONS: list[list[Quota]] = [
+    [TokenBucket(limit, 10, burst, name="a") for limit, burst in [(10, 4), (3, 8), (10, 1)]],
+    [FixedWindow(limit, 10, name="a") for limit in (10, 3, 1)],
+    [RollingWindow(limit, 10, 5, name="a") for limit in (10, 3, 1)],
+]
+
+
+@st.composite
+def histories_of_versions(draw: st.DrawFn) -> History:
+    """Versions of one quota in turns on one bucket, which refuse and book ahead, and what is settled of that."""
+    charge = st.tuples(st.sampled_from([0, 0, 1, 1, 2]), st.just("x"), st.sampled_from([0.5, 1.0, 3.0]))
+    takes = st.tuples(st.tuples(charge), st.sampled_from([0.0, 0.0, math.inf]))
+    step = st.sampled_from([0, 0, 2_000_000, 10_000_000, 12_000_000, -1_000_000])
+    ops = st.builds(
+        Op,
+        st.sampled_from(["take"] * 3 + ["settle"]),
+        step,
+        st.tuples(takes),
+        st.integers(0, 20),
+        SHARES,
+        st.just(True),
+    )
+    return draw(st.sampled_from(VERSIONS)), draw(st.lists(ops, min_size=5, max_size=40))
+
+
+@given(history=histories_of_versions())
+@up_to(160)
+def test_all_stores_count_alike_for_versions(both_stores: BothStores, history: History) -> None:
+    """What was used under any of them, and what is booked ahead."""
     both_stores.run(history)
 
 

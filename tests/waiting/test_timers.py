@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
+import selectors
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,16 @@ class WithoutReaders(asyncio.SelectorEventLoop):
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
         raise NotImplementedError
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts the iterations of its loop."""
+
+    count = 0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.count += 1
+        return super().select(timeout)
 
 
 async def sleep_until(at_us: float) -> float:
@@ -180,6 +193,68 @@ def test_a_wake_up_that_is_set_again() -> None:
         return elapsed_us() - start
 
     assert asyncio.run(main()) >= 2e3
+
+
+def test_a_task_wakes_in_its_own_context() -> None:
+    """Although the timer of another task has woken it, and it goes on to set the timer of a third one."""
+    number_of: ContextVar[int] = ContextVar("number_of")
+
+    @pace("2000/s")
+    async def call(number: int) -> int:
+        return number_of.get()
+
+    async def call_as(number: int) -> tuple[int, int]:
+        number_of.set(number)
+        return await call(number), number_of.get()
+
+    async def main() -> list[tuple[int, int]]:
+        return await asyncio.gather(*[call_as(number) for number in range(5)])
+
+    assert asyncio.run(main()) == [(number, number) for number in range(5)]
+
+
+def test_a_task_that_interrupts_its_loop_leaves_the_others_their_timers() -> None:
+    """The loop can run again, and wakes those that were due at the same time, whatever others have set."""
+
+    async def interrupt(at_us: float) -> None:
+        await sleep_until(at_us)
+        raise KeyboardInterrupt
+
+    async def sleep_again(at_us: float) -> None:
+        await sleep_until(at_us)
+        await sleep_until(at_us + 1e9)
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        at_us = elapsed_us() + 1000
+        sleeping = loop.create_task(sleep_again(at_us))
+        interrupting = loop.create_task(interrupt(at_us))
+        others = [loop.create_task(sleep_until(at_us)) for _ in range(3)]
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(asyncio.wait(others))
+        assert isinstance(interrupting.exception(), KeyboardInterrupt)
+        for other in others:
+            assert loop.run_until_complete(asyncio.wait_for(other, 5)) >= at_us
+        sleeping.cancel()
+        loop.run_until_complete(asyncio.wait([sleeping]))
+
+
+def test_a_loop_sleeps_when_no_timer_is_left() -> None:
+    """After the last one has rung, or was cancelled, the file wakes the loop no more."""
+    selector = CountingSelector()
+
+    async def main() -> int:
+        start = elapsed_us()
+        await sleep_until(start + 100)
+        gone = asyncio.ensure_future(sleep_until(start + 2000))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        before = selector.count
+        await asyncio.sleep(0.02)
+        return selector.count - before
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        assert runner.run(main()) <= 6
 
 
 @OF_LINUX

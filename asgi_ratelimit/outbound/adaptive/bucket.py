@@ -12,7 +12,7 @@ from typing import Any
 
 from ...headers import ServerLimit
 from ...quotas import SECOND_US
-from .rate import Rate
+from .resets import Rate, Resets
 
 LEASE_US = 10 * SECOND_US
 """How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
@@ -22,12 +22,6 @@ RETRY_US = 1 * SECOND_US
 
 LONGEST_RETRY_US = 60 * SECOND_US
 """The longest pause after refusals that name no time; each is twice as long as the one before."""
-
-MOST_EVIDENCE = 5.0
-"""How many units of evidence for one kind of reset are kept; so one late answer does not change what was learned."""
-
-MUCH_USED = 3
-"""When so many units are used, the time until a bucket is full shows whether they come back one by one."""
 
 LEAST = 1e-6
 """With fewer units than this, nothing is left."""
@@ -52,11 +46,8 @@ class Bucket:
     refill: float = 0.0
     reset_at_us: float = math.inf
     reset_is_assumed: bool = False
-    unit_us: float = 0.0
-    """The longest time in which a unit has come back, by what answers have reported."""
     is_next_unit: bool = False
-    window_evidence: float = 0.0
-    """Where the server says when the bucket is full: above 0, if answers suggest that all units come back at once."""
+    resets: Resets = field(default_factory=Resets)
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
     """Until when the store has nothing left of this bucket: other processes have used it."""
@@ -82,9 +73,6 @@ class Bucket:
     """The least that answers have reported since there was no request under way."""
     refusals: int = 0
     misses: int = 0
-    last_full: tuple[float, float] = (math.inf, math.inf)
-    """What the last answer reported, at ``last_full_us``: units that are left, and when the bucket is full."""
-    last_full_us: float = 0.0
     ahead: tuple[float, float] | None = None
     """Units that are left in the next window, and its end, where the server has begun it before this bucket."""
     waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
@@ -180,15 +168,13 @@ class Bucket:
         """Go on with what another process has learned of this bucket; the store knows how much is left."""
         if self.is_probed or limit != self.limit:
             self._begin(now_us, limit)
-            self.limit, self.cost, self.refill, self.unit_us = limit, cost, 0.0, 0.0
+            self.limit, self.cost, self.refill, self.resets.unit_us = limit, cost, 0.0, 0.0
         if rate != self.rate:
             self.rate, self.held_until_us = rate, 0.0
-        if rate is not None and rate.refills:
-            self.window_evidence = -MOST_EVIDENCE if rate.is_sure else 0.0
-            self.unit_us = max(self.unit_us, rate.period / limit * SECOND_US)
-        elif rate is not None:
-            self.window_evidence, self.refill = MOST_EVIDENCE, 0.0
-            self.window_us = max(self.window_us, rate.period * SECOND_US)
+        if rate is not None:
+            self.resets.adopt(rate)
+            if not rate.refills:
+                self.refill, self.window_us = 0.0, max(self.window_us, rate.period * SECOND_US)
 
     def refuse(self, now_us: float, wait_us: float | None) -> None:
         """The server has refused a request; without a time, each refusal in a row doubles the pause."""
@@ -272,7 +258,7 @@ class Bucket:
     def _learn_kind(self, said: ServerLimit, now_us: float) -> None:
         limit = math.inf if said.limit is None else said.limit
         if limit != self.limit:
-            self.refill = self.unit_us = 0.0
+            self.refill = self.resets.unit_us = 0.0
         self.limit = limit
         self.cost = said.cost if said.cost is not None else 1.0 if said.unit == "requests" else 0.0
         self.is_next_unit = said.reset_means == "next unit"
@@ -283,28 +269,9 @@ class Bucket:
         if said.refill:
             self.refill = said.refill / SECOND_US
         elif said.reset_means == "full refill" and said.reset_after:
-            self._learn_refill(limit - (said.remaining or 0.0), said.reset_after * SECOND_US, now_us)
-
-    def _learn_refill(self, used: float, full_after_us: float, now_us: float) -> None:
-        """How fast units come back, by how many are used and when the bucket is full.
-
-        Where that time does not grow with what is used, they come back at the end of a window.
-        """
-        if used <= 0:
-            return
-        left, full_at_us = self.limit - used, now_us + full_after_us
-        fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
-        evidence = self.window_evidence
-        if 1 <= fewer < math.inf and self.unit_us:
-            evidence += fewer if abs(later_us) < fewer * self.unit_us / 2 else -fewer
-        elif self.unit_us and -fewer > MUCH_USED + 2 * (now_us - self.last_full_us) / self.unit_us:
-            evidence += MOST_EVIDENCE  # more units have come back than could have one by one
-        if used >= MUCH_USED and self.unit_us:
-            evidence += 1 if full_after_us < (used - 1) * self.unit_us * 0.9 else -1
-        self.window_evidence = min(max(evidence, -MOST_EVIDENCE), MOST_EVIDENCE)
-        self.last_full, self.last_full_us = (left, full_at_us), now_us
-        self.unit_us = max(self.unit_us, full_after_us / used)
-        self.refill = 0.0 if self.window_evidence > 0.0 else 1.0 / self.unit_us
+            used = limit - (said.remaining or 0.0)
+            if used > 0.0:
+                self.refill = self.resets.refill(limit, used, said.reset_after * SECOND_US, now_us)
 
     def _exact(self, said: ServerLimit, remaining: float) -> float:
         """The units of a bucket that refills; ``remaining`` is rounded down, but the time until it is full is not."""

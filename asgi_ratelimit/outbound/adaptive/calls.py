@@ -14,7 +14,7 @@ from ...profiles import Ban, Profile
 from ...profiles.routes import NO_ROUTES, Routes
 from .bucket import Bucket
 from .hidden import HiddenBucket
-from .rate import Rate
+from .resets import Rate
 
 PARTS = 60
 """How many parts the time of a ``Ban`` is cut into: answers are counted for each."""

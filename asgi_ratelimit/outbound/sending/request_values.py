@@ -40,6 +40,8 @@ class PacedRequest:
     attempts: int = 0
     waited_us: float = 0.0
     spent: Take | None = None
+    is_counted: bool = False
+    """Whether the decision of its current attempt is counted."""
     wait: ObservedWait | None = None
     """Its wait for a slot, as hooks see it."""
 

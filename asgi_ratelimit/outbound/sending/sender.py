@@ -8,9 +8,9 @@ from random import random
 from typing import Any
 
 from ...clock import SystemClock
-from ...decision import Charge, Decision, Take
+from ...decision import Decision, Take
 from ...hooks.calling import Hooks
-from ...limiter import Limiter
+from ...limiter import CallCounts, Limiter, count_take
 from ...limiter.spend_waiter import SpendWaiter
 from ...quotas import SECOND_US
 from ...stores import settle
@@ -32,7 +32,7 @@ from .exchange import Discard, Send
 from .pauses import Pauses, without_condition
 from .request_values import PacedRequest
 from .retry_after import THROTTLED, pause_of
-from .settling import Answer, Settler
+from .settling import Settler, answer_of
 from .slowdown import Slowdown
 
 FIRST_BACKOFF_US = 500_000.0
@@ -64,7 +64,7 @@ class Sender:
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
-        self._name = limiter.name
+        self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._retries = retries
         self._settler = settler
@@ -78,7 +78,7 @@ class Sender:
         """Send a request without blocking the event loop, and return its answer."""
         started_us = self._begin(paced)
         try:
-            if self._concurrency is not None and not self._concurrency.enter(paced.key):
+            if self._live.word is not None or not self._has_place(paced):
                 return await run_async(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
@@ -88,6 +88,7 @@ class Sender:
                     decision = await run_async(self._wait(paced, take))
                 if decision.delay or decision.degraded or self._has_hooks or not self._departs(take.charges):
                     decision = await run_async(self._confirmed(paced, decision))
+                self._leaves(paced, decision)
                 paced.waited_us = self._now_us() - started_us
                 response = await self._transport.handle_async_request(paced.request)
             except BaseException:
@@ -98,7 +99,7 @@ class Sender:
                 return await run_async(self._go_on(paced, (decision, response)))
             return self._answer(paced, decision, response)
         except PaceTimeout as error:
-            self._end_wait(paced, error.decision)
+            self._timed_out(paced, error.decision)
             raise
         finally:
             if paced.wait is not None:
@@ -108,7 +109,7 @@ class Sender:
         """Send a request, blocking this thread, and return its answer."""
         started_us = self._begin(paced)
         try:
-            if self._concurrency is not None and not self._concurrency.enter(paced.key):
+            if self._live.word is not None or not self._has_place(paced):
                 return run_sync(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
@@ -118,6 +119,7 @@ class Sender:
                     decision = run_sync(self._wait(paced, take))
                 if decision.delay or decision.degraded or self._has_hooks or not self._departs(take.charges):
                     decision = run_sync(self._confirmed(paced, decision))
+                self._leaves(paced, decision)
                 paced.waited_us = self._now_us() - started_us
                 response = self._transport.handle_request(paced.request)
             except BaseException:
@@ -128,7 +130,7 @@ class Sender:
                 return run_sync(self._go_on(paced, (decision, response)))
             return self._answer(paced, decision, response)
         except PaceTimeout as error:
-            self._end_wait(paced, error.decision)
+            self._timed_out(paced, error.decision)
             raise
         finally:
             if paced.wait is not None:
@@ -137,7 +139,7 @@ class Sender:
     def _begin(self, paced: PacedRequest) -> float:
         """Set the deadline of a request, and return the time now."""
         if self._has_hooks:
-            paced.wait = self._hooks.waiting(self._name)
+            paced.wait = self._hooks.waiting(self._limiter.name)
         now_us = self._now_us()
         if paced.max_wait < math.inf:
             paced.deadline_us = now_us + paced.max_wait * SECOND_US
@@ -147,6 +149,7 @@ class Sender:
         """Send a request until its answer is final; ``sent`` is an attempt that was made: its decision and answer."""
         while True:
             if sent is None:
+                paced.is_counted = False
                 yield from self._wait_for_place(paced)
             try:
                 decision, response = sent or (yield from self._attempt(paced))
@@ -161,22 +164,38 @@ class Sender:
             yield from sleep(self._waiter.clock, backoff_us)
             paced.waited_us += backoff_us
             if self._has_hooks:
-                paced.wait = self._hooks.waiting(self._name)
+                paced.wait = self._hooks.waiting(self._limiter.name)
             sent = None
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
         """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
         started_us = self._now_us()
-        decision = yield from self._wait(paced, self._take_later(paced))
-        decision = yield from self._confirmed(paced, decision)
+        if self._live.word is not None:
+            decision = yield from self._wait_for_pause(paced)
+        else:
+            decision = yield from self._wait(paced, self._take_later(paced))
+            decision = yield from self._confirmed(paced, decision)
+            self._leaves(paced, decision)
         paced.waited_us += self._now_us() - started_us
-        response = yield Send(self._transport, paced.request)
         paced.attempts += 1
-        return decision, response
+        return decision, (yield Send(self._transport, paced.request))
+
+    def _wait_for_pause(self, paced: PacedRequest) -> Flow[Decision]:
+        """Wait as an override in a word says: for the end of a pause, and for no slot. The decision is counted."""
+        while (wait_us := (yield from self._pauses.left_us(paced.key))) > 0.0:
+            yield from self._sleep_in_time(paced, wait_us)
+        self._end_wait(paced)
+        take, paced.is_counted = Take(paced.charges), True
+        decision: Decision = yield CallStore(self._limiter.store, count_take(self._limiter, take))
+        return decision
+
+    def _has_place(self, paced: PacedRequest) -> bool:
+        """Whether fewer than ``concurrency`` requests are under way, and this is one more."""
+        return self._concurrency is None or self._concurrency.enter(paced.key)
 
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
-        """Wait until fewer than ``concurrency`` requests are under way."""
-        if self._concurrency is None or self._concurrency.enter(paced.key):
+        """Wait until there is a place."""
+        if self._concurrency is None or self._has_place(paced):
             return
         started_us = self._now_us()
         if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
@@ -213,7 +232,7 @@ class Sender:
             if decision.degraded:
                 yield from self._wait_for_own_pause(paced)
             if decision.delay == 0.0 or (yield from self._pauses.left_us(paced.key)) <= 0.0:
-                yield from self._waiter.depart(_charges(paced, decision))
+                yield from self._waiter.depart(paced.charges if decision.take is None else decision.take.charges)
                 if self._has_hooks:
                     self._end_wait(paced, without_condition(decision))
                 return decision
@@ -225,10 +244,14 @@ class Sender:
         """Wait for the end of a pause that this process has begun: without the store, it knows of no others."""
         wait_us = self._pauses.left_here_us(paced.key)
         if wait_us > 0.0:
-            too_long_us = self._now_us() + wait_us - paced.deadline_us
-            if too_long_us > 0.0:
-                yield from self._give_up(paced, too_long_us)
-            yield from sleep(self._waiter.clock, wait_us)
+            yield from self._sleep_in_time(paced, wait_us)
+
+    def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
+        """Sleep, or give up where that is longer than the request may wait."""
+        too_long_us = self._now_us() + wait_us - paced.deadline_us
+        if too_long_us > 0.0:
+            yield from self._give_up(paced, too_long_us)
+        yield from sleep(self._waiter.clock, wait_us)
 
     def _received(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
         """Microseconds to sleep before the request is sent again, ``None`` if the answer is final.
@@ -250,7 +273,8 @@ class Sender:
 
     def _backoff(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
         """As ``_received``, for a refusal. A pause that it asks for begins here; the next slot is after it."""
-        asked = pause_of(response.status_code, response.headers, self._unix_time())
+        now_us = (self._waiter.clock or SystemClock()).now_us()
+        asked = pause_of(response.status_code, response.headers, now_us / SECOND_US)
         is_jitter = False
         if asked is not None and response.status_code == TOO_MANY:
             is_jitter = self._slowdown.is_jitter(paced.key, asked, not decision.degraded, self._now_us())
@@ -309,21 +333,19 @@ class Sender:
         peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
         raise pace_timeout(take, as_refused(peeked, too_long_us))
 
+    def _leaves(self, paced: PacedRequest, decision: Decision) -> None:
+        """A request goes, which is counted."""
+        self._counts.count(decision)
+        paced.is_counted = True
+
+    def _timed_out(self, paced: PacedRequest, decision: Decision) -> None:
+        """A request gives up; or one that has gone was refused by a limit of the wrapped transport."""
+        self._end_wait(paced, decision)
+        if not paced.is_counted:
+            self._counts.count(decision)
+
     def _end_wait(self, paced: PacedRequest, decision: Decision | None = None) -> None:
         """A request goes, or gives up; hooks are called with its decision, if there is one."""
         wait, paced.wait = paced.wait, None
         if wait is not None:
             wait.end(decision)
-
-    def _unix_time(self) -> float:
-        return (self._waiter.clock or SystemClock()).now_us() / SECOND_US
-
-
-def _charges(paced: PacedRequest, decision: Decision) -> tuple[Charge, ...]:
-    """What a call counts with when it leaves."""
-    return paced.charges if decision.take is None else decision.take.charges
-
-
-def answer_of(response: Any, body: bytes) -> Answer:
-    """What ``settle`` is told of a response."""
-    return Answer(response.status_code, response.headers, body)

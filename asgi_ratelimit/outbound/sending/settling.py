@@ -85,3 +85,8 @@ class Settler:
     def _report(self, what: str, error: Exception) -> None:
         self._log.report(f"{what}= of {self._name!r} failed, so the charge stands", error, what)
         self._hooks.failed(Failure(self._name, what, error))
+
+
+def answer_of(response: Any, body: bytes) -> Answer:
+    """What ``settle`` is told of a response."""
+    return Answer(response.status_code, response.headers, body)

@@ -75,9 +75,25 @@ local function scaled_cost(period_us, cost)
   return ceil(scaled)
 end
 
--- The time to live as SET wants it: a text, because Redis takes longer over a number.
+-- The time to live as SET wants it.
 local function ttl_text(ttl)
   return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
+end
+
+local server_ms = ARGV[3] == '' and floor(now / 1000) -- the server's time in milliseconds
+
+-- From 7.2 on, Redis turns a whole number into a text faster than Lua does.
+local takes_numbers = (redis.REDIS_VERSION_NUM or 0) >= 0x70200
+
+-- When a key expires whose value counts for so many milliseconds: SET takes less time with PXAT than with PX.
+local function expiry_after(meaning_ms)
+  if not server_ms then
+    local time = redis.call('TIME')
+    server_ms = time[1] * 1000 + floor(time[2] / 1000)
+  end
+  if meaning_ms < least_ttl then meaning_ms = least_ttl elseif meaning_ms > LONGEST_TTL then meaning_ms = LONGEST_TTL end
+  local expiry = ceil(server_ms + meaning_ms)
+  return takes_numbers and expiry or string.format('%d', expiry)
 end
 
 -- draining: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
@@ -118,6 +134,7 @@ end
 -- the charge's table only where there are several charges.
 local function take_plain(count, max_wait_us, charges, at, may_settle)
   local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
+  local now, births, reply = now, births, reply
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
     local number, cost, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
@@ -137,7 +154,8 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
-  local level, left, last, generation, ttl, text
+  local level, left, last, generation, latest_ms, expiry
+  local said, more_steps = #verdicts, PLAIN_STEPS * charges
   if not is_simple and not drained then define_draining() end
   while count > 0 and steps < MAX_STEPS do
     local wait_us, is_recorded = is_never and huge or 0, false
@@ -198,22 +216,23 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       local since, meaning_ms = now, nil
       if is_simple and now >= last then
         left = left + scaled
-        meaning_ms = ceil(left / limit / 1000)
+        meaning_ms = left / limit / 1000
       else
         if last > now then since = last end
         if wait_us > 0 then left = drained(charge, level, now - last + wait_us) end
         left = left + scaled
         if now + wait_us > since then left = left + (now + wait_us - since) * limit end
-        meaning_ms = ceil((since - now + drain_time(charge, left, 0)) / 1000)
+        meaning_ms = (since - now + drain_time(charge, left, 0)) / 1000
       end
       if scaled > 0 then -- a condition is not written
-        if meaning_ms ~= ttl then ttl, text = meaning_ms, ttl_text(meaning_ms) end
+        if meaning_ms ~= latest_ms then latest_ms, expiry = meaning_ms, expiry_after(meaning_ms) end
         last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
-        call('SET', last_key, last_value, 'PX', text)
+        call('SET', last_key, last_value, 'PXAT', expiry)
       end
     end
-    verdicts[#verdicts + 1] = allowed and '1' or '0'
-    charges_done, steps, count = charges_done + charges, steps + PLAIN_STEPS * charges, count - 1
+    said = said + 1
+    verdicts[said] = allowed and '1' or '0'
+    charges_done, steps, count = charges_done + charges, steps + more_steps, count - 1
   end
   return count
 end
@@ -599,6 +618,16 @@ local function general_way()
       return changed(state, { gaps = {}, lows = {}, older = older })
     end
 
+    function algorithm.merged(quota, own, other)
+      local since = max(own.last, other.last)
+      local left = drained(quota, own.level, since - own.last)
+      local used = drained(quota, other.level, since - other.last)
+      if used <= left then return changed(own, { older = other.older }) end
+      local lows, gaps = own.lows, gaps_after(quota, own.gaps, since - own.last)
+      if #lows > 0 then lows = lows_after(quota, own, since, since, left, left, used - left) end
+      return changed(own, { level = used, last = since, gaps = gaps, lows = lows, older = other.older })
+    end
+
     local function older_reset_us(quota, older, now)
       local limit, last, _, level = struct.unpack('<fxxddd', older, 6)
       return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
@@ -942,6 +971,14 @@ local function general_way()
       return changed(state, { last = stored.last, generation = anew(stored.generation), older = older })
     end
 
+    function algorithm.merged(quota, own, other)
+      if own.last > other.last then return changed(own, { older = other.older }) end
+      local at = index(quota, other.last)
+      local count = count_at(other.runs, at)
+      if at > index(quota, own.last) then count = snapped(quota, count + count_at(own.runs, at)) end
+      return changed(own, { runs = with_count(own.runs, at, count, at), last = other.last, older = other.older })
+    end
+
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
       if current < index(quota, state.last) then return 0 end
@@ -1134,6 +1171,25 @@ local function general_way()
       return changed(state, { last = stored.last, generation = anew(stored.generation), older = older })
     end
 
+    function algorithm.merged(quota, own, other)
+      if own.last > other.last then return changed(own, { older = other.older }) end
+      local parts, used, first, i, after = own.parts, other.parts, index(quota, own.last) + 1, 1, {}
+      for j = 1, #parts, 2 do
+        local part, count = parts[j], parts[j + 1]
+        if part >= first then
+          while used[i] and used[i] < part do
+            add(after, used[i], used[i + 1])
+            i = i + 2
+          end
+          if used[i] == part then count, i = snapped(quota, used[i + 1] + count), i + 2 end
+          add(after, part, count)
+        end
+      end
+      for j = i, #used, 2 do add(after, used[j], used[j + 1]) end
+      changed(own, { last = other.last, older = other.older })
+      return bounded(quota, own, max(own.full_until, other.full_until), after, index(quota, other.last))
+    end
+
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
       if current < max(state.full_until, index(quota, state.last)) then return 0 end
@@ -1215,11 +1271,10 @@ local function general_way()
     local carried, size = stored.older, #quota.stamp
     local other = string.sub(value, 1, #value - #carried)
     if carried ~= '' and quota.kind ~= BUCKET then other = string.sub(other, 1, -5) end
-    if string.sub(carried, 1, size) == quota.stamp then
-      local own = unpacked(quota, carried)
-      return own and changed(own, { older = other })
-    end
-    return quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
+    local made = quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
+    if string.sub(carried, 1, size) ~= quota.stamp then return made end
+    local own = unpacked(quota, carried)
+    return own and quota.algorithm.merged(quota, own, made)
   end
 
   of_older = function(quota, older)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import secrets
 import sys
@@ -67,7 +68,7 @@ def what_if(options: argparse.Namespace) -> int:
     """Replay logs, and print who would have been refused."""
     limits = _limits(options)
     reader, replay = _reader(options, limits), Replay(limits)
-    with progress("replaying", reader.size) as advance, _without_warnings():
+    with progress("replaying", reader.size) as advance, _without_warnings(), _uncollected():
         reader.advance = advance
         asyncio.run(replay.run(reader.requests()))
     report = report_of(replay, limits, options.top, _hashed() if options.hide_keys else str)
@@ -102,6 +103,16 @@ def _without_warnings() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No look for garbage, of which reading and replaying leave none, for as long as that."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _show(report: dict[str, Any]) -> None:
@@ -165,7 +176,7 @@ def suggest(options: argparse.Namespace) -> int:
     limits = limits_of(None, [f"{rule} 1/s" for rule in options.rule]) if options.rule else limits_of("1/s", ())
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
     reader = _reader(options, limits)
-    with progress("reading", reader.size) as advance:
+    with progress("reading", reader.size) as advance, _uncollected():
         reader.advance = advance
         groups = uses_of(reader.requests(), limits)
     suggestions = {name: suggest_limits(uses, shares, options.kind) for name, uses in groups.items()}

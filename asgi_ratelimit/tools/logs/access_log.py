@@ -8,19 +8,29 @@ from __future__ import annotations
 import re
 
 from ...errors import ConfigurationError
-from .requests import EVERYBODY, LoggedRequest, ParseLine, path_of
+from .requests import EVERYBODY, LoggedRequest, ParseBlock, path_of
 from .times import CommonTimes
 
 EXAMPLE = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET /login HTTP/1.1" 200 512'
 
-KEYS = {"client": 1, "user": 2, "all": 0}
-"""What the key of a request may be, and the number of its group; 0 is one key for all."""
+KEYS = ("client", "user", "all")
+"""What the key of a request may be."""
 
-_LINE = re.compile(r'(?:[^\s:]+:\d+ )?(\S+) \S+ ([^"\[]*?) ?\[([^\]]+)\] "([A-Za-z]+) (\S+)')
+_LINE = re.compile(r'(?:[^\s:]+:\d+ )?(\S+) \S+ ([^"\[\n]*?) ?\[([^\]\n]+)\] "([A-Za-z]+) (\S+).*\n', re.MULTILINE)
 """The virtual host of Apache's ``vhost_combined``, the client, the user, the time, the method and the target."""
 
+_FIND = re.compile(f"^{_LINE.pattern}", re.MULTILINE).findall
 
-def access_log_parser(key: str) -> ParseLine:
+MOST_TARGETS = 50_000
+"""Targets whose paths are kept."""
+
+
+def is_request(line: str) -> bool:
+    """Whether a line is in the format, also if its time is none."""
+    return _LINE.match(f"{line}\n") is not None
+
+
+def access_log_parser(key: str) -> ParseBlock:
     """The parser of such lines, with the client, the user or everybody as the key.
 
     Raises ``ConfigurationError`` for any other key.
@@ -29,17 +39,25 @@ def access_log_parser(key: str) -> ParseLine:
         raise ConfigurationError(
             f"--key must be client, user or all for a log in the common or combined format, not {key!r}: --key client"
         )
-    group, match_line, time_us = KEYS[key], _LINE.match, CommonTimes().time_us
+    time_us_of, paths = CommonTimes().time_us, dict[str, str]()
 
-    def parse(line: str) -> LoggedRequest | None:
-        match = match_line(line)
-        if match is None:
-            return None
-        _, _, time, method, target = match.groups()
-        try:
-            key = match[group] if group else EVERYBODY
-            return time_us(time), "" if key == "-" else key, method, path_of(target), 1
-        except (ValueError, IndexError):
-            return None
+    def parse(text: str) -> list[LoggedRequest]:
+        requests = list[LoggedRequest]()
+        latest, time_us = "", 0.0
+        for client, user, time, method, target in _FIND(text):
+            if time != latest:
+                try:
+                    time_us = time_us_of(time)
+                except (ValueError, IndexError):
+                    continue
+                latest = time
+            path = paths.get(target)
+            if path is None:
+                if len(paths) >= MOST_TARGETS:
+                    paths.clear()
+                path = paths[target] = path_of(target)
+            own = client if key == "client" else user if key == "user" else EVERYBODY
+            requests.append((time_us, "" if own == "-" else own, method, path, 1))
+        return requests
 
     return parse

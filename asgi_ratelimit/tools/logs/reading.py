@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 
 from ...errors import ConfigurationError
 from . import access_log, json_lines
@@ -12,7 +12,7 @@ from .files import LogFile
 from .json_lines import Fields
 from .ordering import Ordered
 from .recordings import recording_parser, salt_of
-from .requests import SKIPPED, LoggedRequest, ParseLine
+from .requests import SKIPPED, LoggedRequest, ParseBlock, by_line
 
 LOOKS = 100
 """The lines in which the first one that can be read is looked for."""
@@ -55,35 +55,34 @@ class LogReader:
 
     def requests(self) -> Iterator[LoggedRequest]:
         """All requests. Raises ``ConfigurationError`` for a log without any, ``OSError`` or ``EOFError``."""
-        ordered = Ordered([self._requests(file) for file in self._files])
-        yield from ordered
+        ordered = Ordered([chain.from_iterable(self._blocks(file)) for file in self._files])
+        return chain(ordered, self._end(ordered))
+
+    def _end(self, ordered: Ordered) -> Iterator[LoggedRequest]:
+        """Nothing, once all requests have been read."""
         self.late = ordered.late
         if not self.lines:
             raise ConfigurationError(f"{' and '.join(self.names)} are empty; lines are such as{_FORMATS}")
+        yield from ()
 
-    def _requests(self, file: LogFile) -> Iterator[LoggedRequest]:
-        lines = file.lines(self.advance)
-        first = list(islice(lines, LOOKS))
-        if not first:
-            return
-        parse = self._parser(file, first)
-        for line in chain(first, lines):
-            self.lines += 1
-            request = parse(line)
-            if request is None:
-                self.unreadable += 1
-            elif request is not SKIPPED:
-                yield request
+    def _blocks(self, file: LogFile) -> Iterator[list[LoggedRequest]]:
+        """The requests of a file, many at a time."""
+        parse: ParseBlock | None = None
+        for text in file.blocks(self.advance):
+            if parse is None:
+                parse = self._parser(file, text.split("\n", LOOKS)[:LOOKS])
+            requests, lines = parse(text), text.count("\n")
+            self.lines += lines
+            self.unreadable += lines - len(requests)
+            yield [each for each in requests if each is not SKIPPED] if SKIPPED in requests else requests
 
-    def _parser(self, file: LogFile, first: list[str]) -> ParseLine:
+    def _parser(self, file: LogFile, first: list[str]) -> ParseBlock:
         """The parser of a log that starts with these lines."""
         if salt_of(first[0]) is not None:
-            return recording_parser(self.key, by_rule=self.by_rule, add_salt=self.salts.add)
+            return by_line(recording_parser(self.key, by_rule=self.by_rule, add_salt=self.salts.add))
         for line in first:
-            is_json = line.lstrip()[:1] == "{"
-            is_common = access_log.access_log_parser("all")(line) is not None
-            if is_common:
+            if access_log.is_request(line):
                 return access_log.access_log_parser(self.key)
-            if is_json and json_lines.is_object(line):
-                return json_lines.json_parser(first, self.key, self.fields)
+            if line.lstrip()[:1] == "{" and json_lines.is_object(line):
+                return by_line(json_lines.json_parser(first, self.key, self.fields))
         raise ConfigurationError(f"no line of {file.name} is a request, such as{_FORMATS}\nbut {first[0][:200]!r}")

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from urllib.parse import unquote
 
 LoggedRequest: TypeAlias = tuple[float, str, str, str, float]
-"""The time in microseconds, the key (whose request it is), the method, the path without its query, and the cost.
+"""The time in whole microseconds, the key (whose request it is), the method, the path without its query, and the cost.
 
 The key is empty where the request has none. A decision that a hook has recorded has no method, and the name of its rule
 in the place of the path. A tuple, because there may be millions.
@@ -19,8 +19,21 @@ in the place of the path. A tuple, because there may be millions.
 ParseLine: TypeAlias = Callable[[str], LoggedRequest | None]
 """The request of a line; ``None`` for a line that cannot be read."""
 
+ParseBlock: TypeAlias = Callable[[str], list[LoggedRequest]]
+"""The requests of many lines in one text, each with its end; ``SKIPPED`` for those that are none of interest."""
+
 SKIPPED: LoggedRequest = (0.0, "", "", "", 0.0)
 """Stands for a line that is none of the requests that are asked for."""
+
+
+def by_line(parse: ParseLine) -> ParseBlock:
+    """The parser of many lines that parses them one by one."""
+
+    def parse_block(text: str) -> list[LoggedRequest]:
+        return [request for line in text.removesuffix("\n").split("\n") if (request := parse(line)) is not None]
+
+    return parse_block
+
 
 EVERYBODY = "everybody"
 """The key of all requests where one bucket is for all clients."""

@@ -24,17 +24,16 @@ class Timeline:
         self.requests = [0] * MOST_BINS
         self.refused = [0] * MOST_BINS
 
-    def add(self, time_us: float, is_refused: bool) -> None:
-        """Count a request; times come in order."""
+    def add(self, time_us: float, requests: int, refused: int) -> None:
+        """Count requests of the second of ``time_us``; times come in order."""
         if self.start_us < 0:
             self.start_us = time_us // SECOND_US * SECOND_US
         number = int((time_us - self.start_us) / self.width_us)
         while number >= MOST_BINS:
             self._halve()
             number >>= 1
-        self.requests[number] += 1
-        if is_refused:
-            self.refused[number] += 1
+        self.requests[number] += requests
+        self.refused[number] += refused
 
     def _halve(self) -> None:
         self.width_us *= 2
@@ -99,9 +98,17 @@ class RuleCounts:
 
     name: str
     is_shadow: bool = False
-    requests: int = 0
-    refused: int = 0
     keys: dict[str, KeyCount] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> int:
+        """How many requests it was for."""
+        return sum([each.requests for each in self.keys.values()])
+
+    @property
+    def refused(self) -> int:
+        """How many of them it refused."""
+        return sum([each.refused for each in self.keys.values()])
 
     @property
     def refused_keys(self) -> int:
@@ -119,9 +126,7 @@ class RuleCounts:
         if count is None:
             count = self.keys[key] = KeyCount()
         count.requests += 1
-        self.requests += 1
         if is_refused:
-            self.refused += 1
             count.refused += 1
             if count.refused == 1:
                 count.first_us = time_us

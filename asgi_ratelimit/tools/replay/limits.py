@@ -23,6 +23,7 @@ from ...keys.addresses import client_key, pack, unmapped
 from ...keys.base import PathKey, ScopeKey
 from ...quota_text import QuotaLike, parse_quotas
 from ...quotas import Quota
+from ..logs import LoggedRequest
 
 EXAMPLES = '"/login 5/minute", "POST /orders/{id} 10/s burst 20", "/health exempt"'
 
@@ -46,6 +47,20 @@ class LoggedKey(ScopeKey):
 
 
 LOGGED_KEY = LoggedKey()
+
+
+def scope_of(request: LoggedRequest) -> Scope:
+    """The scope of a request of a log."""
+    _, key, method, path, _ = request
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "client": (key, 0),
+        "headers": [],
+        "root_path": "",
+        "query_string": b"",
+    }
 
 
 @dataclass(slots=True)

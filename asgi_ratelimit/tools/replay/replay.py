@@ -1,4 +1,4 @@
-"""Replays: what limits would have decided on the requests of a log, by the package's own rules and store."""
+"""Replays: what limits would have decided on the requests of a log, by the package's own rules and arithmetic."""
 
 from __future__ import annotations
 
@@ -7,30 +7,20 @@ from dataclasses import replace
 
 from starlette.types import Scope
 
-from ...algorithms import PLAIN_PARTS, is_allowed
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision, Take
 from ...inbound.answers.responses import LimitUnavailable
-from ...inbound.penalties.blocks import apply_penalties
+from ...inbound.penalties.blocks import BlockCheck, apply_penalties
 from ...inbound.plan import Plan, PlannedTakes
-from ...stores import MemoryStore
+from ...quotas import SECOND_US
 from ..logs import LoggedRequest
+from .buckets import ReplayedBuckets
 from .counts import RuleCounts, Timeline
-from .limits import Limits
+from .limits import LOGGED_KEY, Limits, scope_of
+from .plans import ALLOWED, REFUSED, UNDECIDED, UNLIMITED, Decide, decider
 
-MANY_KEYS = 2_000_000
-"""Buckets of a replay: so many that hardly any of them is forgotten before it is full again."""
-
-
-class ReplayClock:
-    """The time of the request that is replayed."""
-
-    def __init__(self) -> None:
-        self.time_us = 0.0
-
-    def now_us(self) -> int:
-        """The time in microseconds since the epoch."""
-        return int(self.time_us)
+MOST_PATHS = 50_000
+"""Methods and paths whose plans are kept."""
 
 
 class Replay:
@@ -43,80 +33,90 @@ class Replay:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._clock = ReplayClock()
-        self._store = MemoryStore(max_keys=MANY_KEYS, clock=self._clock)
+        self._buckets = ReplayedBuckets()
         self.requests = self.refused = self.unlimited = self.delayed = 0
         self.clients: dict[str, bool] = {}
         self.rules = {rule.name: RuleCounts(rule.name, rule.shadow) for rule in limits.rules}
         self.unknown: set[str] = set()
         self.timeline = Timeline()
         self.first_us = self.last_us = 0.0
+        self._keys: dict[str, str | None] = {}
+        self._of_path: dict[tuple[str, str], tuple[Plan | None, Decide]] = {}
+        self._of_plan: dict[Plan | None, Decide] = {None: self._unplanned}
 
     async def run(self, requests: Iterable[LoggedRequest]) -> None:
         """Replay the requests, which come in the order of their times."""
-        plan_for, submit_charge, clients = self._limits.plan_for, self._store.submit_charge, self.clients
-        clock, count_time, rules = self._clock, self.timeline.add, self.rules
-        scope: Scope = {"type": "http", "headers": [], "root_path": "", "query_string": b""}
-        for time_us, key, method, path, cost in requests:
-            clock.time_us = time_us
-            scope["client"], scope["method"], scope["path"] = (key, 0), method, path
-            plan = plan_for(scope)
-            bucket = None if plan is None or cost != 1 else plan.bucket(scope)
-            if plan is None:
-                is_refused = self._skip(method, path)
-            elif bucket is not None and plan.template is not None:
-                outcome = submit_charge(plan.template, bucket)
-                is_refused = len(outcome) != PLAIN_PARTS and not is_allowed(outcome)
-                rules[plan.template.name].add(bucket[len(plan.template.prefix) : -1], time_us, is_refused)
-            elif plan.is_single:
-                is_refused = self._decide_single(plan.take(scope), cost)
-            else:
-                is_refused = await self._decide(plan, scope, cost)
-            clients[key] = is_refused or clients.get(key, False)
-            count_time(time_us, is_refused)
-            self.refused += is_refused
-            self.requests += 1
-            self.first_us = self.first_us or time_us
-            self.last_us = time_us
+        keys, of_path, clients = self._keys, self._of_path, self.clients
+        time_us, second_end, count, refused = self.last_us, 0.0, 0, 0
+        for request in requests:
+            time_us, logged, method, path, cost = request
+            if time_us >= second_end:
+                self._end_second(second_end - 1.0, count, refused)
+                second_end, count, refused = (time_us // SECOND_US + 1.0) * SECOND_US, 0, 0
+                self.first_us = self.first_us or time_us
+            plan, decide = of_path.get((method, path)) or self._find(request)
+            if logged not in keys:
+                keys[logged], clients[logged] = LOGGED_KEY.of(scope_of(request)), False
+            outcome = decide(keys[logged], time_us, cost, request)
+            if outcome != ALLOWED:
+                if outcome == UNDECIDED and plan is not None:
+                    outcome = await self._decide(plan, request)
+                if outcome == REFUSED:
+                    refused += 1
+                    clients[logged] = True
+                elif outcome == UNLIMITED:
+                    self.unlimited += 1
+            count += 1
+        self._end_second(second_end - 1.0, count, refused)
+        self.last_us = time_us
 
-    def _skip(self, method: str, path: str) -> bool:
+    def _end_second(self, time_us: float, requests: int, refused: int) -> None:
+        """Count what there was in the second of ``time_us``."""
+        if requests:
+            self.timeline.add(time_us, requests, refused)
+            self.requests += requests
+            self.refused += refused
+
+    def _find(self, request: LoggedRequest) -> tuple[Plan | None, Decide]:
+        """The plan of a method and path, and how requests under it are decided."""
+        _, _, method, path, _ = request
+        plan = self._limits.plan_for(scope_of(request))
+        if plan not in self._of_plan and plan is not None:
+            self._of_plan[plan] = decider(plan, self._buckets, self.rules)
+        if len(self._of_path) >= MOST_PATHS:
+            self._of_path.clear()
+        found = self._of_path[method, path] = plan, self._of_plan[plan]
+        return found
+
+    def _unplanned(self, _key: str | None, _now: float, _cost: float, request: LoggedRequest) -> int:
         """Count a request that no rule is for."""
-        self.unlimited += 1
+        _, _, method, path, _ = request
         if not method:
             self.unknown.add(path)
-        return False
+        return UNLIMITED
 
-    def _decide_single(self, take: Take | None, cost: float) -> bool:
-        """Whether a request is refused that takes once, at a recorded ``cost`` unless that is 1."""
-        if take is None:
-            self.unlimited += 1
-            return False
-        decision = self._store.submit(take if cost == 1 else _with_cost(take, cost))
-        self._count(decision)
-        return not decision.allowed
-
-    async def _decide(self, plan: Plan, scope: Scope, cost: float) -> bool:
-        """Whether a request is refused under any plan."""
-        planned = await _evaluated(plan, scope)
+    async def _decide(self, plan: Plan, request: LoggedRequest) -> int:
+        """What becomes of a request under any plan."""
+        self._buckets.now, _, _, _, cost = request
+        planned = await _evaluated(plan, scope_of(request))
         if planned is None or not planned.takes:
-            self.unlimited += 1
-            return False
+            return UNLIMITED
         takes = planned.takes if cost == 1 else [_with_cost(take, cost) for take in planned.takes]
-        decisions = await self._store.take(takes)
+        decisions = await self._buckets.take(takes)
         if planned.is_enforced:
-            decisions[0] = await self._enforced(planned, decisions[0])
+            decisions[0] = await self._enforced(planned, takes[0], decisions[0])
         for decision in decisions:
             self._count(decision)
-        return planned.is_enforced and not decisions[0].allowed
+        return REFUSED if planned.is_enforced and not decisions[0].allowed else ALLOWED
 
-    async def _enforced(self, planned: PlannedTakes, decision: Decision) -> Decision:
+    async def _enforced(self, planned: PlannedTakes, take: Take, decision: Decision) -> Decision:
         """A decision after the wait that rules allow, and after their penalties."""
         if not decision.allowed and planned.max_delays:
             refusing = zip(decision.states, planned.max_delays)
             max_wait = min([max_delay for state, max_delay in refusing if not state.allowed])
-            (decision,) = await self._store.take([replace(planned.takes[0], max_wait=max_wait)])
+            decision = self._buckets.submit(replace(take, max_wait=max_wait))
             self.delayed += decision.allowed
-        return await apply_penalties(self._store, decision) if planned.checks_blocks else decision
+        return await apply_penalties(self._buckets, decision) if planned.checks_blocks else decision
 
     def _count(self, decision: Decision) -> None:
         """Count a decision, once for each of its rules."""
@@ -137,4 +137,5 @@ async def _evaluated(plan: Plan, scope: Scope) -> PlannedTakes | None:
 
 
 def _with_cost(take: Take, cost: float) -> Take:
-    return replace(take, charges=tuple([replace(charge, cost=cost) for charge in take.charges]))
+    charges = [each if isinstance(each, BlockCheck) else replace(each, cost=cost) for each in take.charges]
+    return replace(take, charges=tuple(charges))

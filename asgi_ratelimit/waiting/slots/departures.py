@@ -74,22 +74,34 @@ class Departures:
         ``margin`` is the part of the limits of token buckets that is left unused: it serves to catch up, so that a late
         call delays those behind it for a while only.
         """
-        if len(charges) != 1:
-            return self._leave(charges, now_us, ahead_us, margin)
+        if self.leave_simply(charges, now_us) >= 0.0:
+            return 0.0
+        return self._leave(charges, now_us, ahead_us, margin)
+
+    def leave_simply(self, charges: Sequence[Charge], now_us: float) -> float:
+        """Record that a call of one plain bucket leaves now, and return the microseconds until the next like it may.
+
+        A negative number says that ``leave`` has to decide.
+        """
         charge = charges[0]
         charged, quota, state = self._states.get(charge.bucket, _UNUSED)
-        if charged is not charge.quota or type(quota) is not TokenBucket or not quota.is_simple:
-            return self._leave(charges, now_us, ahead_us, margin)
-        level, last = state[0], state[1]
-        elapsed_us, at_us = now_us - last, now_us
-        if elapsed_us < 0.0:  # the first call of a burst has time to arrive, and nothing drains until then
-            elapsed_us, at_us = 0.0, last
-        after = admit(quota, level, elapsed_us, charge.cost)
-        is_first = quota.burst > 1.0 and elapsed_us * quota.limit >= level
-        if after is None or is_first or now_us - last < -quota.period_us:
-            return self._leave(charges, now_us, ahead_us, margin)
-        self._states[charge.bucket] = charged, quota, (after, at_us, 0, (), (), b"")
-        return 0.0
+        if charged is not charge.quota or len(charges) != 1 or type(quota) is not TokenBucket or not quota.is_simple:
+            return -1.0
+        limit, scaled, (level, at_us, _, _, _, _) = quota.limit, charge.cost * quota.period_us, state
+        left, target = level, quota.burst_level - scaled
+        if at_us < now_us:
+            left -= (now_us - at_us) * limit
+            at_us = now_us
+            if left <= 0.0:
+                left = 0.0
+        # the first call of a burst has time to arrive, and nothing drains until then
+        is_first = left == 0.0 and quota.burst > 1.0
+        if is_first or left > target or scaled % 1.0 or at_us - now_us > quota.period_us:
+            return -1.0
+        left += scaled
+        self._states[charge.bucket] = charged, quota, (left, at_us, 0, (), (), b"")
+        over = left - target
+        return at_us - now_us - (-over / limit // 1.0) if over > 0.0 else 0.0
 
     def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
         """``leave`` with any charges, also for the first call of a burst, and for one that may not leave."""
@@ -117,13 +129,6 @@ class Departures:
 
     def wait_us(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Microseconds until a call with these charges may leave, after one that has just left."""
-        if len(charges) == 1:
-            charge = charges[0]
-            charged, quota, state = self._states.get(charge.bucket, _UNUSED)
-            if charged is charge.quota and type(quota) is TokenBucket and quota.is_simple and state[1] >= now_us:
-                target = quota.burst_level - charge.cost * quota.period_us
-                over = state[0] - (target if target > 0.0 else 0.0)
-                return state[1] - now_us - (-over / quota.limit // 1.0) if over > 0.0 else 0.0
         buckets = [
             (self._metered(each.quota, margin), each)
             for each in charges

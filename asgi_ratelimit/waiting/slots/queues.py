@@ -202,10 +202,10 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
-            if waiters and waiters[0].wake_up.loop is not waiter.wake_up.loop and waiters[0].wake_up.is_dead:
+            if waiters and (first := waiters[0].wake_up).loop is not waiter.wake_up.loop and first.is_dead:
                 queue.wake_first_in_time()
-            waiter.order = (-waiter.priority, next(self._numbers))
-            if not waiters or waiters[-1].order < waiter.order:
+            waiter.order = order = (-waiter.priority, next(self._numbers))
+            if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
             else:
                 if waiters[0].wake_up.at_us <= now_us:  # it has been woken
@@ -272,36 +272,52 @@ class SlotQueues:
         if waiter.error is not None:
             raise waiter.error
         with self._lock:
-            queue, wake_up = waiter.queue, waiter.wake_up
+            queue = waiter.queue
             if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
-                wake_up.set(math.inf)
+                waiter.wake_up.set(math.inf)
                 return None
             slot = queue.slots[0]
             if slot.at_us > now_us:
-                wake_up.set(slot.at_us)
+                waiter.wake_up.set(slot.at_us)
                 return None
-            if (now_us > slot.until_us and slot.is_missed(now_us)) or (
-                waiter.margin and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
-            ):
+            if (now_us > slot.until_us or waiter.margin) and self._misses(queue, waiter, slot, now_us):
                 queue.booking += 1
                 return queue.slots.pop(0)
-            wait_us = 0.0
-            if not waiter.departs_later:
-                wait_us = self.departures.leave(waiter.take.charges, now_us, slot.ahead_us, waiter.margin)
-            if wait_us > 0.0:
-                queue.not_before_us = now_us + wait_us
-                wake_up.set(queue.not_before_us)
-                return None
+            take = waiter.take
+            following_us = -1.0 if waiter.departs_later else self.departures.leave_simply(take.charges, now_us)
+            if following_us < 0.0:
+                following_us = self._leave(queue, waiter, slot, now_us)
+                if following_us < 0.0:
+                    return None
             del queue.slots[0], queue.waiters[0]
             waiter.has_left = True
-            if not queue.waiters:
+            if queue.waiters:
+                queue.not_before_us = now_us + following_us
+                queue.wake_first_in_time(waiter.wake_up.loop, now_us)
+            else:
                 self._drop_if_empty(queue)
-                return slot
-            if not waiter.departs_later:
-                wait_us = self.departures.wait_us(waiter.take.charges, now_us, slot.ahead_us, waiter.margin)
-            queue.not_before_us = now_us + wait_us
-            queue.wake_first_in_time(wake_up.loop, now_us)
             return slot
+
+    def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
+        """Whether a slot is not to be used any more."""
+        if slot.is_missed(now_us):
+            return True
+        return waiter.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+
+    def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
+        """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
+
+        Then it may not leave yet, and its wake-up is set.
+        """
+        if waiter.departs_later:
+            return 0.0
+        charges, margin = waiter.take.charges, waiter.margin
+        wait_us = self.departures.leave(charges, now_us, slot.ahead_us, margin)
+        if wait_us > 0.0:
+            queue.not_before_us = now_us + wait_us
+            waiter.wake_up.set(queue.not_before_us)
+            return -1.0
+        return self.departures.wait_us(charges, now_us, slot.ahead_us, margin) if len(queue.waiters) > 1 else 0.0
 
     def leave(self, waiter: Waiter) -> Slot | None:
         """Stop waiting; returns the surplus slot, if there is one now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import final
 
 from ...algorithms import Booking, decision_of_booking
 from ...decision import Decision, Take
@@ -27,6 +28,7 @@ WIDE_US = 8_000.0
 """Slots at a smaller distance are used in any case: calls are late by a part of that too often."""
 
 
+@final
 @dataclass(slots=True)
 class Slot:
     """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it, or what it is made of.

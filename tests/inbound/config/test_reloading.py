@@ -38,6 +38,11 @@ def limit_of(middleware: RateLimitMiddleware, name: str) -> Any:
     return [quota.limit for rule in rules for quota in rule.quota]  # type: ignore[union-attr]
 
 
+def lines_of(caplog: pytest.LogCaptureFixture, path: Path) -> list[str]:
+    """What was logged of a file; those of earlier tests may still be watched."""
+    return [line for line in caplog.messages if str(path) in line]
+
+
 async def test_a_change_applies_and_what_was_used_stays_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One line for each change says what it is."""
     path = tmp_path / "limits.toml"
@@ -50,7 +55,8 @@ async def test_a_change_applies_and_what_was_used_stays_used(tmp_path: Path, cap
         assert [(await client.get("/x")).status_code for _ in range(2)] == [200, 429]
         path.write_text('quota = "200/hour"\n' + new)
         await until(lambda: limit_of(middleware, "x") == [])
-    assert [line.removeprefix(f"{path}: ") for line in caplog.messages] == [
+    await until(lambda: len(lines_of(caplog, path)) == 4)
+    assert [line.removeprefix(f"{path}: ") for line in lines_of(caplog, path)] == [
         "quota 100/hour -> 200/hour",
         "GET /y is new: 1/s",
         "x: quota 3/hour -> 5/hour, cost none -> 2",
@@ -69,10 +75,10 @@ async def test_a_module_that_ends_the_program_ends_nothing(
     async with client_of(middleware) as client:
         await client.get("/x")
     path.write_text(RULE.format("4/hour") + 'settle = "ending_module:settle"')
-    await until(lambda: len(caplog.messages) == 1)
-    assert "line 5: settle" in caplog.messages[0]
+    await until(lambda: len(lines_of(caplog, path)) == 1)
+    assert "line 5: settle" in lines_of(caplog, path)[0]
     path.write_text(RULE.format("5/hour"))
-    await until(lambda: len(caplog.messages) == 2)
+    await until(lambda: len(lines_of(caplog, path)) == 2)
     assert limit_of(middleware, "x") == [5]
 
 
@@ -91,16 +97,16 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
         }
         for count, (text, message) in enumerate(broken.items(), 1):
             path.write_text(text)
-            await until(lambda: len(caplog.messages) == count)  # noqa: B023
-            assert message in caplog.messages[-1]
-            assert caplog.messages[-1].startswith("the limits stay as they were: ")
+            await until(lambda: len(lines_of(caplog, path)) == count)  # noqa: B023
+            assert message in lines_of(caplog, path)[-1]
+            assert lines_of(caplog, path)[-1].startswith("the limits stay as they were: ")
         path.unlink()
-        await until(lambda: len(caplog.messages) == len(broken) + 1)
-        assert "cannot be read" in caplog.messages[-1]
+        await until(lambda: len(lines_of(caplog, path)) == len(broken) + 1)
+        assert "cannot be read" in lines_of(caplog, path)[-1]
         assert limit_of(middleware, "x") == [3]
         path.write_text(RULE.format("6/hour"))
         await until(lambda: limit_of(middleware, "x") == [6])
-    assert len(caplog.messages) == len(broken) + 2
+        await until(lambda: len(lines_of(caplog, path)) == len(broken) + 2)
 
 
 async def test_an_override_wins_over_the_file_and_unset_brings_it_back(tmp_path: Path) -> None:
@@ -148,8 +154,8 @@ async def test_what_counts_at_the_next_start_only(tmp_path: Path, caplog: pytest
         path.write_text('name = "shop"\nquota = "6/hour"\nheaders = "none"\n')
         await until(lambda: limit_of(middleware, "api") == [6])
         assert "ratelimit" in (await client.get("/x")).headers
-    await until(lambda: len(caplog.messages) == 3)
-    assert f"{path}: name api -> shop, from the next start on" in caplog.messages
+    await until(lambda: len(lines_of(caplog, path)) == 3)
+    assert f"{path}: name api -> shop, from the next start on" in lines_of(caplog, path)
 
 
 async def test_nothing_is_kept_alive(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.quotas import RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
@@ -145,7 +145,7 @@ async def test_a_key_lives_until_its_bucket_is_full(
     async with limiter_on(redis_url, quota) as limiter:
         with client.monitor() as monitor:
             decisions = [await limiter.pace("key", cost) for cost in costs]
-            lives = [life_of(next_write(monitor)) for _ in costs]
+            lives = [life_of(next_write(monitor), decision) for decision in decisions]
     assert lives == [math.ceil(round(decision.reset_after * 1000, 6)) for decision in decisions]
     assert min(lives) >= 1
 
@@ -158,9 +158,11 @@ def next_write(monitor: Any) -> list[str]:
             return words
 
 
-def life_of(words: list[str]) -> int:
-    assert (words[0].upper(), words[-2]) == ("SET", "PX")
-    return int(words[-1])
+def life_of(words: list[str], decision: Decision) -> int:
+    """The milliseconds from the time of a decision to that at which its key expires."""
+    assert words[0].upper() == "SET"
+    decided_at_ms = math.floor(round(decision.ready_at - decision.delay, 6) * 1000)
+    return int(words[-1]) - {"PX": 0, "PXAT": decided_at_ms}[words[-2]]
 
 
 STAMP = QUOTA.stamp

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asgi_ratelimit import ConfigurationError
-from asgi_ratelimit.tools.logs import LogReader, decision_line, first_line, request_line
+from asgi_ratelimit.tools.logs import LogReader, decision_line, files, first_line, request_line
 from asgi_ratelimit.tools.logs.access_log import EXAMPLE
 from asgi_ratelimit.tools.logs.json_lines import EXAMPLE as JSON_EXAMPLE
 
@@ -48,6 +53,47 @@ def test_the_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     for data in (f"{EXAMPLE}\n".encode(), gzip.compress(f"{EXAMPLE}\n".encode())):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))  # type: ignore[arg-type]
         assert [each[1] for each in LogReader(["-"]).requests()] == ["203.0.113.7"]
+
+
+def test_lines_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any block that is read, with any end, and behind a byte order mark; the last one needs no end."""
+    text = f"{EXAMPLE}\r\n{EXAMPLE}\n{EXAMPLE}\r{EXAMPLE}"
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    for size in (1, 7, len(EXAMPLE), len(EXAMPLE) + 1, 10_000):
+        monkeypatch.setattr(files, "BLOCK", size)
+        reader = LogReader([str(tmp_path / "a")])
+        assert [each[1] for each in reader.requests()] == ["203.0.113.7"] * 4
+        assert (reader.lines, reader.unreadable) == (4, 0)
+
+
+@given(st.lists(st.integers(0, 120), max_size=8), st.integers(1, 40), st.booleans())
+def test_lines_that_are_too_long_count_as_one(lengths: list[int], size: int, has_end: bool) -> None:
+    """Nothing of them is kept, and none of the others is lost."""
+    lines = ["x" * length if length > 100 else EXAMPLE for length in lengths]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK", size)
+        patch.setattr(files, "LONGEST", len(EXAMPLE) + 1)
+        (Path(folder) / "a").write_text("\n".join([EXAMPLE, *lines]) + "\n" * has_end)
+        reader = LogReader([str(Path(folder) / "a")])
+        read = list(reader.requests())
+    assert (len(read), reader.lines) == (1 + lines.count(EXAMPLE), 1 + len(lines))
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (bz2.compress(b"x"), "compressed by bzip2: bzip2 -dc {} | asgi-ratelimit what-if - "),
+        (lzma.compress(b"x"), "compressed by xz: xz -dc {} | asgi-ratelimit"),
+        (f"{EXAMPLE}\n".encode("utf-16"), "text in UTF-16: iconv -f UTF-16 -t UTF-8 {} | asgi-ratelimit"),
+    ],
+    ids=["bzip2", "xz", "utf-16"],
+)
+def test_other_files_are_named(data: bytes, error: str, tmp_path: Path) -> None:
+    """With the program that makes lines of them."""
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(ConfigurationError) as raised:
+        list(LogReader([str(tmp_path / "a")]).requests())
+    assert error.format(tmp_path / "a") in str(raised.value)
 
 
 def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from ....decision import Take
+from ....decision import Charge, Decision, Take
 from ....errors import StoreError
-from ....quotas import SECOND_US
+from ....quotas import SECOND_US, RollingWindow, TokenBucket
+from ....stores import settle
 from ....stores.documents import Documents
 from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..bucket import Bucket
+from ..bucket import LEAST, Bucket
 from ..calls import Call, Record, Section
-from ..rate import Rate
+from ..resets import Rate
 from .locked_model import LockedModel
 from .rates import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 from .records import decoded, encoded, name_of, record_of
@@ -50,18 +53,23 @@ class Publisher:
         """Write what the answer to a request has changed."""
         with self._locked:
             now_us = self._now_us()
-            new, old = _agree(call)
-            content = self._content(call, bool(new), now_us)
+            changes = _agree(call)
+            content = self._content(call, bool(changes), now_us)
             pauses = [(bucket.name, bucket.paused_until_us - now_us) for bucket in paused] + _spent(call, now_us)
         for bucket, wait_us in pauses:
             yield from self._pauses.begin(call.host.name, wait_us / SECOND_US, pause_quota(bucket))
-        yield from self._take(new)
-        if new and (yield from self._is_known(call)):
+        filled: list[Decision | None] = []
+        for change in changes:
+            filled.append((yield from self._take(change.fills())))  # noqa: PERF401  # a comprehension cannot yield
+        if changes and (yield from self._is_known(call)):
+            for decision in filled:
+                yield from self._settle(decision, 0.0)
             return
         if content is not None:
             with contextlib.suppress(StoreError):
                 yield CallStore(self._store, self._documents.write(name_of(call), content, seconds=RECORDED_S))
-        yield from self._take(old)
+        for change, decision in zip(changes, filled):
+            yield from self._close(change, decision)
 
     def _is_known(self, call: Call) -> Flow[bool]:
         """Whether another process has written no less about a route; then that is adopted."""
@@ -75,10 +83,24 @@ class Publisher:
             model.adopt(call, record, self._now_us())
         return True
 
-    def _take(self, takes: Sequence[Take]) -> Flow[None]:
-        for take in takes:
+    def _take(self, take: Take) -> Flow[Decision | None]:
+        with contextlib.suppress(StoreError):
+            decisions: list[Decision] = yield CallStore(self._store, self._store.take((take,)))
+            return decisions[0]
+        return None
+
+    def _close(self, change: Change, filled: Decision | None) -> Flow[None]:
+        """Fill what a bucket was charged by; then so much of the new one stays used as that shows, and no more."""
+        if change.old is not None:
+            closed = yield from self._take(change.closes(change.old))
+            if closed is not None and filled is not None:
+                unfilled = change.charge.quota.limit - filled.granted
+                yield from self._settle(filled, max(change.used(closed) - unfilled, 0.0))
+
+    def _settle(self, filled: Decision | None, units: float) -> Flow[None]:
+        if filled is not None and filled.allowed and units < filled.granted:
             with contextlib.suppress(StoreError):
-                yield CallStore(self._store, self._store.take((take,)))
+                yield CallStore(self._store, settle(self._store, filled, [units]))
 
     def _content(self, call: Call, is_changed: bool, now_us: float) -> bytes | None:
         """The document about the route of a request, if it has to be written."""
@@ -99,25 +121,51 @@ def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
     return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
 
 
-def _agree(call: Call) -> tuple[list[Take], list[Take]]:
-    """Charge buckets by what answers report from now on; returns takes that fill the new ones with what is used.
+class Change(NamedTuple):
+    """A bucket whose requests are charged otherwise from now on: by ``charge``, and before by ``old``.
 
-    Where a bucket was charged otherwise, requests may be under way, so all of the new one is used. The others fill what
-    it was charged by, so that other processes notice that they have to read the document again.
+    ``reported`` units were left by the answer that says so.
     """
-    host, new_takes, old_takes = call.host.name, [], []
+
+    charge: Charge
+    reported: float
+    old: Charge | None
+
+    def fills(self) -> Take:
+        """A take of what may be used by now: all, where requests of the old charge may be under way."""
+        limit = self.charge.quota.limit
+        return used_up(self.charge, limit - self.reported) if self.old is None else raised_to(self.charge, limit)
+
+    def closes(self, old: Charge) -> Take:
+        """A take of all that the old charge has, so that other processes notice that they have to read the document."""
+        refilled = FILLED_S / old.quota.period if isinstance(old.quota, TokenBucket) else 0.0
+        return raised_to(old, old.quota.limit * (1.0 + refilled))
+
+    def used(self, closed: Decision) -> float:
+        """How many units may really be used, by what ``closes`` has shown to have been charged before.
+
+        In a window that was taken for units that come back one by one, these are the charges of as much time as it is
+        long. Otherwise, that is not known.
+        """
+        quota, old = self.charge.quota, self.old and self.old.quota
+        if not isinstance(quota, RollingWindow) or not isinstance(old, TokenBucket):
+            return quota.limit
+        refill = old.limit / old.period
+        level = closed.states[0].reset_after * refill - closed.granted
+        charged = math.floor((level + quota.period * refill) / self.charge.cost + LEAST) * self.charge.cost
+        return max(charged, quota.limit - self.reported)
+
+
+def _agree(call: Call) -> list[Change]:
+    """Charge buckets by what answers report from now on."""
+    host, changes = call.host.name, []
     for bucket, rate in _changes(call):
         old, bucket.rate = bucket.rate, rate
-        if rate is None or (old is not None and old[:3] == rate[:3]):
-            continue
-        charge = learned_charge(host, bucket.name, rate, bucket.cost)
-        if old is None:
-            new_takes.append(used_up(charge, bucket.limit - bucket.reported))
-        else:
-            new_takes.append(raised_to(charge, bucket.limit))
-            most = old.limit * (1.0 + FILLED_S / old.period if old.refills else 1.0)
-            old_takes.append(raised_to(learned_charge(host, bucket.name, old, bucket.cost), most))
-    return new_takes, old_takes
+        if rate is not None and (old is None or old[:3] != rate[:3]):
+            charge = learned_charge(host, bucket.name, rate, bucket.cost)
+            before = None if old is None else learned_charge(host, bucket.name, old, bucket.cost)
+            changes.append(Change(charge, bucket.reported, before))
+    return changes
 
 
 def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:

@@ -16,7 +16,7 @@ from ....decision import Charge, Condition, Take
 from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
 from ..bucket import Bucket
-from ..rate import Rate
+from ..resets import Rate
 
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
@@ -59,9 +59,8 @@ def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
     if bucket.refill:
-        is_sure = bucket.window_evidence < 0.0 or not bucket.unit_us
-        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, is_sure)
-    window_us = max(bucket.window_us, bucket.unit_us)
+        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, bucket.resets.is_sure)
+    window_us = max(bucket.window_us, bucket.resets.unit_us)
     if window_us >= 1.0:
         return Rate(bucket.limit, rounded(window_us / SECOND_US), False)
     return None
@@ -118,7 +117,7 @@ def pause_quota(bucket: str) -> TokenBucket:
 
 def used_up(charge: Charge, units: float) -> Take:
     """A take of so many units more of a learned bucket, or of what is left of it."""
-    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True)
+    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True, may_settle=True)
 
 
 def raised_to(charge: Charge, units: float) -> Take:
@@ -129,7 +128,8 @@ def raised_to(charge: Charge, units: float) -> Take:
     else:
         lowered = replace(quota, limit=max(units, 1.0))
     object.__setattr__(lowered, "stamp", quota.stamp)  # so it is the same version, and shares its state
-    return Take((Charge(lowered, charge.key, min(units, lowered.most), charge.name),), best_effort=True)
+    raised = Charge(lowered, charge.key, min(units, lowered.most), charge.name)
+    return Take((raised,), best_effort=True, may_settle=True)
 
 
 def _hash(bucket: str) -> str:

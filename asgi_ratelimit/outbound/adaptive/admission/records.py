@@ -10,7 +10,7 @@ import json
 from ....buckets import as_bytes, digest
 from ..bucket import Bucket
 from ..calls import Call, LearnedLimit, Record
-from ..rate import Rate
+from ..resets import Rate
 
 FORMAT = 1
 

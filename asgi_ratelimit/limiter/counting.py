@@ -1,0 +1,74 @@
+"""Decisions of limiters, paced calls and transports are counted, and published without being asked for."""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+
+from ..clock import SystemClock
+from ..counts import counts_of, publish, publish_on, reset_publishers
+from ..decision import Decision
+from ..stores import Store
+from ..waiting import background_loop
+from ..waiting.forks import reset_in_child
+
+
+def count(store: Store, decision: Decision) -> None:
+    """Count a decision for the names of its charges."""
+    counts_of(store).count((decision,))
+    publish_unasked(store)
+
+
+class CallCounts:
+    """Counts the calls of one name on a store, at hardly any cost where they have one charge."""
+
+    __slots__ = ("_store", "of_all", "rule")
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store = store
+        self.of_all = counts_of(store)
+        self.rule = self.of_all[name]
+
+    def count(self, decision: Decision) -> None:
+        """Count a decision."""
+        take, is_plain = decision.take, decision.allowed and not (decision.degraded or decision.shadow)
+        if is_plain and take is not None and len(take.charges) == 1:
+            self.count_admitted(take.charges[0].bucket)
+        else:
+            count(self._store, decision)
+
+    def count_admitted(self, bucket: str) -> None:
+        """Count a call of one charge that goes."""
+        self.rule.requests.append(bucket)
+        self.rule.admitted += 1
+        if not self.of_all.is_published:
+            publish_unasked(self._store)
+
+
+def publish_unasked(store: Store) -> None:
+    """See to it that what this process counts, learns and lets wait is published, once a second.
+
+    For a store elsewhere, the background loop does so, which watches its overrides as well; no event loop of the
+    program lives long enough for sure. In memory, the running event loop does. Where there is none, and for a stepped
+    clock, which must not go on because of that, whoever reads the figures publishes them first.
+    """
+    counts = counts_of(store)
+    if counts.is_published:
+        return
+    clock = getattr(store, "clock", None)
+    if getattr(store, "documents", None) is None or not isinstance(clock or SystemClock(), SystemClock):
+        counts.is_published = True
+    elif not store.in_process:
+        publish_on(store, background_loop.loop())
+    elif _get_running_loop() is not None:
+        publish(store)
+
+
+class _InChild:
+    """Publishes nothing in a forked child that its parent has counted."""
+
+    def reset(self) -> None:
+        reset_publishers()
+
+
+_in_child = _InChild()
+reset_in_child(_in_child)
