@@ -181,11 +181,11 @@ def test_five_thousand_histories(history: History) -> None:
 
 
 @pytest.mark.long
-def test_five_thousand_random_histories() -> None:
+def test_two_thousand_random_histories() -> None:
     """With many slots ahead and gaps among them, over up to three quotas."""
-    for seed in range(1_000_000, 1_005_000):
+    for seed in range(1_000_000, 1_002_000):
         chance = random.Random(seed)
-        require_all(random_history(chance, 60, windows=seed % 2 * 0.3), chance)
+        require_all(random_history(chance, windows=seed % 2 * 0.3), chance)
 
 
 TEN, OTHER = TokenBucket(1, 1.0, 10, name="ten"), TokenBucket(1, 1.0, 1, name="other")
