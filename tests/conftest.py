@@ -73,6 +73,12 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody publishes what limiters count, where keys, connections or commands are counted."""
+    monkeypatch.setattr("asgi_ratelimit.limiter.counting.publish_unasked", lambda store: None)
+
+
+@pytest.fixture
 def clock() -> SteppedClock:
     """A clock that is stepped by hand."""
     return SteppedClock()

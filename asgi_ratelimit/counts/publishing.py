@@ -32,6 +32,7 @@ class Publisher:
 
     def __init__(self, store: Store) -> None:
         self._store = reference(store)
+        self._documents = documents(store)
         clock = getattr(store, "clock", None) or SystemClock()
         self._now_us = clock.now_us
         self._is_real_time = isinstance(clock, SystemClock)
@@ -88,8 +89,8 @@ class Publisher:
         if self._task is not None:
             await asyncio.wait([self._task])
         await self.publish_all()
-        if self._is_elsewhere and store is not None:
-            await documents(store).aclose()
+        if self._is_elsewhere:
+            await self._documents.aclose()
 
     def reset(self) -> None:
         """In a forked child, nothing is counted yet, and no event loop publishes."""
@@ -162,6 +163,8 @@ class Publisher:
             return
         if self._store() is None:
             self._timer = self._loop = None
+            if self._is_elsewhere:
+                self._task = loop.create_task(self._documents.aclose())
             return
         self._schedule(loop)
         if self._task is None or self._task.done():
@@ -193,7 +196,7 @@ class Publisher:
         minute.has_news = False
         try:
             content = await self._content(minute, quotas)
-            await documents(store).write_part(
+            await self._documents.write_part(
                 document_of(minute.number), self._this_process()["process"], content, seconds=LASTS
             )
         except StoreError:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
-from weakref import WeakMethod
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeAlias
+from weakref import ref
 
 Row: TypeAlias = dict[str, Any]
 """What is published of one queue or bucket: values that JSON has."""
 
 
+class OutboundSource(Protocol):
+    """An object with queues or limits that are published."""
+
+    def outbound_rows(self) -> Iterable[Row]:
+        """What is to be published of it now; called from any thread."""
+        ...
+
+
 class OutboundSources:
-    """Methods that say what is to be published of their objects now; they are held weakly."""
+    """The sources of this process; they are held weakly."""
 
     def __init__(self) -> None:
-        self._methods: list[WeakMethod[Callable[[], Iterable[Row]]]] = []
+        self._sources: list[ref[OutboundSource]] = []
 
-    def add(self, method: Callable[[], Iterable[Row]]) -> None:
-        """Ask this method as well, for as long as its object lives."""
-        self._methods.append(WeakMethod(method, self._methods.remove))
+    def add(self, source: OutboundSource) -> None:
+        """Ask this object as well, for as long as it lives."""
+        self._sources.append(ref(source, self._sources.remove))
 
     def rows(self) -> Iterator[Row]:
         """What all of them say."""
-        for reference in list(self._methods):
-            method = reference()
-            if method is not None:
-                yield from method()
+        for reference in list(self._sources):
+            source = reference()
+            if source is not None:
+                yield from source.outbound_rows()
 
 
 outbound_sources = OutboundSources()

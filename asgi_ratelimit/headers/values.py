@@ -27,6 +27,10 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,2})
 _PART_OF_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,15})?)(d|h|ms|m|s|us|µs|ns)")
 _SECONDS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
+_HTTP_DATE = re.compile(r"[A-Z][a-z]{2}, ([0-9]{2}) ([A-Z][a-z]{2}) ([12][0-9]{3}) ([0-9]{2}:[0-9]{2}:[0-9]{2}) GMT")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTH = {name: f"{number:02}" for number, name in enumerate(_MONTHS, 1)}
+
 _ISO = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?P<seconds>:[0-9]{2}(?:[.,][0-9]{1,9})?)?"
     r"(?:[Zz]| ?[+-][0-9]{2}(?::?[0-9]{2})?)?"
@@ -67,6 +71,9 @@ def unix_time(text: str | None) -> float | None:
     if not text or len(text) > LONGEST_TEXT:
         return None
     try:
+        usual = _HTTP_DATE.fullmatch(text)
+        if usual is not None and usual[2] in _MONTH:
+            return datetime.fromisoformat(f"{usual[3]}-{_MONTH[usual[2]]}-{usual[1]}T{usual[4]}+00:00").timestamp()
         iso = _ISO.fullmatch(text)
         if iso is not None:
             return _timestamp(_iso(text)) + (0.0 if iso["seconds"] else 60.0)

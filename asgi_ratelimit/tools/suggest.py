@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from starlette.types import Scope
-
-from ..algorithms import ALGORITHMS, admit
+from ..algorithms import State, admit, taken_now
 from ..errors import ConfigurationError
 from ..quota_text import parse_quotas
 from ..quotas import SECOND_US, UNITS, Quota, TokenBucket
 from .logs import LoggedRequest
-from .replay import LOGGED_KEY, Limits
+from .replay import LOGGED_KEY, Limits, scope_of
 
 WINDOWS = ("second", "minute", "hour", "day")
 SHARES = (0.0, 0.001, 0.01, 0.05)
@@ -58,10 +56,9 @@ class Uses:
 
     def _decided(self, quota: Quota) -> Iterator[bool]:
         """Whether each request is allowed by a quota."""
-        algorithm = ALGORITHMS[type(quota)]
-        take, state = algorithm.take, algorithm.fresh(self.times[0])
+        state: State | None = None
         for time, cost in zip(self.times, self.costs):
-            after, _, _ = take(quota, state, time, cost, 0.0)
+            after = taken_now(quota, state, time, cost)
             state = state if after is None else after
             yield after is not None
 
@@ -81,9 +78,9 @@ UsesByKey: TypeAlias = Mapping[str, Uses]
 def uses_of(requests: Iterable[LoggedRequest], limits: Limits) -> dict[str, dict[str, Uses]]:
     """The uses of each client under each rule, by the name of the rule."""
     groups: dict[str, dict[str, Uses]] = {rule.name: {} for rule in limits.rules}
-    scope: Scope = {"type": "http", "headers": [], "root_path": "", "query_string": b""}
-    for time_us, logged, method, path, cost in requests:
-        scope["client"], scope["method"], scope["path"] = (logged, 0), method, path
+    for request in requests:
+        time_us, _, _, _, cost = request
+        scope = scope_of(request)
         plan, key = limits.plan_for(scope), LOGGED_KEY.of(scope)
         if plan is None or key is None:
             continue

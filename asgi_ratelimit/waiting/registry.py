@@ -81,7 +81,7 @@ class _Registry:
     def reset(self) -> None:
         self._lock = Lock()
 
-    def rows(self) -> Iterator[Row]:
+    def outbound_rows(self) -> Iterator[Row]:
         """How many callers of this process wait for slots, by the name of their limiter."""
         counts = sum([waiters.slots.counts() for waiters in self._waiters.values()], Counter[str]())
         for name, waiting in sorted(counts.items()):
@@ -103,7 +103,7 @@ def _on_the_way_us(store: Store) -> float:
 
 
 _registry = _Registry()
-outbound_sources.add(_registry.rows)
+outbound_sources.add(_registry)
 
 
 def waiters_of(store: Store) -> Waiters:

@@ -1,7 +1,8 @@
 """Exact timers of event loops. The loops' own ones are rounded up to whole milliseconds, which costs calls their rate.
 
 On Linux, each event loop gets one timer of the system that is a file (a timerfd), set to the earliest time that any
-waiter of the loop sleeps until: when it becomes readable, the loop wakes. Elsewhere, the loop's own timers have to do.
+waiter of the loop sleeps until: when it becomes readable, the loop wakes, and the task runs at once. Elsewhere, the
+loop's own timers have to do.
 
 (Two alternatives are worse. To wake early, and sleep the rest of the millisecond, blocks the loop. A thread that
 sleeps and calls the loop costs more, and is no more exact while the loop is busy.)

@@ -69,7 +69,7 @@ class TaskSleep(asyncio.Future["LoopTimers | None"]):
 
     def resume(self, result: LoopTimers | None) -> None:
         """Run the task now, from a callback of the loop, where no other task runs."""
-        super().set_result(result)
+        asyncio.Future.set_result(self, result)
         wake, self._wake = self._wake, None
         if wake is not None and self._context is not None:
             self._context.run(wake, self)

@@ -144,6 +144,16 @@ def test_buckets_of_any_burst_together_admit_one_burst(both: Versions, turns: Se
     require(TokenBucket(sum(map(rate, both)), burst=larger), admitted(both, turns))
 
 
+def test_what_has_drained_at_the_higher_rate_stays_used_at_the_lower_one() -> None:
+    """After six seconds, a unit of ten is free under the lower rate, whatever the other version took by then."""
+    shared, low, high = Shared(), TokenBucket(10, 60), TokenBucket(100, 60, burst=10)
+    assert shared.take(low, 10).allowed
+    shared.now += 6 * SECOND
+    assert shared.take(high, 1).allowed
+    assert shared.remaining(low) == 1
+    assert shared.remaining(high) == 9
+
+
 @st.composite
 def steps(draw: st.DrawFn) -> list[tuple[int, float, int, int]]:
     """A version, its cost, the microseconds before, and what is settled: the number of a decision, or none below 0."""

@@ -28,6 +28,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.counts import publish, stop_publishing
 from asgi_ratelimit.dashboard import summary
+from asgi_ratelimit.limiter import publish_unasked
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
@@ -265,16 +266,19 @@ def test_nothing_is_started_before_it_is_needed() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str) -> None:
-    """Publishing ends with it, also where nobody has closed it."""
+async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_server: RedisServer) -> None:
+    """Publishing ends with it, and closes its connection, also where nobody has closed the store."""
+    before = connections(redis_server)
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await Limiter("5/hour", store=store, name="mails").rate_limit("ann")
+    await store.aclose()
+    publish_unasked(store)  # as for a call that leaves later
+    await until_async(lambda: asyncio.to_thread(lambda: seen_at(redis_url)))
     gone = weakref.ref(store)
-    node = store._node()  # its connection has to be closed, which a dropped store does not do
     del store
     gc.collect()
     assert gone() is None
-    await node.aclose()
+    await until_async(lambda: asyncio.to_thread(lambda: connections(redis_server) == before))
 
 
 @pytest.mark.anyio

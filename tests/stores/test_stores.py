@@ -212,10 +212,10 @@ async def test_a_changed_limit_keeps_what_was_used(store: Store) -> None:
 
 
 async def test_a_changed_period_keeps_what_was_used(store: Store) -> None:
-    """The same units are used under another period, and those of the new version do not count in the old one."""
+    """The same units are used under another period, and those of the new version count in the old one."""
     await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 6))
     assert (await take(store, Charge(TokenBucket(10, 30, name="reads"), "key", 1))).remaining == 3
-    assert (await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 1))).remaining == 3
+    assert (await take(store, Charge(TokenBucket(10, 60, name="reads"), "key", 1))).remaining == 2
 
 
 async def test_a_rate_that_no_double_holds(store: Store, clock: SteppedClock) -> None:

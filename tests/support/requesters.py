@@ -1,14 +1,15 @@
 """Programs that send paced requests to a server, over one Redis; for tests of several at once.
 
 As a program, its arguments are the package of the client, ``async`` or ``sync``, the URLs of the server and of Redis, a
-quota, and seconds. It prints ``ready``, begins when it reads a line, and prints the status and the Unix time of each
-answer.
+quota, and seconds. It prints ``ready``, begins when it reads a line, ends so many seconds after its first answer, and
+prints the status and the Unix time of each answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ UNDER_WAY = 10
 
 
 def run_requesters(server: str, redis: str, quota: str, seconds: float) -> list[tuple[int, float]]:
-    """The status and the time of each answer that three processes receive in ``seconds``."""
+    """The status and the time of each answer that three processes receive, each ``seconds`` long."""
     commands = [("-m", "tests.support.requesters", *kind, server, redis, quota, str(seconds)) for kind in KINDS]
     outputs = run_together(commands, "begin", within=seconds + 60)
     lines = [line.split() for output in outputs for line in output.splitlines()]
@@ -35,13 +36,14 @@ def run_requesters(server: str, redis: str, quota: str, seconds: float) -> list[
 class Requesters:
     """The requests of one process, and their answers."""
 
-    def __init__(self, package: str, server: str, redis: str, quota: str) -> None:
+    def __init__(self, package: str, server: str, redis: str, quota: str, seconds: float) -> None:
         self.package = importlib.import_module(package)
         self.server = server
         self.store = RedisStore(redis, timeout=30, on_error="deny")
         self.quota = quota
         self.answers: list[tuple[int, float]] = []
-        self.end = 0.0
+        self.seconds = seconds
+        self.end = math.inf
 
     def transport(self, inner: Any) -> PacedTransport:
         """A paced transport over the shared Redis."""
@@ -50,7 +52,13 @@ class Requesters:
     @property
     def extensions(self) -> dict[str, Any]:
         """The options of a request, which may wait until the end."""
-        return {"pace": {"max_delay": max(self.end - time.time(), 0.0)}}
+        return {"pace": {"max_delay": min(max(self.end - time.time(), 0.0), 60.0)}}
+
+    def add(self, status: int) -> None:
+        """Add an answer that has come; the first one says when the end is."""
+        now = time.time()
+        self.end = min(self.end, now + self.seconds)
+        self.answers.append((status, now))
 
     async def in_tasks(self) -> None:
         """Send from tasks."""
@@ -62,8 +70,7 @@ class Requesters:
     async def _task(self, client: Any) -> None:
         try:
             while time.time() < self.end:
-                answer = await client.get(self.server, extensions=self.extensions)
-                self.answers.append((answer.status_code, time.time()))
+                self.add((await client.get(self.server, extensions=self.extensions)).status_code)
         except PaceTimeout:
             return
 
@@ -77,18 +84,16 @@ class Requesters:
     def _thread(self, client: Any) -> None:
         try:
             while time.time() < self.end:
-                answer = client.get(self.server, extensions=self.extensions)
-                self.answers.append((answer.status_code, time.time()))
+                self.add(client.get(self.server, extensions=self.extensions).status_code)
         except PaceTimeout:
             return
 
 
 def main(package: str, kind: str, server: str, redis: str, quota: str, seconds: str) -> None:
     """Send all requests of this process, and print the answers."""
-    requesters = Requesters(package, server, redis, quota)
+    requesters = Requesters(package, server, redis, quota, float(seconds))
     print("ready", flush=True)
     sys.stdin.readline()
-    requesters.end = time.time() + float(seconds)
     if kind == "async":
         asyncio.run(requesters.in_tasks())
     else:

@@ -259,3 +259,20 @@ def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
     departures, charges = Departures(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
     late_us = [400.0 * (number % 2) for number in range(100)]
     assert all(departures.leave(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
+
+
+@given(
+    st.sampled_from([3.0, 50.0, 499.0, 1000.0, 20_000.0]),
+    st.sampled_from([1.0, 1.5, 3.0, 40.0]),
+    st.lists(st.integers(0, 50_000) | st.integers(0, 20), max_size=50),
+)
+def test_a_departure_says_when_the_next_call_may_leave(limit: float, burst: float, steps: list[int]) -> None:
+    """To the microsecond, where it is worked out together with the departure."""
+    departures, charges, now_us = Departures(ON_THE_WAY_US), (Charge(TokenBucket(limit, burst=burst), "key"),), 1e9
+    for step in steps:
+        now_us += step
+        following_us = departures.leave_simply(charges, now_us)
+        if following_us < 0.0:
+            departures.leave(charges, now_us, 0.0)
+        else:
+            assert following_us == departures.wait_us(charges, now_us, 0.0)

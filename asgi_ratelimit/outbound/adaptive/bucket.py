@@ -177,8 +177,13 @@ class Bucket:
                 self.refill, self.window_us = 0.0, max(self.window_us, rate.period * SECOND_US)
 
     def refuse(self, now_us: float, wait_us: float | None) -> None:
-        """The server has refused a request; without a time, each refusal in a row doubles the pause."""
+        """The server has refused a request; without a time, each pause in a row is twice as long.
+
+        A refusal without a time, of a request that was sent before a pause, does not make that longer.
+        """
         if wait_us is None:
+            if self.paused_until_us > now_us:
+                return
             wait_us = min(RETRY_US * 2.0 ** min(self.refusals, 10), LONGEST_RETRY_US)
         self.refusals += 1
         self.pause(now_us + wait_us)

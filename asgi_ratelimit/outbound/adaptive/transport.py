@@ -65,7 +65,7 @@ class AdaptiveTransport(WrappingTransport):
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)
         slots = SlotWaiter(self._store, departs_later=True)
         self._sender = AdaptiveSender(transport, self._profile, slots, limiter, retries, longest, hooks)
-        outbound_sources.add(self._rows)
+        outbound_sources.add(self)
 
     def __repr__(self) -> str:
         return f"AdaptiveTransport({self._transport!r}, profile={self._profile.name!r})"
@@ -74,7 +74,8 @@ class AdaptiveTransport(WrappingTransport):
         """The buckets that were learned: what is left of each, how many requests wait for it, and for how long."""
         return self._sender.state()
 
-    def _rows(self) -> Iterator[Row]:
+    def outbound_rows(self) -> Iterator[Row]:
+        """What is published of it: a row for each bucket."""
         for bucket in self.state():
             yield {
                 "host": bucket.host,

@@ -82,10 +82,23 @@ class BoundedValues:
 
     def insert(self, bucket: str, value: bytes, now: float) -> None:
         """Store the value of a bucket that has none."""
-        while self.count >= self._most and self._remove_one(now):
+        while self.count >= self._most and (self._remove_next(now) or self._remove_one(now)):
             self.count -= 1
         self.count += 1
         self.shards[hash(bucket) & self.mask][bucket] = value
+
+    def _remove_next(self, now: float) -> bool:
+        """As ``_remove_one`` does it, in fewer calls, where nothing is set aside and the next one is hardly used."""
+        hand = (self._hand + 1) & self.mask
+        values = self.shards[hand]
+        if self.refusing.count or self.under_way or len(values) * len(self.shards) < self.count:
+            return False
+        bucket = next(iter(values))
+        if use_of(values[bucket], now) > LITTLE:
+            return False
+        self._hand = hand
+        del values[bucket]
+        return True
 
     def _remove_one(self, now: float) -> bool:
         """Remove the value that can go best among a few; ``False`` if all belong to the take under way."""
@@ -150,5 +163,8 @@ class BoundedValues:
 
 
 def _shards_for(most: int) -> int:
-    """A power of two, such that each dictionary holds about one to two thousand values."""
-    return 1 << max((most // 1024).bit_length() - 1, 0)
+    """A power of two, such that each dictionary holds about 250 to 500 values.
+
+    To find its oldest value, a dictionary passes what has gone, which may be twice as many.
+    """
+    return 1 << max((most // 256).bit_length() - 1, 0)

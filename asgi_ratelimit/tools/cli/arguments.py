@@ -23,9 +23,16 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**options, epilog=f"example: {example}")
         self.example = example
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Options, list[str]]:  # type: ignore[override]
+        """Parse what is known of arguments; nothing else is accepted."""
+        options, others = super().parse_known_args(args, namespace)
+        if others:
+            self.error(f"{' '.join(others)} is not expected; a text with spaces needs quotes")
+        return options, others
+
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit."""
-        print(f"error: {message}: {self.example}", file=sys.stderr)
+        print(f"error: {message}: {self.example.replace('%%', '%')}", file=sys.stderr)
         self.exit(2)
 
 

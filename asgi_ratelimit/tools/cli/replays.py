@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import re
 import secrets
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...buckets import as_bytes, digest
+from ...inbound.rules import constant_quotas
 from ...quotas import SECOND_US
 from ..logs import LogReader, fields_of
 from ..plot import WIDTH, bars, save_bars
@@ -26,6 +28,9 @@ from .output import Row, counted, moment, print_json, print_table, progress, sha
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
 logger = logging.getLogger("asgi_ratelimit")
+
+SHORT = 10.0
+"""Seconds of a period, below which fractions of seconds matter."""
 
 SHOWN = 10
 """Clients and moments that a report shows, unless it is told otherwise."""
@@ -73,7 +78,10 @@ def what_if(options: argparse.Namespace) -> int:
         asyncio.run(replay.run(reader.requests()))
     report = report_of(replay, limits, options.top, _hashed() if options.hide_keys else str)
     report |= {"lines": reader.lines, "unreadable": reader.unreadable, "late": reader.late}
-    _warn(reader, [name for name, counts in replay.rules.items() if not counts.requests], replay.unknown)
+    unused = [name for name, counts in replay.rules.items() if not counts.requests]
+    if replay.keyless:
+        print(f"warning: {counted(replay.keyless, 'request')} without a key: no limit counts them", file=sys.stderr)
+    _warn(reader, unused, any(quota.period < SHORT for _, quota in constant_quotas(limits.rules)), replay.unknown)
     if options.json:
         print_json(report)
     else:
@@ -155,15 +163,20 @@ def _moment_row(worst: dict[str, Any]) -> Row:
     return moment(worst["from"]), worst["seconds"], requests, refused, share(refused, requests)
 
 
-def _warn(reader: LogReader, unused: Sequence[str], recorded: Collection[str] = ()) -> None:
-    """Say on standard error what makes a replay less than exact."""
+def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Collection[str] = ()) -> None:
+    """Say on standard error what makes a replay less than exact; ``is_short``: a limit is for some seconds only."""
     warnings = []
     if reader.unreadable:
         warnings.append(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
     if reader.late:
-        warnings.append(f"{reader.late:,} requests came so late in the log that they count at a later time")
+        warnings.append(f"{counted(reader.late, 'request')} came so late in the log as to count at a later time")
     if len(reader.salts) > 1:
         warnings.append("the recordings hash keys with several salts, so one client may count as several")
+    if reader.in_whole_seconds and is_short:
+        warnings.append(
+            "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
+            "too low; a log with fractions, or a recording, tells it exactly"
+        )
     if unused:
         seen = f"; the recording has {listed(sorted(recorded))}" if recorded else ""
         warnings.append(f"no request is for {listed(unused)}{seen}")
@@ -173,20 +186,29 @@ def _warn(reader: LogReader, unused: Sequence[str], recorded: Collection[str] = 
 
 def suggest(options: argparse.Namespace) -> int:
     """Print limits for the requests of a log, and whom each of them would refuse."""
-    limits = limits_of(None, [f"{rule} 1/s" for rule in options.rule]) if options.rule else limits_of("1/s", ())
+    limits = _limits_to_suggest(options.rule)
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
     reader = _reader(options, limits)
     with progress("reading", reader.size) as advance, _uncollected():
         reader.advance = advance
         groups = uses_of(reader.requests(), limits)
     suggestions = {name: suggest_limits(uses, shares, options.kind) for name, uses in groups.items()}
-    _warn(reader, [name for name, uses in groups.items() if not uses])
+    _warn(reader, [name for name, uses in groups.items() if not uses], is_short=True)
     if options.json:
         print_json([_suggested(name, groups[name], each) for name, each in suggestions.items()])
     else:
         for name, each in suggestions.items():
             _show_suggestions(name if options.rule else "all requests", groups[name], each)
     return 0
+
+
+def _limits_to_suggest(rules: Sequence[str]) -> Limits:
+    """Stand-ins for the limits of these rules, or of one for all requests. Raises ``ValueError``."""
+    for rule in rules:
+        *_, last = rule.split() or [""]
+        if not rule.strip() or last == "exempt" or re.fullmatch(r"\d+(\.\d+)?/\w+", last):
+            raise ValueError(f'--rule of suggest is a path without a quota, not {rule!r}: --rule "POST /login"')
+    return limits_of(None, [f"{rule} 1/s" for rule in rules]) if rules else limits_of("1/s", ())
 
 
 def _as_share(text: str) -> float:
@@ -229,6 +251,8 @@ def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggesti
     """Print suggestions as two tables: what clients use, and what limits would do."""
     requests = sum([len(each.times) for each in uses.values()])
     print(f"{name}: {counted(requests, 'request')} of {counted(len(uses), 'client')}\n")
+    if not uses:
+        return
     columns = [f">{quantile:.0%} of clients".replace("100% of clients", "the busiest") for quantile in QUANTILES]
     used = [(f"busiest {each.window}", *each.quantiles) for each in suggestions]
     print_table(("units in its", *[column.replace("% of", " % of") for column in columns]), used)

@@ -45,8 +45,8 @@ class LogFile:
     def blocks(self, advance: Callable[[int], None]) -> Iterator[str]:
         """Its lines, many of them in one text, each with its end.
 
-        ``advance`` is called with the bytes that have been read since the last call. Raises ``OSError`` or ``EOFError``
-        for a file that cannot be read, or is compressed and damaged, and ``ConfigurationError`` for one that is
+        ``advance`` is called with the bytes that have been read since the last call. Raises ``OSError`` for a file
+        that cannot be read, or is compressed and damaged, and ``ConfigurationError`` for one that is
         compressed in another way than by gzip.
         """
         file: Any = sys.stdin.buffer if self._path is None else self._path.open("rb")
@@ -73,8 +73,8 @@ class LogFile:
                     rest, is_cut = b"", True
                 elif not is_cut:
                     rest += new_rest
-        except zlib.error as error:
-            raise OSError(f"{self.name}: {error}") from error
+        except (zlib.error, EOFError, gzip.BadGzipFile) as error:
+            raise OSError(f"{self.name} is damaged: {error}") from error
         if rest or is_cut:
             yield rest + b"\n"
 

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from ...errors import ConfigurationError
+from ...quotas import SECOND_US
 from .requests import EVERYBODY, LoggedRequest, ParseLine, path_of
 from .times import time_us_of
 
@@ -21,9 +22,13 @@ NAMES = {
     "time": ("time", "timestamp", "@timestamp", "ts", "msec", "time_iso8601", "time_local", "StartUTC", "date"),
     "client": ("client", "client_ip", "remote_addr", "client_addr", "ClientHost", "request.remote_ip", "ip", "key"),
     "method": ("method", "request_method", "http_method", "RequestMethod", "request.method"),
+    "duration": ("request_time", "duration"),
     "path": ("path", "uri", "request_uri", "url", "RequestPath", "request.uri", "http.url"),
 }
 """The fields of a request, and what they are commonly called; a dot leads into an object."""
+
+_ENDS = {"msec": "request_time", "ts": "duration"}
+"""The times that nginx and Caddy log are those of the answers; it took as long as these fields say, in seconds."""
 
 Fields: TypeAlias = Mapping[str, str]
 """The names of fields that are not called as in ``NAMES``."""
@@ -64,14 +69,17 @@ def json_parser(first: Sequence[str], key: str, fields: Fields) -> ParseLine:
 
 def _parser(get: Mapping[str, Callable[[Any], Any]], is_for_all: bool) -> ParseLine:
     method_of: Callable[[Any], Any] = get.get("method", _get)
-    time_of, path_in = get["time"], get["path"]
+    time_of, path_in, duration_of = get["time"], get["path"], get.get("duration")
     key_of: Callable[[Any], Any] = _everybody if is_for_all else get["client"]
     decode = json.JSONDecoder().decode
 
     def parse(line: str) -> LoggedRequest | None:
         try:
             entry = decode(line)
-            return time_us_of(time_of(entry)), _key(key_of, entry), method_of(entry), path_of(path_in(entry)), 1
+            time_us = time_us_of(time_of(entry))
+            if duration_of is not None:
+                time_us -= round(float(duration_of(entry)) * SECOND_US)
+            return time_us, _key(key_of, entry), method_of(entry), path_of(path_in(entry)), 1
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
@@ -115,10 +123,16 @@ def getter(name: str) -> Callable[[Any], Any]:
 def _names(entries: Sequence[Any], fields: Fields) -> dict[str, str]:
     """The name of each field that one of the objects has."""
     found = dict(fields)
+    for field, name in fields.items():
+        if not any(_has(entry, name) for entry in entries):
+            others = ", ".join(dict.fromkeys(chain.from_iterable(entries)))
+            raise ConfigurationError(f"the log has no field {name!r}, but {others}: --field {field}=NAME")
     for field, names in NAMES.items():
         present = next((name for name in names if any(_has(entry, name) for entry in entries)), None)
         if present is not None:
             found.setdefault(field, present)
+    if "duration" not in fields and _ENDS.get(found.get("time", "")) != found.get("duration"):
+        found.pop("duration", None)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 
 from ...quotas import SECOND_US
@@ -17,23 +17,39 @@ from .requests import LoggedRequest
 WINDOW = 20_000
 """Requests that are sorted at a time: one that is further out of place is moved to the time of those before it."""
 
-_time_of = itemgetter(0)
+QUIET = 20
+"""Requests in a second, at the most, of which those that follow one another with one key came at about one time.
+
+In a busier one, those of others between them tell better when they came.
+"""
+
+RUN_US = SECOND_US / 4
+"""The time in which they came."""
+
+_time_of, _key_of = itemgetter(0), itemgetter(1)
 
 
 class Ordered:
     """The requests of one or several logs in the order of their times.
 
     A server logs a request when it is answered, so that many are a little out of order. Those of logs in whole seconds
-    are spread evenly over their second. ``late`` counts those that came more than a window too late: they get the time
-    of the latest request before them.
+    are spread over their second, and ``in_whole_seconds`` says so. ``late`` counts those that came more than a window
+    too late: they get the time of the latest request before them.
     """
 
     def __init__(self, logs: Sequence[Iterable[LoggedRequest]]) -> None:
         self._requests = iter(logs[0]) if len(logs) == 1 else heapq.merge(*logs, key=_time_of)
         self.late = 0
+        self.in_whole_seconds = False
 
     def __iter__(self) -> Iterator[LoggedRequest]:
-        return chain.from_iterable(_spread(block) if _is_in_whole_seconds(block) else block for block in self._blocks())
+        return chain.from_iterable(map(self._spread, self._blocks()))
+
+    def _spread(self, block: list[LoggedRequest]) -> list[LoggedRequest]:
+        if not block or not _is_in_whole_seconds(block):
+            return block
+        self.in_whole_seconds = True
+        return _spread(block)
 
     def _blocks(self) -> Iterator[list[LoggedRequest]]:
         """The requests in blocks, in order, and never with one second in two blocks."""
@@ -60,15 +76,28 @@ def _is_in_whole_seconds(requests: Iterable[LoggedRequest]) -> bool:
 
 
 def _spread(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
-    """Requests in whole seconds, evenly over their seconds."""
+    """Requests in whole seconds, over their seconds: evenly, but for those of one key in a quiet second."""
     spread, start = list[LoggedRequest](), 0
     while start < len(requests):
         at = requests[start][0]
         end = bisect_right(requests, at, start, key=_time_of)
-        step = SECOND_US / (end - start)
-        same = enumerate(requests[start:end])
-        spread += [
-            (at + number * step // 1.0, key, method, path, cost) for number, (_, key, method, path, cost) in same
-        ]
+        step, same = SECOND_US / (end - start), requests[start:end]
+        if 1 < len(same) <= QUIET:
+            spread += _in_runs(at, same)
+        else:
+            spread += [
+                (at + each * step // 1.0, key, method, path, cost)
+                for each, (_, key, method, path, cost) in enumerate(same)
+            ]
         start = end
     return spread
+
+
+def _in_runs(at: float, requests: Sequence[LoggedRequest]) -> Iterator[LoggedRequest]:
+    """Requests of one second: those of one key that follow one another, a page and what it loads, say, at one time."""
+    runs = [list(run) for _, run in groupby(requests, key=_key_of)]
+    step = SECOND_US / len(runs)
+    for number, run in enumerate(runs):
+        within = min(step, RUN_US) / len(run)
+        for each, (_, key, method, path, cost) in enumerate(run):
+            yield at + (number * step + each * within) // 1.0, key, method, path, cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,6 +17,9 @@ from .requests import SKIPPED, LoggedRequest, ParseBlock, by_line
 
 LOOKS = 100
 """The lines in which the first one that can be read is looked for."""
+
+_UVICORN = re.compile(r'\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
+"""A line of uvicorn's access log."""
 
 _FORMATS = f"\n    {access_log.EXAMPLE}\n    {json_lines.EXAMPLE}"
 
@@ -40,11 +44,16 @@ class LogReader:
     """Lines among them that are no requests."""
     late: int = 0
     """Requests that were so far out of order that their time is not exact."""
+    in_whole_seconds: bool = False
+    """Whether the times are whole seconds, over which the requests were spread."""
     salts: set[str] = field(default_factory=set)
     """The salts of recordings."""
     _files: list[LogFile] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        twice = next((name for number, name in enumerate(self.names) if name in self.names[:number]), None)
+        if twice is not None:
+            raise ConfigurationError(f"{twice} is named twice: access.log access.log.1")
         self._files = [LogFile(name) for name in self.names]
 
     @property
@@ -54,15 +63,17 @@ class LogReader:
         return sum(sizes) if all(sizes) else 0
 
     def requests(self) -> Iterator[LoggedRequest]:
-        """All requests. Raises ``ConfigurationError`` for a log without any, ``OSError`` or ``EOFError``."""
+        """All requests. Raises ``ConfigurationError`` for a log without any and ``OSError``."""
         ordered = Ordered([chain.from_iterable(self._blocks(file)) for file in self._files])
         return chain(ordered, self._end(ordered))
 
     def _end(self, ordered: Ordered) -> Iterator[LoggedRequest]:
         """Nothing, once all requests have been read."""
-        self.late = ordered.late
+        self.late, self.in_whole_seconds = ordered.late, ordered.in_whole_seconds
         if not self.lines:
-            raise ConfigurationError(f"{' and '.join(self.names)} are empty; lines are such as{_FORMATS}")
+            are = "is" if len(self._files) == 1 else "are"
+            names = " and ".join([file.name for file in self._files])
+            raise ConfigurationError(f"{names} {are} empty; lines are such as{_FORMATS}")
         yield from ()
 
     def _blocks(self, file: LogFile) -> Iterator[list[LoggedRequest]]:
@@ -85,4 +96,21 @@ class LogReader:
                 return access_log.access_log_parser(self.key)
             if line.lstrip()[:1] == "{" and json_lines.is_object(line):
                 return by_line(json_lines.json_parser(first, self.key, self.fields))
-        raise ConfigurationError(f"no line of {file.name} is a request, such as{_FORMATS}\nbut {first[0][:200]!r}")
+        seen = next((line for line in first if line.strip()), "")
+        problem = f"no line of {file.name} is a request, such as{_FORMATS}\nbut {seen[:200]!r}"
+        raise ConfigurationError(f"{problem}\n{hint}" if (hint := _hint(first, seen)) else problem)
+
+
+def _hint(first: Sequence[str], seen: str) -> str:
+    """What to do with a log of a kind that cannot be read."""
+    if "\0" in seen or "\ufffd" in seen:
+        return "it is no text, or compressed: decompress it first"
+    if any(_UVICORN.search(line) for line in first):
+        return (
+            "a log of uvicorn has no times: record requests instead, asgi-ratelimit record main:app --out "
+            "requests.jsonl, or read the log of the proxy in front of it"
+        )
+    if seen.lstrip()[:1] in ("[", "{"):
+        each = ".[]" if seen.lstrip()[:1] == "[" else "."
+        return f"each line has to be an object of JSON: jq -c '{each}' makes such lines"
+    return ""

@@ -48,7 +48,10 @@ def _minute_us(text: str) -> float:
         raise ValueError(f"{text!r} is not a time of the common log format: {EXAMPLES}")
     start = datetime(year, month, day, int(text[12:14]), int(text[15:17]), tzinfo=UTC).timestamp()
     offset = (hours * 60 + minutes) * 60
-    return (start - offset if sign == "+" else start + offset) * 1e6
+    time_us = (start - offset if sign == "+" else start + offset) * 1e6
+    if time_us <= 0.0:
+        raise ValueError(f"{text!r} is before 1970: {EXAMPLES}")
+    return time_us
 
 
 def time_us_of(value: object) -> float:

@@ -1,7 +1,7 @@
 """Replays of logs under limits that are not in force."""
 
 from .counts import KeyCount, Moment, Parts, RuleCounts, Timeline
-from .limits import LOGGED_KEY, Limits, limits_of, limits_of_file
+from .limits import LOGGED_KEY, Limits, limits_of, limits_of_file, scope_of
 from .replay import Replay
 from .report import report_of
 
@@ -17,4 +17,5 @@ __all__ = [
     "limits_of",
     "limits_of_file",
     "report_of",
+    "scope_of",
 ]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from socket import AF_INET6
 
 from starlette.types import Scope
 
@@ -19,7 +18,7 @@ from ...inbound.functions.failures import Failures
 from ...inbound.plan import Plan
 from ...inbound.rule_table import Defaults, RuleTable
 from ...inbound.rules import CompiledRule
-from ...keys.addresses import client_key, pack, unmapped
+from ...keys.addresses import client_key, parse_address
 from ...keys.base import PathKey, ScopeKey
 from ...quota_text import QuotaLike, parse_quotas
 from ...quotas import Quota
@@ -38,11 +37,9 @@ class LoggedKey(ScopeKey):
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
         key: str = scope["client"][0]
-        if key.count(":") > 1:
-            try:
-                return client_key(unmapped(pack(AF_INET6, key)), IPV6_PREFIX)
-            except (OSError, ValueError):
-                return key
+        if ":" in key and (key.count(":") > 1 or key[0].isdecimal()):  # some logs have the port of IPv4, too
+            packed = parse_address(key)
+            return key if packed is None else client_key(packed, IPV6_PREFIX)
         return key or None
 
 

@@ -26,15 +26,16 @@ MOST_PATHS = 50_000
 class Replay:
     """Decides the requests of a log under ``limits``, and counts.
 
-    ``requests`` and ``refused`` are all of them, ``unlimited`` those that no rule charges, ``delayed`` those that
-    would have waited for their slots. ``clients`` tells by the key of the log who was refused. ``rules`` are the counts
-    by the names of the rules, and ``unknown`` the names of recorded rules that no limit was given for.
+    ``requests`` and ``refused`` are all of them, ``unlimited`` those that no rule charges, ``keyless`` those of them
+    that have no key in the log, ``delayed`` those that would have waited for their slots. ``clients`` tells by the key
+    of the log who was refused. ``rules`` are the counts by the names of the rules, and ``unknown`` the names of
+    recorded rules that no limit was given for.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._buckets = ReplayedBuckets()
-        self.requests = self.refused = self.unlimited = self.delayed = 0
+        self.requests = self.refused = self.unlimited = self.keyless = self.delayed = 0
         self.clients: dict[str, bool] = {}
         self.rules = {rule.name: RuleCounts(rule.name, rule.shadow) for rule in limits.rules}
         self.unknown: set[str] = set()
@@ -66,6 +67,7 @@ class Replay:
                     clients[logged] = True
                 elif outcome == UNLIMITED:
                     self.unlimited += 1
+                    self.keyless += keys[logged] is None
             count += 1
         self._end_second(second_end - 1.0, count, refused)
         self.last_us = time_us

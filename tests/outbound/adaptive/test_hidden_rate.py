@@ -73,6 +73,18 @@ def test_the_rate_is_found_and_kept(kind: str, start: float) -> None:
     assert refused < 0.03 * (served + refused)
 
 
+@pytest.mark.parametrize(
+    ("counter", "start"), [(Fixed, 20.0), (Rolling, 0.2)], ids=["windows, from ten times", "rolling, from a tenth"]
+)
+def test_the_rate_of_a_server_that_counts_minutes(counter: type[Fixed | Rolling], start: float) -> None:
+    """120 a minute: after the first two, 85 % of that is used, and fewer than 3 % are refused."""
+    caller, outcomes = hidden(counter(120.0, 60.0), {}, latency=0.05, profile=aimd(0.02, 40, start=start))
+    caller.run(lambda client: keep_busy(client, lambda: caller.clock.now, 420.0, 8))
+    served, refused = served_and_refused(outcomes, 120.0, 420.0)
+    assert served >= 0.85 * 2 * 300
+    assert refused < 0.03 * (served + refused)
+
+
 def test_a_retry_after_counts() -> None:
     """Nothing is sent before, and the rate is found as well."""
     caller, outcomes = hidden(Bucket(RATE, RATE), {"retry-after": "2"}, latency=0.05, profile=aimd(0.5, 100))

@@ -146,6 +146,24 @@ def test_requests_that_come_back_one_by_one_are_used_as_they_come() -> None:
     assert caller.service.times[-1] == pytest.approx(20, abs=1)
 
 
+def test_refusals_of_requests_that_were_under_way_make_one_pause() -> None:
+    """However many there are, and although they name no time, it is as long as after one."""
+
+    def script(path: str, number: int) -> Any:
+        return (429, {"via": "x"}) if 2 <= number <= 9 else (200, bucket_headers(20, 60, limit=30))
+
+    caller = Caller(script)
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        await client.get(CHANNEL)
+        answers = await asyncio.gather(*[client.get(CHANNEL) for _ in range(8)])
+        return [answer.status_code for answer in answers]
+
+    assert caller.run(main) == [200] * 8
+    assert len(caller.service.sent) == 17
+    assert 1.0 <= caller.service.times[-1] <= 2.0
+
+
 @pytest.mark.parametrize("after", ["1", "1.5", "", "x", "-1", "nan", "1e400", "99999999999999"])
 @pytest.mark.parametrize("remaining", ["0", "1", "x", "-1", ""])
 def test_headers_that_are_wrong_stop_nothing(after: str, remaining: str) -> None:

@@ -135,6 +135,29 @@ def test_the_rules_may_be_those_of_a_file(
     assert err == "warning: 1 of 7 lines could not be read as requests\n"
 
 
+def test_requests_without_a_key_are_told(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No limit counts them, and a wrong key would look like a fine limit."""
+    assert main(["what-if", log, "--quota", "1/minute", "--key", "user"]) == 0
+    assert "warning: 6 requests without a key: no limit counts them\n" in capsys.readouterr().err
+
+
+def test_whole_seconds_are_told_where_they_matter(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """To limits of some seconds."""
+    for quota, is_told in (("2/s", True), ("2/minute", False)):
+        assert main(["what-if", log, "--quota", quota]) == 0
+        assert ("the times of the log are whole seconds" in capsys.readouterr().err) == is_told
+
+
+def test_a_rule_without_quotes_is_an_error(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows a right one."""
+    with pytest.raises(SystemExit):
+        main(["what-if", log, "--rule", "/login", "5/minute"])
+    assert capsys.readouterr().err == (
+        "error: 5/minute is not expected; a text with spaces needs quotes: "
+        'asgi-ratelimit what-if access.log --rule "/login 5/minute"\n'
+    )
+
+
 SUGGESTED = """\
 /login: 4 requests of 1 client
 
@@ -184,6 +207,7 @@ def test_suggest_proposes_limits(log: str, capsys: pytest.CaptureFixture[str]) -
         (["what-if", "MAIN", "--quota", "5/s"], "is a request, such as"),
         (["suggest", "LOG", "--refuse", "150%"], "--refuse must be a share of clients from 0% to below 100%"),
         (["suggest", "LOG", "--kind", "leaky"], "--kind must be one of bucket, rolling, fixed"),
+        (["suggest", "LOG", "--rule", "/login 5/minute"], "--rule of suggest is a path without a quota, not '/login 5"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -67,6 +67,24 @@ def test_other_names_are_options() -> None:
     assert json_parser([line], "all", fields)(line) == (AT, "everybody", "PUT", "/x", 1)
 
 
+def test_a_request_came_before_its_answer() -> None:
+    """As long as nginx and Caddy say, or another field does; other times are those of requests already."""
+    nginx = {"msec": "1791640536.250", "request_time": "1.250", "remote_addr": "h", "uri": "/"}
+    caddy = {"ts": 1791640536.25, "duration": 0.25, "ip": "h", "uri": "/"}
+    traefik = {"StartUTC": "2026-10-10T13:55:36Z", "duration": 250, "ip": "h", "uri": "/"}
+    for entry, fields, expected in (
+        (nginx, {}, AT - 1_000_000),
+        (caddy, {}, AT),
+        (traefik, {}, AT),
+        (traefik | {"took": 0.5}, fields_of(["duration=took"]), AT - 500_000),
+    ):
+        line = json.dumps(entry)
+        request = json_parser([line], "client", fields)(line)
+        assert request is not None
+        assert request[0] == expected
+    assert json_parser([json.dumps(nginx)], "client", {})(json.dumps(nginx | {"request_time": "-"})) is None
+
+
 def test_a_request_without_the_key_has_none() -> None:
     """A user that is missing, or null, is no reason to drop the request."""
     line = json.dumps({"time": 1791640536, "path": "/", "user": "ann"})
@@ -95,6 +113,8 @@ def test_a_missing_field_is_named() -> None:
     """With those that there are, and the option that says which one it is."""
     with pytest.raises(ConfigurationError, match="no field for the time, but when, path: --field time=NAME"):
         json_parser(['{"when": 1, "path": "/"}'], "all", {})
+    with pytest.raises(ConfigurationError, match=r"no field 'who.ip', but time, .*: --field client=NAME"):
+        json_parser([EXAMPLE], "client", fields_of(["client=who.ip"]))
     with pytest.raises(ConfigurationError, match="--key must be client, all or field:NAME"):
         json_parser([EXAMPLE], "user", {})
 

@@ -33,9 +33,19 @@ def test_requests_are_sorted() -> None:
 
 
 def test_whole_seconds_are_spread() -> None:
-    """In the order of their lines, evenly; a fraction anywhere means that the log has fractions."""
-    assert times([S, S, S, S, 2 * S]) == [S, 1.25 * S, 1.5 * S, 1.75 * S, 2 * S]
+    """In the order of their lines; a fraction anywhere means that the log has fractions."""
+    ordered = Ordered([[(S, key, "GET", "/", 1) for key in "abcd"], [at(2 * S)]])
+    assert [each[0] for each in ordered] == [S, 1.25 * S, 1.5 * S, 1.75 * S, 2 * S]
+    assert ordered.in_whole_seconds
     assert times([S, S, 1.5 * S]) == [S, S, 1.5 * S]
+
+
+def test_requests_of_a_key_that_follow_one_another_came_at_about_one_time() -> None:
+    """In a second with few others; in a busy one, the others tell when they came."""
+    quiet = [(S, key, "GET", "/", 1) for key in "aaab"]
+    assert [each[0] / S for each in Ordered([quiet])] == pytest.approx([1, 1 + 1 / 12, 1 + 2 / 12, 1.5], abs=1e-6)
+    busy = [(S, "a", "GET", "/", 1.0)] * 40
+    assert [each[0] for each in Ordered([busy])] == [S + number * 25_000 for number in range(40)]
 
 
 @given(st.lists(st.integers(0, 60), max_size=80), st.integers(2, 10))

@@ -111,9 +111,36 @@ def test_a_log_without_requests_is_an_error(tmp_path: Path) -> None:
         list(LogReader([written(tmp_path / "a", "hello")]).requests())
     empty = tmp_path / "empty"
     empty.touch()
-    with pytest.raises(ConfigurationError, match="empty"):
+    with pytest.raises(ConfigurationError, match="empty is empty; lines are such as"):
         list(LogReader([str(empty)]).requests())
     assert len(list(LogReader([str(empty), written(tmp_path / "b", EXAMPLE)]).requests())) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (
+            'INFO: started\nINFO:     127.0.0.1:52342 - "GET / HTTP/1.1" 200 OK\n',
+            "asgi-ratelimit record main:app --out",
+        ),
+        ('[{"time": 1, "path": "/"},\n{"time": 2, "path": "/"}]\n', r"jq -c '\.\[\]' makes such lines"),
+        ('\n{\n"time": 1\n}\n', r"but '\{'\n.*jq -c '\.' makes"),
+        ("\0\0\n", "it is no text"),
+    ],
+    ids=["uvicorn", "array", "object", "binary"],
+)
+def test_a_log_of_a_usual_kind_that_has_no_requests_gets_a_hint(text: str, hint: str, tmp_path: Path) -> None:
+    """What to do instead."""
+    (tmp_path / "a").write_text(text)
+    with pytest.raises(ConfigurationError, match=hint):
+        list(LogReader([str(tmp_path / "a")]).requests())
+
+
+def test_a_log_that_is_named_twice_is_an_error(tmp_path: Path) -> None:
+    """Its requests would count twice."""
+    name = written(tmp_path / "a", EXAMPLE)
+    with pytest.raises(ConfigurationError, match=r"is named twice: access\.log"):
+        LogReader([name, name])
 
 
 def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
@@ -121,7 +148,7 @@ def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
     data = gzip.compress(b"\n".join(f"{EXAMPLE} {number}".encode() for number in range(5000)))
     for damaged in (data[:-100], data[:200] + bytes(100) + data[300:]):
         (tmp_path / "a.gz").write_bytes(damaged)
-        with pytest.raises((OSError, EOFError)):
+        with pytest.raises(OSError, match=r"a\.gz is damaged: "):
             list(LogReader([str(tmp_path / "a.gz")]).requests())
     with pytest.raises(OSError, match="nowhere"):
         LogReader(["/nowhere"])

@@ -62,8 +62,9 @@ class Publisher:
         for change in changes:
             filled.append((yield from self._take(change.fills())))  # noqa: PERF401  # a comprehension cannot yield
         if changes and (yield from self._is_known(call)):
-            for decision in filled:
-                yield from self._settle(decision, 0.0)
+            for change, decision in zip(changes, filled):
+                if change.old is not None:  # the other process has seen what was charged
+                    yield from self._settle(decision, 0.0)
             return
         if content is not None:
             with contextlib.suppress(StoreError):

@@ -27,11 +27,14 @@ PAUSE_SHARE = 20
 SERVED_FOR_REFUSED = 60
 """Requests to be served for each that was refused, before the best rate is tried again."""
 
-LONGEST_RECOVERY_S = 30
+LONGEST_RECOVERY_S = 300
 """As many requests are enough as the best rate has in so many seconds, however many were refused."""
 
 LEAST_SERVED, LEAST_US = 20, 1 * SECOND_US
 """As long as less was served since the last refusal, or for less time, that says little of the rate."""
+
+FAR_OFF = 0.5
+"""When the best rate falls to less than this part of it, nothing is known yet: then refusals need not be paid for."""
 
 HOPE = 1.05
 """What was served is taken for so much less than what could have been."""
@@ -54,6 +57,10 @@ class RateSearch:
         self._paid, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         self._served, self._served_us = 0, 0.0
         """What was served since the last refusal, and in how much time."""
+        self._served_before, self._served_before_us = 0, 0.0
+        """The same before the first refusal of the last row of them."""
+        self._first_refused_us, self._refused_us = 0.0, 0.0
+        """When the first and the last refusal of that row came."""
         self._updated_us: float | None = None
 
     def served(self, now_us: float, *, is_limited: bool) -> None:
@@ -61,6 +68,8 @@ class RateSearch:
         before_us = now_us if self._updated_us is None else self._updated_us
         passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.rate))
         self._updated_us = now_us
+        if self.in_a_row > 1:
+            self._learn_window(now_us)
         self.in_a_row = 0
         self._served += 1
         self._served_us += passed_us
@@ -82,6 +91,7 @@ class RateSearch:
         Returns whether the rate is lowered: by the first refusal of an epoch only.
         """
         self._refused += 1
+        self._refused_us = now_us
         if epoch != self.epoch:
             self._charge()
             return False
@@ -94,6 +104,8 @@ class RateSearch:
             self._refused = 1
             self._best = min(max(self._best_rate(wait_us), self._floor), self._ceiling)
             self._low = max(self._best * DECREASE, self._floor)
+            self._served_before, self._served_before_us = self._served, self._served_us
+            self._first_refused_us = now_us
             self._served, self._served_us = 0, 0.0
         self._charge()
         self._paid, self._recovered_us, self._updated_us = 0, 0.0, now_us + wait_us
@@ -110,6 +122,22 @@ class RateSearch:
         if self._best < math.inf:
             return rate
         return max(rate, self.rate / 2) if wait_us else self.rate
+
+    def _learn_window(self, now_us: float) -> None:
+        """The server serves again after it has refused everything for a while: that time counts, too.
+
+        So where a server counts in long windows, the best rate is what it serves in the whole of one. It has begun to
+        serve at any time after the last refusal.
+        """
+        blocked_us = (self._refused_us + now_us) / 2.0 - self._first_refused_us
+        best = HOPE * self._served_before / (self._served_before_us + blocked_us) * SECOND_US
+        if self._served_before >= LEAST_SERVED and best < self._best:
+            if best < FAR_OFF * self._best:
+                self._refused = 1
+            self._best = max(best, self._floor)
+            self._low = max(self._best * DECREASE, self._floor)
+            self._charge()
+            self._move_to(self._low)
 
     def _charge(self) -> None:
         due = min(SERVED_FOR_REFUSED * self._refused, LONGEST_RECOVERY_S * self._best)

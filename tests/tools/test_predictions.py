@@ -1,0 +1,199 @@
+"""What logs of each kind foretell, beside the same load under the limit, in the time of a stepped clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from time import gmtime, strftime
+from typing import TypeAlias
+
+import pytest
+from starlette.types import ASGIApp
+
+from asgi_ratelimit import MemoryStore, RateLimitMiddleware, Rule
+from asgi_ratelimit.hooks import Event
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.tools import Recorder
+from asgi_ratelimit.tools.cli import main
+from asgi_ratelimit.tools.cli.recording import RecordedApp
+from asgi_ratelimit.tools.replay import LOGGED_KEY
+from asgi_ratelimit.tools.suggest import KINDS
+from tests.support.asgi import http, ok
+from tests.support.scheduled_load import Arrival, benchmark_arrivals
+
+START = 1_791_640_536.0
+
+LOGS = (
+    ("recording", 0.0, True),
+    ("nginx", 0.005, True),
+    ("nginx without request_time", 0.01, False),
+    ("apache", 0.01, False),
+    ("combined", 0.01, False),
+)
+"""Logs, how far what they foretell may be from a live run, and whether that holds by rule."""
+
+
+async def answered(app: ASGIApp, clock: SteppedClock, arrivals: Iterable[Arrival]) -> list[int]:
+    """The statuses of requests that come at these times after ``START``."""
+    statuses: list[int] = []
+
+    async def receive() -> None:
+        raise AssertionError("the app reads no body")
+
+    async def send(message: object) -> None:
+        assert isinstance(message, dict)
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    for arrival in arrivals:
+        clock.move_to(START + arrival.time)
+        await app(http(arrival.path, client=(arrival.client, 1)), receive, send)  # type: ignore[arg-type]
+    return statuses
+
+
+def write_logs(folder: Path, arrivals: Sequence[Arrival]) -> None:
+    """A recording of an app without limits, and logs of servers in front of it, which takes 50 ms in the mean."""
+    clock = SteppedClock()
+    recorder = Recorder(folder / "recording", show_keys=True, clock=clock)
+    assert set(asyncio.run(answered(RecordedApp(ok, recorder, LOGGED_KEY), clock, arrivals))) == {200}
+    recorder.close()
+    generator = random.Random(1)
+    answers = sorted([(each.time + generator.expovariate(20), each) for each in arrivals])
+    nginx = [
+        json.dumps(
+            {
+                "msec": f"{START + end:.3f}",
+                "request_time": f"{end - each.time:.3f}",
+                "remote_addr": each.client,
+                "request_uri": each.path,
+            }
+        )
+        for end, each in answers
+    ]
+    (folder / "nginx").write_text("\n".join(nginx))
+    (folder / "nginx without request_time").write_text("\n".join(nginx).replace("request_time", "took"))
+    (folder / "combined").write_text("\n".join([_combined(end, each) for end, each in answers]))
+    (folder / "apache").write_text("\n".join([_combined(each.time, each) for _, each in answers]))
+
+
+def _combined(time: float, arrival: Arrival) -> str:
+    at = strftime("%d/%b/%Y:%H:%M:%S +0000", gmtime(START + time))
+    return f'{arrival.client} - - [{at}] "GET {arrival.path} HTTP/1.1" 200 5 "-" "-"'
+
+
+def live_refusals(arrivals: Sequence[Arrival], quota: str, search: str) -> Counter[str]:
+    """How many requests an app refuses under these limits, by rule."""
+    refused: Counter[str] = Counter()
+
+    def count(event: Event) -> None:
+        charges = event.decision.take.charges if event.decision.take else ()
+        for charge, state in zip(charges, event.decision.states):
+            refused[charge.name or ""] += not state.allowed
+
+    clock = SteppedClock()
+    rules = [Rule("/search", search, name="/search")]
+    app = RateLimitMiddleware(ok, quota, rules=rules, store=MemoryStore(clock=clock), hooks=[count])
+    statuses = asyncio.run(answered(app, clock, arrivals))
+    refused["all"] = statuses.count(429)
+    return refused
+
+
+@pytest.mark.parametrize(("quota", "search"), [("30/minute", "8/minute"), ("1/s burst 2", "1 per 2 s")])
+def test_a_log_foretells_what_a_limit_refuses(
+    quota: str, search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exactly by a recording, and within 1 % by logs of the answers; by rule, too, where the times are of requests."""
+    arrivals = benchmark_arrivals(seconds=90, known=60, new=200, rate=40)
+    write_logs(tmp_path, arrivals)
+    live = live_refusals(arrivals, quota, search)
+    assert min(live.values()) > 200
+    for log, error, by_rule in LOGS:
+        arguments = ["what-if", str(tmp_path / log), "--quota", quota, "--rule", f"/search {search}", "--json"]
+        assert main(arguments) == 0
+        report = json.loads(capsys.readouterr().out)
+        foretold = {rule["name"]: rule["refused"] for rule in report["rules"]} | {"all": report["refused"]}
+        assert foretold["all"] == pytest.approx(live["all"], rel=error), log
+        assert not by_rule or foretold == pytest.approx(live, rel=error), log
+
+
+def steady(generator: random.Random, seconds: float) -> list[Arrival]:
+    """Some 400 clients, each at its own pace."""
+    return [
+        Arrival(time, f"10.0.{client >> 8}.{client & 255}", "/")
+        for client in range(400)
+        for time in _poisson(generator, 0.02 + client / 4000, seconds)
+    ]
+
+
+def bursts(generator: random.Random, seconds: float) -> list[Arrival]:
+    """Some 300 clients, who load pages with what belongs to them."""
+    return [
+        Arrival(time + generator.random() * 0.4, f"10.0.{client >> 8}.{client & 255}", "/")
+        for client in range(300)
+        for time in _poisson(generator, 0.04, seconds)
+        for _ in range(generator.randrange(1, 4 + client // 30))
+    ]
+
+
+def few_heavy(generator: random.Random, seconds: float) -> list[Arrival]:
+    """Some 500 clients, a few of which send most of the requests."""
+    return [
+        Arrival(time, f"10.0.{client >> 8}.{client & 255}", "/")
+        for client in range(500)
+        for time in _poisson(generator, 10 / (client + 1), seconds)
+    ]
+
+
+def _poisson(generator: random.Random, rate: float, seconds: float) -> Iterable[float]:
+    time = 0.0
+    while (time := time + generator.expovariate(rate)) < seconds:
+        yield time
+
+
+Traffic: TypeAlias = Callable[[random.Random, float], list[Arrival]]
+SHAPES = pytest.mark.parametrize("traffic", [steady, bursts, few_heavy])
+
+
+@SHAPES
+def test_a_suggested_limit_refuses_whom_it_said(
+    traffic: Traffic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a run of an app under it, to the client and to the request."""
+    require_promised(traffic(random.Random(5), 65), "bucket", ("2%", "20%"), tmp_path / "a", capsys)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@SHAPES
+def test_all_suggested_limits_refuse_whom_they_said(
+    traffic: Traffic, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of every kind, over a longer time."""
+    require_promised(traffic(random.Random(6), 300), kind, ("0%", "1%", "5%", "20%"), tmp_path / "a", capsys)
+
+
+def require_promised(
+    arrivals: list[Arrival], kind: str, shares: Sequence[str], path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Assert that an app under each limit that is suggested refuses the clients that the suggestion says."""
+    arrivals.sort()
+    clients = len({each.client for each in arrivals})
+    recorder = Recorder(path, show_keys=True, clock=(clock := SteppedClock()))
+    asyncio.run(answered(RecordedApp(ok, recorder, LOGGED_KEY), clock, arrivals))
+    recorder.close()
+    refuse = [argument for share in shares for argument in ("--refuse", share)]
+    assert main(["suggest", str(path), "--kind", kind, "--json", *refuse]) == 0
+    (suggested,) = json.loads(capsys.readouterr().out)
+    limits = [limit for window in suggested["windows"] for limit in window["limits"]]
+    assert (suggested["clients"], len(suggested["windows"])) == (clients, 2)
+    assert max([limit["refused_clients"] for limit in limits]) > clients / 50
+    for limit in limits:
+        clock = SteppedClock()
+        app = RateLimitMiddleware(ok, limit["quota"], store=MemoryStore(clock=clock))
+        statuses = asyncio.run(answered(app, clock, arrivals))
+        refused = {each.client for each, status in zip(arrivals, statuses) if status == 429}
+        assert (len(refused), statuses.count(429)) == (limit["refused_clients"], limit["refused_requests"])
