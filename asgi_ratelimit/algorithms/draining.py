@@ -1,6 +1,6 @@
 """How the level of a token bucket drains, what one more charge makes of it, and when there is room for it.
 
-The level is scaled by the period, as that of a state is. ``outlook`` alone knows of gaps.
+The level is scaled by the period, as that of a state is. Nothing here knows of gaps.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from ..quotas import TokenBucket
-from .giving_back.gaps import units_in_gaps
-from .state import NEVER, NEVER_US, Outlook, State, Taken
+from .state import NEVER, NEVER_US, Outlook, Taken
 
 
 def scaled_cost(quota: TokenBucket, cost: float) -> float:
@@ -124,23 +123,6 @@ def available(quota: TokenBucket, level: float) -> tuple[float, float]:
     if level - more_us * limit <= enough < level - (more_us - 1.0) * limit:
         return units, more_us
     return units, min(drain_wait(quota, level, 0.0, enough), NEVER_US)
-
-
-def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
-    """The whole units that could be taken now one by one, and the microseconds until one more, and until all.
-
-    One more is counted at the end of the queue: where units were given back, it may come even sooner.
-    """
-    level, last, _, gaps, _, _ = state
-    elapsed = now - last
-    left = drained(quota, level, elapsed)
-    units = units_at(quota, left)
-    enough, more_us = quota.burst_level - (units + 1.0) * quota.period_us, 0.0
-    if enough >= 0.0:
-        more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
-    if gaps:
-        units += sum(units_in_gaps(quota, gaps, elapsed))
-    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
 
 
 def refused(quota: TokenBucket, level: float, elapsed: float, cost: float) -> Taken | None:

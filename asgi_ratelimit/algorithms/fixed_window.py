@@ -103,13 +103,18 @@ def count_at(runs: tuple[Run, ...], at: float) -> float:
 
 def with_count(runs: tuple[Run, ...], at: float, count: float, first: float) -> tuple[Run, ...]:
     """The runs with ``count`` units in the window ``at``, and without what lies before the window ``first``."""
+    return bounded(_replaced(runs, at, count, first))
+
+
+def _replaced(runs: tuple[Run, ...], at: float, count: float, first: float) -> list[Run]:
+    """``with_count``, as many runs as that takes."""
     after: list[Run] = []
     for start, stop, other in runs:
         _add_run(after, max(start, first), min(stop, at), other)
     _add_run(after, at, at + 1.0, count)
     for start, stop, other in runs:
         _add_run(after, max(start, at + 1.0), stop, other)
-    return bounded(after)
+    return after
 
 
 def _add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
@@ -143,14 +148,18 @@ def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: fl
 
 
 def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:
-    """The state after a charge came to less than its cost, unless the window that it was booked in is over."""
+    """The state after a charge came to less than its cost, unless the window that it was booked in is over.
+
+    Where that is one run too many, nothing is given back: of two that become one, a window would count more.
+    """
     runs, last, generation, _, _, older = state
     base = max(now, last)
     first, count = index(quota, base), count_at(runs, settled.place)
     if settled.place < first or count == 0.0:
         return state
     left = given_back(quota, count, settled.charge.cost, settled.actual)
-    return (with_count(runs, settled.place, left, first), base, generation, (), (), older)
+    after = _replaced(runs, settled.place, left, first)
+    return (tuple(after), base, generation, (), (), older) if len(after) <= MAX_RUNS else state
 
 
 def debit(quota: FixedWindow, state: State, now: float, units: float) -> State:

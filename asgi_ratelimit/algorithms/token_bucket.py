@@ -21,17 +21,36 @@ from .draining import (
     drain_time,
     drain_wait,
     drained,
-    outlook,
     refused,
     scaled_cost,
     simple_outlook,
     simple_wait,
     units_at,
 )
-from .giving_back.gaps import earliest_gap, gaps_after, gaps_without, place_in_gap, units_in_gaps, with_gap
-from .giving_back.lows import first_lows, given_back, low_since, lows_after, lows_after_debit, sunk
+from .giving_back.gaps import (
+    earliest_gap,
+    gaps_after,
+    gaps_without,
+    is_served,
+    opens_no_later,
+    place_in_gap,
+    units_in_gaps,
+    with_gap,
+)
+from .giving_back.lows import (
+    first_lows,
+    given_back,
+    is_hidden,
+    latest_slot,
+    low_since,
+    lows_after,
+    lows_after_debit,
+    lows_in_gap,
+    sunk,
+    without_slot,
+)
 from .packed import ANEW, older_reset_us, rescaled
-from .state import NEVER, Gaps, Pairs, State, Taken
+from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
 
 
 def fresh(now: float, birth: int = 0) -> State:
@@ -105,16 +124,32 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
     left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
     in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
     if in_gap is not None:
-        if is_recorded:
-            lows = lows_after(quota, state, since, since, (left_now, left_now), scaled)
+        below = max(in_gap[1] - (slot - since) * quota.limit, 0.0)
+        if is_recorded or is_hidden(quota, since, slot, (left_now, below), scaled):
+            lows = lows_in_gap(quota, state, since, slot, (left_now, below), scaled)
         return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
     left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
     booked = left + scaled + (slot - since) * quota.limit
-    # ``low_since`` must not take what is booked ahead in the microsecond of another charge for charges of that moment.
-    is_hidden = slot > since and since <= last and level > 0.0 and booked <= quota.burst_level
-    if is_recorded or is_hidden:
+    if is_recorded or is_hidden(quota, since, slot, (left_now, left), scaled):
         lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
     return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), lows, older)
+
+
+def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
+    """The whole units that could be taken now one by one, and the microseconds until one more, and until all.
+
+    One more is counted at the end of the queue: where units were given back, it may come even sooner.
+    """
+    level, last, _, gaps, _, _ = state
+    elapsed = now - last
+    left = drained(quota, level, elapsed)
+    units = units_at(quota, left)
+    enough, more_us = quota.burst_level - (units + 1.0) * quota.period_us, 0.0
+    if enough >= 0.0:
+        more_us = min(drain_wait(quota, level, elapsed, enough), NEVER_US)
+    if gaps:
+        units += sum(units_in_gaps(quota, gaps, elapsed))
+    return units, more_us, (-elapsed if elapsed < 0.0 else 0.0) + drain_time(quota, left, 0.0)
 
 
 def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
@@ -136,8 +171,8 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
     left, slot = drained(quota, level, now - last), max(now + wait_us, last)
     if in_gap is not None:
         return in_gap[1] + sunk(state), slot + 0.5
-    since = max(now, last)  # the pairs of slots that were cancelled may lie beyond the queue
-    newest = max([time for time, _ in lows[1:] if (time - since) * quota.limit <= left], default=0.0)
+    since = max(now, last)
+    newest = latest_slot(quota, lows[1:], since, left)
     return left + sunk(state) if left > 0.0 else 0.0, newest + 0.5 if newest > slot else slot
 
 
@@ -164,7 +199,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
         back = 0.0
     else:
         charged = (drained(quota, below, ahead) if slot < settled.slot_us else NEVER, end - scaled, end)
-        after, gaps, pairs = _units_given_back(quota, state, slot, charged, units)
+        after, gaps, pairs = _units_given_back(quota, state, base, slot, charged, units)
         back = level - after
     if not lows and slot <= base and level <= quota.burst_level:  # from here on, it is recorded
         return (after, last, generation, gaps, first_lows(last, after, back), older)
@@ -180,17 +215,19 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
 
 
 def _units_given_back(
-    quota: TokenBucket, state: State, slot: float, piece: tuple[float, float, float], units: float
+    quota: TokenBucket, state: State, base: float, slot: float, piece: tuple[float, float, float], units: float
 ) -> tuple[float, Gaps, Pairs]:
     """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too.
 
     A piece is the level below a charge in a gap at its slot, and where it started and ended in the queue at ``last``.
+    Where a gap that sinks would make somebody wait longer, nothing is given back.
     """
-    level, _, _, gaps, lows, _ = state
+    level, last, _, gaps, lows, _ = state
     below, start, end = piece
     low = low_since(quota, state, slot, (below, end - start), end)
     back = min(units, low, level)
-    if back <= 0.0:
+    above = [gap for gap in gaps if gap[0] >= end]
+    if back <= 0.0 or not all(is_served(quota, gap, base - last, back, level - back) for gap in above):
         return level, gaps, lows[1:]
     lower = tuple([(at - back, size) if at >= end else (at, size) for at, size in gaps])
     return level - back, gaps_after(quota, lower, 0.0), given_back(lows[1:], slot, low, back)
@@ -213,14 +250,12 @@ def _slot_given_back(
         return level, with_gap(gaps, start, end - start), lows[1:]
     level = bottom
     while gaps and gaps[-1][0] + gaps[-1][1] >= level:
-        level = min(level, gaps[-1][0])
-        gaps = gaps[:-1]
-    pairs = tuple([pair for pair in lows[1:] if pair[0] < slot])
-    if lows and rest > 0.0 and (not pairs or pairs[-1][0] < math.floor(slot)):
-        pairs = (*pairs, (float(math.floor(slot)), rest))
-    if lows and (not pairs or pairs[-1][0] < last):  # the newest charge is no longer the one at ``last``
-        pairs = (*pairs, (last, 0.0))
-    return level, gaps, pairs
+        lower = min(level, gaps[-1][0])
+        if not opens_no_later(quota, gaps[-1], base - last, lower):
+            level = gaps[-1][0] + gaps[-1][1]
+            break
+        level, gaps = lower, gaps[:-1]
+    return level, gaps, without_slot(quota, state, slot, level, rest)
 
 
 def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:

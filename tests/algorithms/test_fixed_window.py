@@ -154,6 +154,14 @@ def test_too_many_runs_are_joined_where_least_is_lost() -> None:
     assert after[-1] == (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)
 
 
+def test_what_would_be_one_run_too_many_is_not_given_back() -> None:
+    """Or else two of them would become one, in which a window that is not concerned would count more."""
+    runs = tuple([(2.0 * at, 2.0 * at + 2.0, 9.0 if at % 2 else 2.0) for at in range(MAX_RUNS)])
+    assert give_back(FIXED, state(*runs), NOW, settled(7, 1.0)) == state(*runs)
+    fewer = state(*runs[: MAX_RUNS - 1])
+    assert len(give_back(FIXED, fewer, NOW, settled(7, 1.0))[0]) == MAX_RUNS
+
+
 def test_a_clock_that_falls_back_takes_its_windows_along() -> None:
     """What was booked counts from the same distance."""
     before = state((0, 1, 10), (3, 4, 5))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ...quotas import TokenBucket
+from ..draining import drained
 from ..state import MAX_GAPS, NEVER, Gap, Gaps, State
 
 
@@ -102,11 +103,35 @@ def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[in
 
 
 def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
-    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` the last ones are dropped."""
+    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` there is none more."""
     end, apart = start + size, []
     for gap in gaps:
         if gap[0] + gap[1] < start or gap[0] > end:
             apart.append(gap)
         else:
             start, size = min(start, gap[0]), size + gap[1]
-    return tuple(sorted([*apart, (start, size)])[:MAX_GAPS])
+    return gaps if len(apart) >= MAX_GAPS else tuple(sorted([*apart, (start, size)]))
+
+
+def is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level: float) -> bool:
+    """Whether a gap that sinks by ``back`` makes nobody wait longer, because the queue then ends at ``level``.
+
+    It runs off earlier: whom it would still have had room for has to find it at the end of the queue by then.
+    """
+    start, size = gap_at(quota, gap, elapsed)
+    most = min(size, quota.burst_level)
+    later = max(start + size - back - most, 0.0) / quota.limit
+    return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + later) <= quota.burst_level - most
+
+
+def opens_no_later(quota: TokenBucket, gap: Gap, elapsed: float, level: float) -> bool:
+    """Whether who fits into a gap finds room as early if it is cut off, and the queue ends at ``level``.
+
+    A gap runs off at the full rate, and with a factor below 1 the end of the queue may not.
+    """
+    if quota.slow_rate == quota.limit:
+        return True
+    start, size = gap_at(quota, gap, elapsed)
+    most = min(size, quota.burst_level)
+    opens = max(start + most - quota.burst_level, 0.0) / quota.limit
+    return most <= 0.0 or drained(quota, level, max(elapsed, 0.0) + opens) <= quota.burst_level - most

@@ -20,7 +20,10 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
+
 from ...quotas import TokenBucket
+from ..draining import drained
 from ..state import MAX_LOWS, NEVER, Lows, Pairs, State
 
 
@@ -32,7 +35,10 @@ def sunk(state: State) -> float:
 def lows_after(
     quota: TokenBucket, state: State, since: float, slot: float, lefts: tuple[float, float], scaled: float
 ) -> Lows:
-    """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then."""
+    """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then.
+
+    It counts as one at the latest slot of the queue, even if it may go earlier.
+    """
     level, last, _, _, lows, _ = state
     left_now, left = lefts
     if left_now <= 0.0:
@@ -43,10 +49,68 @@ def lows_after(
     pairs = _with_newest(state)
     if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
         start, pairs = since, ()
-    pairs = lowered(pairs, _low_at(quota, level, left))
-    if slot > since and (not pairs or pairs[-1][0] < slot):
-        pairs = (*pairs, (slot, left + scaled))
-    return ((start, units + scaled, sunk), *_thinned(pairs, since))
+    latest = max(slot, latest_slot(quota, pairs, since, left_now))
+    pairs = lowered(pairs, _low_at(quota, level, drained(quota, left, latest - slot)))
+    newest = (latest, drained(quota, left + scaled, latest - slot))
+    return ((start, units + scaled, sunk), *_thinned(_ended(pairs, newest, since), since))
+
+
+def is_hidden(quota: TokenBucket, since: float, slot: float, lefts: tuple[float, float], scaled: float) -> bool:
+    """Whether a charge goes later than this bucket asks: nothing but lows tells then that its slot lies ahead."""
+    left_now, left = lefts
+    return slot > since and left_now > 0.0 and left + scaled + quota.limit <= quota.burst_level
+
+
+def lows_in_gap(
+    quota: TokenBucket, state: State, since: float, slot: float, lefts: tuple[float, float], scaled: float
+) -> Lows:
+    """The lows after a charge is booked in a gap; ``lefts`` are the level at ``since``, and that below it at its slot.
+
+    Of a charge before its slot, no more can be given back than lies below it then, or it would come before its slot.
+    """
+    level, last, _, _, lows, _ = state
+    left_now, below = lefts
+    if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
+        return ((float(math.ceil(last + level / quota.limit)), level + scaled, 0.0),)
+    start, units, sunk = lows[0] if lows else (last, level, 0.0)
+    pairs = _with_newest(state)
+    latest = max(slot, latest_slot(quota, pairs, since, left_now))
+    pairs = lowered(pairs, _low_at(quota, level, left_now))
+    before = tuple([pair for pair in pairs if pair[0] < slot])
+    pairs = (*lowered(before, below), *pairs[len(before) :])
+    newest = (latest, drained(quota, left_now, latest - since))
+    return ((start, units + scaled, sunk), *_thinned(_ended(pairs, newest, since), since))
+
+
+def latest_slot(quota: TokenBucket, pairs: Pairs, since: float, left: float) -> float:
+    """The latest time of a pair that may be a slot in a queue of the length ``left``; 0 if there is none.
+
+    The pairs of slots that were cancelled may lie beyond the queue.
+    """
+    return max([time for time, _ in pairs if (time - since) * quota.limit <= left], default=0.0)
+
+
+def _ended(pairs: Pairs, newest: tuple[float, float], since: float) -> Pairs:
+    """The pairs before the latest slot, and the level then, if that is ahead: nothing is booked for later."""
+    earlier = tuple([pair for pair in pairs if pair[0] < newest[0]])
+    return (*earlier, newest) if newest[0] > since else earlier
+
+
+def without_slot(quota: TokenBucket, state: State, slot: float, level: float, rest: float) -> Pairs:
+    """The pairs after the charge at the latest slot was given back, and the queue ends at ``level``.
+
+    If some of the charge is left, ``rest`` is the level then. Others may be booked for times until its slot.
+    """
+    last, lows = state[1], state[4]
+    earlier = tuple([pair for pair in lows[1:] if pair[0] < slot])
+    if not lows or (rest > 0.0 and earlier and earlier[-1][0] >= math.floor(slot)):
+        return earlier
+    if rest > 0.0:
+        return (*earlier, (float(math.floor(slot)), rest))
+    latest = max(min(float(math.floor(slot)), last + level / quota.limit // 1.0), last)
+    if earlier and earlier[-1][0] >= latest:
+        return earlier
+    return (*earlier, (latest, drained(quota, level, latest - last)))
 
 
 def first_lows(last: float, level: float, back: float) -> Lows:
@@ -115,8 +179,8 @@ def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float,
     if not lows:
         return _low_unrecorded(quota, state, slot, scaled, end)
     if slot < lows[0][0]:  # not recorded yet
-        first = _with_newest(state)[0][1]
-        left = scaled - (lows[0][0] - slot) * quota.limit if quota.slow_rate == quota.limit else 0.0
+        time, first = _with_newest(state)[0]
+        left = scaled - (max(lows[0][0], time) - slot) * quota.limit if quota.slow_rate == quota.limit else 0.0
         return max(min(left, first), 0.0)
     low = 0.0
     for time, next_low in _with_newest(state):

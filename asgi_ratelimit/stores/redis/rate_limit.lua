@@ -201,9 +201,9 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       for i = 1, charges do
         local each = all[i]
         local ahead = now + wait_us - each.last
-        if now <= each.last and each.level > 0 and ahead > 0 then
-          local booked = drained(each, each.level, ahead) + each.scaled + ahead * each.limit
-          if booked <= each.burst_level then return count end
+        if each.left > 0 and now + wait_us > max(now, each.last) then
+          local below = drained(each, each.level, ahead)
+          if below + each.scaled + each.limit <= each.burst_level then return count end
         end
       end
     end
@@ -447,8 +447,7 @@ local function general_way()
         end
       end
       if adds then add_gap(after, start, size) end
-      for i = #after, 2 * MAX_GAPS + 1, -1 do after[i] = nil end
-      return after
+      return #after > 2 * MAX_GAPS and gaps or after
     end
 
     function algorithm.fresh(now, birth)
@@ -501,6 +500,24 @@ local function general_way()
       return lows
     end
 
+    -- The latest time of the pairs from number `from` on that may be a slot in a queue of the length `left`.
+    local function latest_slot(quota, lows, from, since, left)
+      local latest = 0
+      for i = from, #lows, 2 do
+        if (lows[i] - since) * quota.limit <= left then latest = max(latest, lows[i]) end
+      end
+      return latest
+    end
+
+    local function ended(lows, latest, level, since)
+      while #lows > 0 and lows[#lows - 1] >= latest do
+        lows[#lows] = nil
+        lows[#lows] = nil
+      end
+      if latest > since then lows[#lows + 1], lows[#lows + 2] = latest, level end
+      return lows
+    end
+
     local function lows_after(quota, state, since, slot, left_now, left, scaled)
       local lows = state.lows
       if left_now <= 0 then
@@ -512,10 +529,31 @@ local function general_way()
       end
       local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
-      after = lowered(after, low_at(quota, state.level, left))
-      if slot > since and (#after == 0 or after[#after - 1] < slot) then
-        after[#after + 1], after[#after + 2] = slot, left + scaled
+      local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
+      after = lowered(after, low_at(quota, state.level, drained(quota, left, latest - slot)))
+      after = ended(after, latest, drained(quota, left + scaled, latest - slot), since)
+      return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
+    end
+
+    local function is_hidden(quota, since, slot, left_now, left, scaled)
+      return slot > since and left_now > 0 and left + scaled + quota.limit <= quota.burst_level
+    end
+
+    local function lows_in_gap(quota, state, since, slot, left_now, below, scaled)
+      local lows, level, last = state.lows, state.level, state.last
+      if #lows == 0 and level > quota.burst_level then
+        return { ceil(last + level / quota.limit), level + scaled, 0 }
       end
+      local start, units, after, before = lows[1] or last, lows[2] or level, with_newest(state), {}
+      local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
+      after = lowered(after, low_at(quota, level, left_now))
+      while #before < #after and after[#before + 1] < slot do
+        before[#before + 1], before[#before + 2] = after[#before + 1], after[#before + 2]
+      end
+      local from = #before + 1
+      before = lowered(before, below)
+      for i = from, #after do before[#before + 1] = after[i] end
+      after = ended(before, latest, drained(quota, left_now, latest - since), since)
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
@@ -539,11 +577,11 @@ local function general_way()
     local function low_since(quota, state, slot, below, scaled, top)
       local last, lows, low = state.last, state.lows, 0
       if #lows == 0 then return low_unrecorded(quota, state, slot, scaled, top) end
-      if slot < lows[1] then
-        local left = quota.slow_rate == quota.limit and scaled - (lows[1] - slot) * quota.limit or 0
-        return max(min(left, with_newest(state)[2]), 0)
-      end
       local nodes = with_newest(state)
+      if slot < lows[1] then
+        local left = quota.slow_rate == quota.limit and scaled - (max(lows[1], nodes[1]) - slot) * quota.limit or 0
+        return max(min(left, nodes[2]), 0)
+      end
       for i = 1, #nodes, 2 do
         if nodes[i] == slot then return nodes[i + 1] end
         if nodes[i] > slot then
@@ -611,49 +649,86 @@ local function general_way()
       local is_recorded = may_settle or #state.lows > 0
       local taken, start = place_in_gap(quota, state, now, scaled, wait_us)
       if taken then
-        local lows = is_recorded and lows_after(quota, state, since, since, level, level, scaled) or state.lows
+        local lows, below = state.lows, max(start - (slot - since) * quota.limit, 0)
+        if is_recorded or is_hidden(quota, since, slot, level, below, scaled) then
+          lows = lows_in_gap(quota, state, since, slot, level, below, scaled)
+        end
         local gaps = gaps_without(quota, state.gaps, since - last, taken, start, scaled)
         return changed(state, { level = level, last = since, gaps = gaps, lows = lows })
       end
       local left = wait_us > 0 and drained(quota, state.level, slot - last) or level
       local booked = left + scaled + (slot - since) * quota.limit
-      local is_hidden = slot > since and since <= last and state.level > 0 and booked <= quota.burst_level
       local lows = state.lows
-      if is_recorded or is_hidden then lows = lows_after(quota, state, since, slot, level, left, scaled) end
+      if is_recorded or is_hidden(quota, since, slot, level, left, scaled) then
+        lows = lows_after(quota, state, since, slot, level, left, scaled)
+      end
       local gaps = gaps_after(quota, state.gaps, since - last)
       return changed(state, { level = booked, last = since, gaps = gaps, lows = lows })
     end
 
-    local function units_given_back(quota, state, slot, below, start, stop, units)
+    local function is_served(quota, start, size, elapsed, back, level)
+      start, size = gap_at(quota, start, size, elapsed)
+      local most = min(size, quota.burst_level)
+      local later = max(start + size - back - most, 0) / quota.limit
+      return most <= 0 or drained(quota, level, max(elapsed, 0) + later) <= quota.burst_level - most
+    end
+
+    local function opens_no_later(quota, start, size, elapsed, level)
+      if quota.slow_rate == quota.limit then return true end
+      start, size = gap_at(quota, start, size, elapsed)
+      local most = min(size, quota.burst_level)
+      local opens = max(start + most - quota.burst_level, 0) / quota.limit
+      return most <= 0 or drained(quota, level, max(elapsed, 0) + opens) <= quota.burst_level - most
+    end
+
+    local function without_slot(quota, state, slot, level, rest)
+      local last, own, lows = state.last, floor(slot), { unpack(state.lows, 4) }
+      while #lows > 0 and lows[#lows - 1] >= slot do
+        lows[#lows] = nil
+        lows[#lows] = nil
+      end
+      local newest = lows[#lows - 1] or -huge
+      if #state.lows == 0 or (rest > 0 and newest >= own) then return lows end
+      local latest = rest > 0 and own or max(min(own, last + floor(level / quota.limit)), last)
+      if rest > 0 or newest < latest then
+        lows[#lows + 1] = latest
+        lows[#lows + 1] = rest > 0 and rest or drained(quota, level, latest - last)
+      end
+      return lows
+    end
+
+    local function units_given_back(quota, state, base, slot, below, start, stop, units)
       local gaps, lows, lower = state.gaps, { unpack(state.lows, 4) }, {}
       local low = low_since(quota, state, slot, below, stop - start, stop)
       local back = min(units, low, state.level)
       if back <= 0 then return state.level, gaps, lows end
+      for i = 1, #gaps, 2 do
+        local is_above = gaps[i] >= stop
+        if is_above and not is_served(quota, gaps[i], gaps[i + 1], base - state.last, back, state.level - back) then
+          return state.level, gaps, lows
+        end
+      end
       for i = 1, #gaps, 2 do lower[i], lower[i + 1] = gaps[i] >= stop and gaps[i] - back or gaps[i], gaps[i + 1] end
       return state.level - back, gaps_after(quota, lower, 0), given_back(lows, slot, low, back)
     end
 
     local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot)
-      local gaps, lows, level, last = state.gaps, { unpack(state.lows, 4) }, state.level, state.last
-      local own = floor(slot)
-      start = max(start, (base - last) * quota.limit)
+      local gaps, lows, level, elapsed = state.gaps, { unpack(state.lows, 4) }, state.level, base - state.last
+      start = max(start, elapsed * quota.limit)
       if stop <= start then return level, gaps, lows end
       if stop < level then return level, with_gap(gaps, start, stop - start), lows end
       level = bottom
       while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
-        level = min(level, gaps[#gaps - 1])
+        local at, size = gaps[#gaps - 1], gaps[#gaps]
+        if not opens_no_later(quota, at, size, elapsed, min(level, at)) then
+          level = at + size
+          break
+        end
+        level = min(level, at)
         gaps[#gaps] = nil
         gaps[#gaps] = nil
       end
-      while #lows > 0 and lows[#lows - 1] >= slot do
-        lows[#lows] = nil
-        lows[#lows] = nil
-      end
-      if #state.lows > 0 and rest > 0 and (#lows == 0 or lows[#lows - 1] < own) then
-        lows[#lows + 1], lows[#lows + 2] = own, rest
-      end
-      if #state.lows > 0 and (#lows == 0 or lows[#lows - 1] < last) then lows[#lows + 1], lows[#lows + 2] = last, 0 end
-      return level, gaps, lows
+      return level, gaps, without_slot(quota, state, slot, level, rest)
     end
 
     function algorithm.give_back(quota, state, now, settled)
@@ -676,7 +751,7 @@ local function general_way()
         level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
       else
         local under = slot < settled.slot and drained(quota, below, ahead) or huge
-        level, gaps, lows = units_given_back(quota, state, slot, under, stop - scaled, stop, units)
+        level, gaps, lows = units_given_back(quota, state, base, slot, under, stop - scaled, stop, units)
         back = state.level - level
       end
       if #state.lows == 0 and slot <= base and had <= quota.burst_level then
@@ -788,7 +863,7 @@ local function general_way()
       return runs
     end
 
-    local function with_count(runs, at, count, first)
+    local function replaced(runs, at, count, first)
       local after, adds = {}, true
       for i = 1, #runs, 3 do
         local start, stop = runs[i], runs[i + 1]
@@ -800,7 +875,11 @@ local function general_way()
         end
       end
       if adds then add_run(after, at, at + 1, count) end
-      return bounded(after)
+      return after
+    end
+
+    local function with_count(runs, at, count, first)
+      return bounded(replaced(runs, at, count, first))
     end
 
     function algorithm.fresh(now, birth)
@@ -840,7 +919,8 @@ local function general_way()
       local first, count = index(quota, base), count_at(state.runs, place)
       if place < first or count == 0 then return state end
       local left = given_back(quota, count, settled.cost, settled.actual)
-      return changed(state, { last = base, runs = with_count(state.runs, place, left, first) })
+      local after = replaced(state.runs, place, left, first)
+      return #after <= 3 * MAX_RUNS and changed(state, { last = base, runs = after }) or state
     end
 
     local function filled(quota, runs, start, stop, count, units)

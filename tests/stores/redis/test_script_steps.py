@@ -132,7 +132,7 @@ def test_both_paths_are_equal(
         script.put_all(list(zip(take.charges, before)))
     fast, general = (script.call([take]) for script in both_paths)
     assert fast.verdicts == general.verdicts
-    is_hidden = len(cases) > 1 and any(elapsed <= 0 for _, _, elapsed, _ in cases)  # a slot behind a charge of now
+    is_hidden = len(cases) > 1 and max_wait > 0  # a charge that goes later than its bucket asks
     assert fast.steps == PLAIN_STEPS * len(cases) or is_hidden
     assert general.steps >= CHARGE_STEPS * len(cases)
     for charge in take.charges:
