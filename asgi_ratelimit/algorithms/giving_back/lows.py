@@ -83,11 +83,11 @@ def lows_in_gap(
 
 
 def latest_slot(quota: TokenBucket, pairs: Pairs, since: float, left: float) -> float:
-    """The latest time of a pair that may be a slot in a queue of the length ``left``; 0 if there is none.
+    """The latest time for which something may be booked in a queue of the length ``left``; 0 if there are no pairs.
 
-    The pairs of slots that were cancelled may lie beyond the queue.
+    That is no later than the newest pair, and lies in the queue, beyond which the pairs of cancelled slots may lie.
     """
-    return max([time for time, _ in pairs if (time - since) * quota.limit <= left], default=0.0)
+    return min(pairs[-1][0], since + left / quota.limit // 1.0) if pairs else 0.0
 
 
 def _ended(pairs: Pairs, newest: tuple[float, float], since: float) -> Pairs:

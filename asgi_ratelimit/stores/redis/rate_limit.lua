@@ -500,13 +500,9 @@ local function general_way()
       return lows
     end
 
-    -- The latest time of the pairs from number `from` on that may be a slot in a queue of the length `left`.
-    local function latest_slot(quota, lows, from, since, left)
-      local latest = 0
-      for i = from, #lows, 2 do
-        if (lows[i] - since) * quota.limit <= left then latest = max(latest, lows[i]) end
-      end
-      return latest
+    -- The latest time for which something may be booked in a queue of the length `left`.
+    local function latest_slot(quota, lows, since, left)
+      return #lows > 0 and min(lows[#lows - 1], since + floor(left / quota.limit)) or 0
     end
 
     local function ended(lows, latest, level, since)
@@ -529,7 +525,7 @@ local function general_way()
       end
       local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
-      local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
+      local latest = max(slot, latest_slot(quota, after, since, left_now))
       after = lowered(after, low_at(quota, state.level, drained(quota, left, latest - slot)))
       after = ended(after, latest, drained(quota, left + scaled, latest - slot), since)
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
@@ -545,7 +541,7 @@ local function general_way()
         return { ceil(last + level / quota.limit), level + scaled, 0 }
       end
       local start, units, after, before = lows[1] or last, lows[2] or level, with_newest(state), {}
-      local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
+      local latest = max(slot, latest_slot(quota, after, since, left_now))
       after = lowered(after, low_at(quota, level, left_now))
       while #before < #after and after[#before + 1] < slot do
         before[#before + 1], before[#before + 2] = after[#before + 1], after[#before + 2]
