@@ -55,10 +55,9 @@ def lows_after(
     return ((start, units + scaled, sunk), *_thinned(_ended(pairs, newest, since), since))
 
 
-def is_hidden(quota: TokenBucket, since: float, slot: float, lefts: tuple[float, float], scaled: float) -> bool:
+def is_hidden(quota: TokenBucket, since: float, slot: float, left: float, scaled: float) -> bool:
     """Whether a charge goes later than this bucket asks: nothing but lows tells then that its slot lies ahead."""
-    left_now, left = lefts
-    return slot > since and left_now > 0.0 and left + scaled + quota.limit <= quota.burst_level
+    return slot > since and left + scaled + quota.limit <= quota.burst_level
 
 
 def lows_in_gap(

@@ -201,7 +201,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       for i = 1, charges do
         local each = all[i]
         local ahead = now + wait_us - each.last
-        if each.left > 0 and now + wait_us > max(now, each.last) then
+        if now + wait_us > max(now, each.last) then
           local below = drained(each, each.level, ahead)
           if below + each.scaled + each.limit <= each.burst_level then return count end
         end
@@ -531,8 +531,8 @@ local function general_way()
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
-    local function is_hidden(quota, since, slot, left_now, left, scaled)
-      return slot > since and left_now > 0 and left + scaled + quota.limit <= quota.burst_level
+    local function is_hidden(quota, since, slot, left, scaled)
+      return slot > since and left + scaled + quota.limit <= quota.burst_level
     end
 
     local function lows_in_gap(quota, state, since, slot, left_now, below, scaled)
@@ -646,7 +646,7 @@ local function general_way()
       local taken, start = place_in_gap(quota, state, now, scaled, wait_us)
       if taken then
         local lows, below = state.lows, max(start - (slot - since) * quota.limit, 0)
-        if is_recorded or is_hidden(quota, since, slot, level, below, scaled) then
+        if is_recorded or is_hidden(quota, since, slot, below, scaled) then
           lows = lows_in_gap(quota, state, since, slot, level, below, scaled)
         end
         local gaps = gaps_without(quota, state.gaps, since - last, taken, start, scaled)
@@ -655,7 +655,7 @@ local function general_way()
       local left = wait_us > 0 and drained(quota, state.level, slot - last) or level
       local booked = left + scaled + (slot - since) * quota.limit
       local lows = state.lows
-      if is_recorded or is_hidden(quota, since, slot, level, left, scaled) then
+      if is_recorded or is_hidden(quota, since, slot, left, scaled) then
         lows = lows_after(quota, state, since, slot, level, left, scaled)
       end
       local gaps = gaps_after(quota, state.gaps, since - last)
