@@ -43,13 +43,13 @@ def lows_after(
     left_now, left = lefts
     if left_now <= 0.0:
         return ((since, scaled, 0.0), (slot, scaled)) if slot > since or scaled > quota.burst_level else ()
-    if since <= last and slot <= since:  # with the charges of the same microsecond
+    pairs = _with_newest(state)
+    latest = max(slot, latest_slot(quota, pairs, since, left_now))
+    if since <= last and latest <= since:  # with the charges of the same microsecond
         return ((lows[0][0], lows[0][1] + scaled, lows[0][2]), *lows[1:]) if lows else ()
     start, units, sunk = lows[0] if lows else (last, level, 0.0)
-    pairs = _with_newest(state)
     if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
         start, pairs = since, ()
-    latest = max(slot, latest_slot(quota, pairs, since, left_now))
     pairs = lowered(pairs, _low_at(quota, level, drained(quota, left, latest - slot)))
     newest = (latest, drained(quota, left + scaled, latest - slot))
     return ((start, units + scaled, sunk), *_thinned(_ended(pairs, newest, since), since))

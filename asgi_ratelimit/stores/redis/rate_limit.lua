@@ -519,13 +519,13 @@ local function general_way()
       if left_now <= 0 then
         return (slot > since or scaled > quota.burst_level) and { since, scaled, 0, slot, scaled } or {}
       end
-      if since <= state.last and slot <= since then
+      local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
+      local latest = max(slot, latest_slot(quota, after, since, left_now))
+      if since <= state.last and latest <= since then
         if #lows == 0 then return lows end
         return { lows[1], lows[2] + scaled, unpack(lows, 3) }
       end
-      local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
-      local latest = max(slot, latest_slot(quota, after, since, left_now))
       after = lowered(after, low_at(quota, state.level, drained(quota, left, latest - slot)))
       after = ended(after, latest, drained(quota, left + scaled, latest - slot), since)
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
