@@ -189,7 +189,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     if slot > base:
         is_known = (
             quota.slow_rate == quota.limit
-            or end == level
+            or (end == level and slot == settled.slot_us)
             or (end < level and end - scaled + passed * quota.limit == below)
         )
         bottom = drained(quota, below, passed) if units == scaled else end - units
@@ -204,7 +204,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     if not lows and slot <= base and level <= quota.burst_level:  # from here on, it is recorded
         return (after, last, generation, gaps, first_lows(last, after, back), older)
     if not lows:
-        hides = slot > base and 0.0 < after < level and (units < scaled or after < piece[0])
+        hides = 0.0 < after < level and (slot <= base or units < scaled or after < piece[0])
         hidden = (float(math.ceil(last + level / quota.limit)), after, 0.0)  # what is left may still be ahead
         return (after, last, generation, gaps, (hidden,) if hides else (), older)
     start, used, _ = lows[0]

@@ -741,7 +741,8 @@ local function general_way()
         bottom = units == scaled and drained(quota, below, passed) or start
         local is_linear = stop < had and stop - scaled + passed * quota.limit == below
         local rest = units < scaled and stop - units - (slot - state.last) * quota.limit or 0
-        if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then
+        local is_newest = stop == had and slot == settled.slot
+        if quota.slow_rate ~= quota.limit and not is_newest and not is_linear then
           bottom, start, stop, rest = had, had, had, 0
         end
         level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
@@ -755,7 +756,7 @@ local function general_way()
         return changed(state, { level = level, gaps = gaps, lows = first })
       end
       if #state.lows == 0 then
-        local hides = slot > base and level > 0 and level < had and (units < scaled or level < bottom)
+        local hides = level > 0 and level < had and (slot <= base or units < scaled or level < bottom)
         local hidden = hides and { ceil(state.last + had / quota.limit), level, 0 } or {}
         return changed(state, { level = level, gaps = gaps, lows = hidden })
       end
