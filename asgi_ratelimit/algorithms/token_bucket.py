@@ -125,12 +125,12 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
     in_gap = place_in_gap(quota, state, now, scaled, wait_us) if gaps else None
     if in_gap is not None:
         below = max(in_gap[1] - (slot - since) * quota.limit, 0.0)
-        if is_recorded or is_hidden(quota, since, slot, (left_now, below), scaled):
+        if is_recorded or is_hidden(quota, since, slot, below, scaled):
             lows = lows_in_gap(quota, state, since, slot, (left_now, below), scaled)
         return (left_now, since, generation, gaps_without(quota, gaps, since - last, in_gap, scaled), lows, older)
     left = drained(quota, level, slot - last) if wait_us > 0.0 else left_now
     booked = left + scaled + (slot - since) * quota.limit
-    if is_recorded or is_hidden(quota, since, slot, (left_now, left), scaled):
+    if is_recorded or is_hidden(quota, since, slot, left, scaled):
         lows = lows_after(quota, state, since, slot, (left_now, left), scaled)
     return (booked, since, generation, gaps_after(quota, gaps, since - last) if gaps else (), lows, older)
 
@@ -189,7 +189,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     if slot > base:
         is_known = (
             quota.slow_rate == quota.limit
-            or end == level
+            or (end == level and slot == settled.slot_us)
             or (end < level and end - scaled + passed * quota.limit == below)
         )
         bottom = drained(quota, below, passed) if units == scaled else end - units
@@ -204,7 +204,7 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
     if not lows and slot <= base and level <= quota.burst_level:  # from here on, it is recorded
         return (after, last, generation, gaps, first_lows(last, after, back), older)
     if not lows:
-        hides = slot > base and 0.0 < after < level and (units < scaled or after < piece[0])
+        hides = 0.0 < after < level and (slot <= base or units < scaled or after < piece[0])
         hidden = (float(math.ceil(last + level / quota.limit)), after, 0.0)  # what is left may still be ahead
         return (after, last, generation, gaps, (hidden,) if hides else (), older)
     start, used, _ = lows[0]

@@ -43,22 +43,21 @@ def lows_after(
     left_now, left = lefts
     if left_now <= 0.0:
         return ((since, scaled, 0.0), (slot, scaled)) if slot > since or scaled > quota.burst_level else ()
-    if since <= last and slot <= since:  # with the charges of the same microsecond
+    pairs = _with_newest(state)
+    latest = max(slot, latest_slot(quota, pairs, since, left_now))
+    if since <= last and latest <= since:  # with the charges of the same microsecond
         return ((lows[0][0], lows[0][1] + scaled, lows[0][2]), *lows[1:]) if lows else ()
     start, units, sunk = lows[0] if lows else (last, level, 0.0)
-    pairs = _with_newest(state)
     if not lows and level > quota.burst_level:  # what was booked ahead was not recorded
         start, pairs = since, ()
-    latest = max(slot, latest_slot(quota, pairs, since, left_now))
     pairs = lowered(pairs, _low_at(quota, level, drained(quota, left, latest - slot)))
     newest = (latest, drained(quota, left + scaled, latest - slot))
     return ((start, units + scaled, sunk), *_thinned(_ended(pairs, newest, since), since))
 
 
-def is_hidden(quota: TokenBucket, since: float, slot: float, lefts: tuple[float, float], scaled: float) -> bool:
+def is_hidden(quota: TokenBucket, since: float, slot: float, left: float, scaled: float) -> bool:
     """Whether a charge goes later than this bucket asks: nothing but lows tells then that its slot lies ahead."""
-    left_now, left = lefts
-    return slot > since and left_now > 0.0 and left + scaled + quota.limit <= quota.burst_level
+    return slot > since and left + scaled + quota.limit <= quota.burst_level
 
 
 def lows_in_gap(
@@ -83,11 +82,11 @@ def lows_in_gap(
 
 
 def latest_slot(quota: TokenBucket, pairs: Pairs, since: float, left: float) -> float:
-    """The latest time of a pair that may be a slot in a queue of the length ``left``; 0 if there is none.
+    """The latest time for which something may be booked in a queue of the length ``left``; 0 if there are no pairs.
 
-    The pairs of slots that were cancelled may lie beyond the queue.
+    That is no later than the newest pair, and lies in the queue, beyond which the pairs of cancelled slots may lie.
     """
-    return max([time for time, _ in pairs if (time - since) * quota.limit <= left], default=0.0)
+    return min(pairs[-1][0], since + left / quota.limit // 1.0) if pairs else 0.0
 
 
 def _ended(pairs: Pairs, newest: tuple[float, float], since: float) -> Pairs:

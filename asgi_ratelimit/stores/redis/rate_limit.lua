@@ -201,7 +201,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       for i = 1, charges do
         local each = all[i]
         local ahead = now + wait_us - each.last
-        if each.left > 0 and now + wait_us > max(now, each.last) then
+        if now + wait_us > max(now, each.last) then
           local below = drained(each, each.level, ahead)
           if below + each.scaled + each.limit <= each.burst_level then return count end
         end
@@ -500,13 +500,9 @@ local function general_way()
       return lows
     end
 
-    -- The latest time of the pairs from number `from` on that may be a slot in a queue of the length `left`.
-    local function latest_slot(quota, lows, from, since, left)
-      local latest = 0
-      for i = from, #lows, 2 do
-        if (lows[i] - since) * quota.limit <= left then latest = max(latest, lows[i]) end
-      end
-      return latest
+    -- The latest time for which something may be booked in a queue of the length `left`.
+    local function latest_slot(quota, lows, since, left)
+      return #lows > 0 and min(lows[#lows - 1], since + floor(left / quota.limit)) or 0
     end
 
     local function ended(lows, latest, level, since)
@@ -523,20 +519,20 @@ local function general_way()
       if left_now <= 0 then
         return (slot > since or scaled > quota.burst_level) and { since, scaled, 0, slot, scaled } or {}
       end
-      if since <= state.last and slot <= since then
+      local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
+      local latest = max(slot, latest_slot(quota, after, since, left_now))
+      if since <= state.last and latest <= since then
         if #lows == 0 then return lows end
         return { lows[1], lows[2] + scaled, unpack(lows, 3) }
       end
-      local start, units, after = lows[1] or state.last, lows[2] or state.level, with_newest(state)
       if #lows == 0 and state.level > quota.burst_level then start, after = since, {} end
-      local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
       after = lowered(after, low_at(quota, state.level, drained(quota, left, latest - slot)))
       after = ended(after, latest, drained(quota, left + scaled, latest - slot), since)
       return { start, units + scaled, lows[3] or 0, unpack(thinned(after, since)) }
     end
 
-    local function is_hidden(quota, since, slot, left_now, left, scaled)
-      return slot > since and left_now > 0 and left + scaled + quota.limit <= quota.burst_level
+    local function is_hidden(quota, since, slot, left, scaled)
+      return slot > since and left + scaled + quota.limit <= quota.burst_level
     end
 
     local function lows_in_gap(quota, state, since, slot, left_now, below, scaled)
@@ -545,7 +541,7 @@ local function general_way()
         return { ceil(last + level / quota.limit), level + scaled, 0 }
       end
       local start, units, after, before = lows[1] or last, lows[2] or level, with_newest(state), {}
-      local latest = max(slot, latest_slot(quota, after, 1, since, left_now))
+      local latest = max(slot, latest_slot(quota, after, since, left_now))
       after = lowered(after, low_at(quota, level, left_now))
       while #before < #after and after[#before + 1] < slot do
         before[#before + 1], before[#before + 2] = after[#before + 1], after[#before + 2]
@@ -650,7 +646,7 @@ local function general_way()
       local taken, start = place_in_gap(quota, state, now, scaled, wait_us)
       if taken then
         local lows, below = state.lows, max(start - (slot - since) * quota.limit, 0)
-        if is_recorded or is_hidden(quota, since, slot, level, below, scaled) then
+        if is_recorded or is_hidden(quota, since, slot, below, scaled) then
           lows = lows_in_gap(quota, state, since, slot, level, below, scaled)
         end
         local gaps = gaps_without(quota, state.gaps, since - last, taken, start, scaled)
@@ -659,7 +655,7 @@ local function general_way()
       local left = wait_us > 0 and drained(quota, state.level, slot - last) or level
       local booked = left + scaled + (slot - since) * quota.limit
       local lows = state.lows
-      if is_recorded or is_hidden(quota, since, slot, level, left, scaled) then
+      if is_recorded or is_hidden(quota, since, slot, left, scaled) then
         lows = lows_after(quota, state, since, slot, level, left, scaled)
       end
       local gaps = gaps_after(quota, state.gaps, since - last)
@@ -745,7 +741,8 @@ local function general_way()
         bottom = units == scaled and drained(quota, below, passed) or start
         local is_linear = stop < had and stop - scaled + passed * quota.limit == below
         local rest = units < scaled and stop - units - (slot - state.last) * quota.limit or 0
-        if quota.slow_rate ~= quota.limit and stop ~= had and not is_linear then
+        local is_newest = stop == had and slot == settled.slot
+        if quota.slow_rate ~= quota.limit and not is_newest and not is_linear then
           bottom, start, stop, rest = had, had, had, 0
         end
         level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
@@ -759,7 +756,7 @@ local function general_way()
         return changed(state, { level = level, gaps = gaps, lows = first })
       end
       if #state.lows == 0 then
-        local hides = slot > base and level > 0 and level < had and (units < scaled or level < bottom)
+        local hides = level > 0 and level < had and (slot <= base or units < scaled or level < bottom)
         local hidden = hides and { ceil(state.last + had / quota.limit), level, 0 } or {}
         return changed(state, { level = level, gaps = gaps, lows = hidden })
       end
