@@ -76,6 +76,6 @@ def whole_units(quota: FixedWindow | RollingWindow, count: float) -> float:
     """The most whole units that fit into a window beside ``count``."""
     limit = snapped(quota, quota.limit)
     units = float(math.floor(limit - count + 0.5))
-    while units > 0.0 and snapped(quota, count + units) > limit:
+    while units > 0.0 and (units > quota.limit or snapped(quota, count + units) > limit):
         units -= 1.0
     return max(units, 0.0)

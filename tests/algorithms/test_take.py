@@ -326,6 +326,14 @@ def test_what_remains_can_be_taken(history: History) -> None:
             require_outlook(charge.quota, after, moment.now, each.remaining, round(each.more_after * 1e6))
 
 
+@pytest.mark.parametrize("quota", [FixedWindow(1.999999999999993, 0.007), RollingWindow(1.999999999999993, 60)])
+def test_a_limit_just_below_a_whole_number_leaves_what_can_be_taken(quota: Quota) -> None:
+    """One unit at once, not the two to which counts are rounded."""
+    refused = decide(take_of(quota, 2), [None], 1e15)[0]
+    assert (refused.allowed, refused.remaining) == (False, 1)
+    assert decide(take_of(quota, 1), [None], 1e15)[0].allowed
+
+
 def require_outlook(quota: Quota, after: State | None, now: float, remaining: int, more_us: float) -> None:
     if remaining:
         assert decide(take_of(quota, remaining), [after], now)[0].allowed

@@ -349,7 +349,7 @@ local function general_way()
   local function whole_units(quota, count)
     local limit = snapped(quota, quota.limit)
     local units = floor(limit - count + 0.5)
-    while units > 0 and snapped(quota, count + units) > limit do units = units - 1 end
+    while units > 0 and (units > quota.limit or snapped(quota, count + units) > limit) do units = units - 1 end
     return max(units, 0)
   end
 
