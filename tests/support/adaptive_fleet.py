@@ -2,14 +2,16 @@
 
 As a program, its arguments are the URLs of the server and of Redis, and JSON with ``channels``, ``callers`` of each
 channel, ``seconds``, a ``quota``, and the ``timeout`` of Redis. It prints ``ready``, and begins when it reads a line.
-When ``seconds`` are over, each caller sends one request more, and has to get its answer within ``last`` seconds. Then
-it prints JSON: how many answers had each status, how many requests failed, and how many callers were stuck.
+When ``seconds`` are over, or, without them, when it reads another line, each caller sends one request more. It has to
+get the answers to that one, and to the one under way, within ``last`` seconds. Then the program prints JSON: how many
+answers had each status, how many requests failed, and how many callers were stuck.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import time
 from collections import Counter
@@ -54,20 +56,27 @@ def report_of(output: str) -> Report:
 class Callers:
     """The callers of one process."""
 
-    def __init__(self, server: str, client: httpx.AsyncClient, seconds: float, last_s: float) -> None:
+    def __init__(self, server: str, client: httpx.AsyncClient, seconds: float | None, last_s: float) -> None:
         self.server, self.client = server, client
-        self.end = time.monotonic() + seconds
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
         self.last_s = last_s
         self.report = Report()
 
+    async def read_end(self) -> None:
+        """Let the end be now, as soon as a line is read."""
+        await asyncio.to_thread(sys.stdin.readline)
+        self.end = time.monotonic()
+
     async def call(self, channel: int) -> None:
-        """Send requests until the end, and one more."""
+        """Send requests until the end, and one more; neither the one under way then nor that one may take long."""
         while time.monotonic() < self.end:
             await self.send(channel)
+        has_been_stuck = time.monotonic() > self.end + self.last_s
         try:
             await asyncio.wait_for(self.send(channel), self.last_s)
         except TimeoutError:
-            self.report.stuck += 1
+            has_been_stuck = True
+        self.report.stuck += has_been_stuck
 
     async def send(self, channel: int) -> None:
         """Send one request."""
@@ -92,9 +101,10 @@ async def main(server: str, redis: str, options: dict[str, Any]) -> None:
     async with httpx.AsyncClient(transport=transport, timeout=30) as client:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        callers = Callers(server, client, options["seconds"], options["last"])
+        callers = Callers(server, client, options.get("seconds"), options["last"])
         channels = [channel for channel in range(options["channels"]) for _ in range(options["callers"])]
-        await asyncio.gather(*map(callers.call, channels))
+        calls = list(map(callers.call, channels))
+        await asyncio.gather(*calls, *([] if "seconds" in options else [callers.read_end()]))
     await store.aclose()
     report = callers.report
     print(json.dumps({"statuses": report.statuses, "failed": report.failed, "stuck": report.stuck}))

@@ -130,7 +130,7 @@ def test_a_dead_pioneer_blocks_nobody() -> None:
 
     start = fleet.clock.now
     assert fleet.clock.run(main()) == [200] * 3
-    assert 3.5 <= sent[0] - start <= 4.5
+    assert 2.5 <= sent[0] - start <= 3.5
     assert sent[-1] - sent[0] <= 0.5
 
 
@@ -226,14 +226,7 @@ def test_nothing_is_stuck_after_kills(processes: int, seconds: float, last: floa
     """Of a process, Redis or the server, at random times under load; afterwards, every caller gets an answer."""
     chance = random.Random(1)
     with RedisServer() as redis, discord_server() as server, ExitStack() as children:
-        options: dict[str, Any] = {
-            "channels": 10,
-            "callers": 1,
-            "seconds": seconds + 1.0,
-            "last": last,
-            "quota": "48/s",
-        }
-        arguments = command(server.url, redis.url, **options)
+        arguments = command(server.url, redis.url, channels=10, callers=1, last=last, quota="48/s")
         alive = [children.enter_context(running(arguments)) for _ in range(processes)]
         end = time.monotonic() + seconds
         children.enter_context(running(arguments)).kill()
@@ -247,6 +240,10 @@ def test_nothing_is_stuck_after_kills(processes: int, seconds: float, last: floa
                 victim.kill()
                 time.sleep(chance.uniform(0.0, 0.3))
                 victim.start()
+        for child in alive:
+            assert child.stdin is not None
+            child.stdin.write("end\n")
+            child.stdin.flush()
         reports = [report_of(child.communicate(timeout=60)[0]) for child in alive]
     assert [report.stuck for report in reports] == [0] * processes
     assert all(report.statuses["200"] for report in reports)

@@ -24,7 +24,7 @@ from .records import decoded, encoded, name_of, record_of
 RECORDED_S = 600.0
 """How long what is known of a route stays in the store; half of that later, it is written again."""
 
-FILLED_S = 5.0
+FILLED_S = 3.0
 """For how many seconds nothing is left where a bucket is not charged any more."""
 
 

@@ -21,7 +21,7 @@ from ..resets import Rate
 NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
 
-LEASE_S = 4.0
+LEASE_S = 3.0
 """For how many seconds the pioneer of one process holds up the others. If it is dead, another one goes then."""
 
 LONG_WINDOW_S = 10.0
