@@ -138,7 +138,7 @@ def main() -> None:
         parts.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     text = "\n\n".join(parts)
     print(f"\n{text}")
-    if arguments.seconds >= 60 and not arguments.only:
+    if arguments.seconds >= 30 and not arguments.only:
         heading = "# Clients that do not know the limits"
         (ROOT / "benchmarks" / "results" / "adaptive.md").write_text(f"{heading}\n\n{text}\n")
 
