@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...buckets import escaped
@@ -83,6 +83,9 @@ class _Commands(Protocol):
     async def aclose(self) -> None: ...
 
 
+_Opened: TypeAlias = tuple[asyncio.Lock, _Commands]
+
+
 class RedisDocuments:
     """The documents of one store. Each event loop has a connection of its own, which carries one command at a time.
 
@@ -93,7 +96,7 @@ class RedisDocuments:
         self._addresses = addresses
         self._prefix = prefix + b":documents:"
         self._timeout = max(timeout, LEAST_TIMEOUT)
-        self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Lock, _Commands]]
+        self._commands: WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened]
         self._commands = WeakKeyDictionary()
         self._calls: set[asyncio.Task[Any]] = set()
 
@@ -144,21 +147,26 @@ class RedisDocuments:
             for other in [each for each in self._commands if each.is_closed()]:
                 self._commands.pop(other, None)  # its connection refers to it, so it would stay for ever
             opened = self._commands[loop] = asyncio.Lock(), self._open()
-        calling = loop.create_task(self._call_in_turn(*opened, read, command))
+        calling = loop.create_task(self._call_in_turn(opened, read, command))
         self._calls.add(calling)
         calling.add_done_callback(self._called)
         return await asyncio.shield(calling)  # a caller that is cancelled leaves no half-open connection behind
 
     async def _call_in_turn(
-        self, lock: asyncio.Lock, commands: _Commands, read: Callable[[Any], T], command: tuple[str | bytes | int, ...]
+        self, opened: _Opened, read: Callable[[Any], T], command: tuple[str | bytes | int, ...]
     ) -> T:
+        lock, commands = opened
         async with lock:
-            answer = await commands.command(*command)
             try:
-                return read(answer)
-            except (AttributeError, TypeError, ValueError) as error:
-                await commands.aclose()  # whatever follows may be the answers to other commands
-                raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense") from error
+                answer = await commands.command(*command)
+                try:
+                    return read(answer)
+                except (AttributeError, TypeError, ValueError) as error:
+                    await commands.aclose()  # whatever follows may be the answers to other commands
+                    raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense") from error
+            finally:
+                if self._commands.get(asyncio.get_running_loop()) is not opened:  # it was closed before its turn
+                    await commands.aclose()
 
     def _called(self, calling: asyncio.Task[Any]) -> None:
         self._calls.discard(calling)

@@ -11,6 +11,7 @@ import pytest
 from asgi_ratelimit.errors import StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.stores.documents import Documents, documents
+from tests.support.overriding import until
 from tests.support.redis_cluster import RedisCluster, RedisSentinel, asked
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
@@ -173,6 +174,15 @@ def test_each_event_loop_has_its_own_connection(redis_url: str) -> None:
         return content
 
     assert asyncio.run(read()) == b"3"
+
+
+async def test_a_call_that_is_closed_before_its_turn_leaves_no_connection(server: RedisServer) -> None:
+    """It is answered, over a connection that is closed behind it."""
+    shared = documents(RedisStore(server.url, timeout=30))
+    await shared.write("name", b"1")
+    content, _ = await asyncio.gather(shared.read("name"), shared.aclose())
+    assert content == b"1"
+    await until(lambda: len(asked(server, "CLIENT", "LIST").splitlines()) == 1)  # who asks for the list
 
 
 async def test_behind_a_sentinel(server: RedisServer) -> None:
