@@ -12,14 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..algorithms import PLAIN_PARTS, Outcome, is_allowed
 from ..buckets import DEFAULT_NAME
 from ..clock import monotonic_ns
-from ..counts import BOUNDS_NS, counts_of, publish, stop_publishing
+from ..counts import BOUNDS_NS, counts_of, stop_publishing
 from ..decision import ChargeTemplate, Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..hooks.calling import Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
-from ..limiter import as_store
+from ..limiter import as_store, publish_requests
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -304,7 +304,7 @@ class RateLimitMiddleware:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, constant_quotas(self.rule_table.declared))
         warn_of_workers(self._store)
-        publish(self._store)
+        publish_requests(self._store)
         warn_of_rules(self.rule_table.rules, self.app)
         self._has_started = True
         self.overrides_changed()

@@ -11,13 +11,14 @@ from starlette.types import Message, Scope, Send
 
 from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts import Counts, counts_of, publish
+from ..counts import Counts, counts_of
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
 from ..headers import Dialect, delay, draft, draft_of_outlook
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
+from ..limiter import publish_requests
 from ..quotas import Quota
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
 from .answers.responses import OnLimited, Refusal
@@ -87,7 +88,7 @@ class Enforcer:
         outer = outer or self
         if not self.is_published:
             self.is_published = True
-            publish(self.store)
+            publish_requests(self.store)
         since_ns = monotonic_ns()
         decisions = await self._decisions(planned.takes)
         latency = self._count_wait(since_ns)

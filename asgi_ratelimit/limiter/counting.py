@@ -63,6 +63,18 @@ def publish_unasked(store: Store) -> None:
         publish(store)
 
 
+def publish_requests(store: Store) -> None:
+    """See to it that what an app counts is published: by its own event loop in memory and for a stepped clock.
+
+    For a store elsewhere, the background loop does so, over the connection by which it watches the overrides.
+    """
+    clock = getattr(store, "clock", None) or SystemClock()
+    if store.in_process or not isinstance(clock, SystemClock):
+        publish(store)
+    else:
+        publish_on(store, background_loop.loop())
+
+
 class _InChild:
     """Publishes nothing in a forked child that its parent has counted."""
 
