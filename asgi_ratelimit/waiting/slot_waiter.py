@@ -79,6 +79,10 @@ class SlotWaiter:
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
+        return (await self.acquire_slot(take, priority)).decision
+
+    async def acquire_slot(self, take: Take, priority: float = 0.0) -> Slot:
+        """As ``acquire``: returns the slot, whose decision is made when it is read."""
         turn = self.crowds.turn()
         if turn is not None:
             try:
@@ -86,7 +90,7 @@ class SlotWaiter:
             finally:
                 self.crowds.pass_turn()
         slot = self.start(take, priority)
-        return (slot if isinstance(slot, Slot) else await slot).decision
+        return slot if isinstance(slot, Slot) else await slot
 
     def start(self, take: Take, priority: float = 0.0) -> Slot | Coroutine[Any, Any, Slot]:
         """As ``acquire``, in the caller's turn: returns the slot of a call that leaves at once, or what to await."""
@@ -104,13 +108,17 @@ class SlotWaiter:
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code without ``async``, for charges of one key."""
+        return self.acquire_slot_in_thread(take, priority).decision
+
+    def acquire_slot_in_thread(self, take: Take, priority: float = 0.0) -> Slot:
+        """As ``acquire_in_thread``: returns the slot, whose decision is made when it is read."""
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
-            return slot.decision
+            return slot
         waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._margin, self._departs_later)
         try:
             self._join(waiter, slot)
-            return self.sleep_in_thread(waiter).decision
+            return self.sleep_in_thread(waiter)
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
