@@ -104,6 +104,14 @@ TOO_EARLY: dict[str, tuple[list[Quota], list[Step]]] = {
             *[move(0.5), *back(2, share=0.9), *back(1), *queue(1, only=1)],
         ],
     ),
+    "a charge in a gap that has come to lie at the end of the queue, before a later slot": (
+        [TokenBucket(2, 1.0, 20, 0.5, name="slow"), TokenBucket(2, 10.0, 5.5, name="quota")],
+        [
+            *[*queue(0.25), *queue(1, only=0), *queue(1), *queue(1, only=0), *queue(5.5, only=1), *queue(1)],
+            *[*queue(1, only=1), *queue(1), *back(7, 3), *back(3, share=0.9), *queue(0.1, 1, only=1)],
+            *[*back(4, 1, 4, 0, 1, 1, 0), *queue(1)],
+        ],
+    ),
     "the newest charge of a bucket that drains at two rates": (
         [TokenBucket(5, 1.0, 2, 0.5)],
         [
