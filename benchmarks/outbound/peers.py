@@ -22,7 +22,7 @@ Acquire = Callable[[str], Awaitable[Any]]
 def ours(rate: int) -> Acquire:
     from asgi_ratelimit import pace
 
-    @pace(f"{rate}/s burst {1 if rate <= RATE else rate}", key=lambda key: key)
+    @pace(f"{rate}/s burst {rate if rate == OPEN else 1}", key=lambda key: key)
     async def call(key: str) -> None: ...
 
     return call
@@ -63,7 +63,7 @@ def bare_sleep(rate: int) -> Acquire:
 def throttled(rate: int) -> Acquire:
     from throttled.asyncio import Throttled
 
-    limiter = Throttled(using="gcra", quota=f"{rate}/s burst {1 if rate <= RATE else rate}", timeout=60)
+    limiter = Throttled(using="gcra", quota=f"{rate}/s burst {rate if rate == OPEN else 1}", timeout=60)
     acquire: Acquire = limiter.limit
     return acquire
 
