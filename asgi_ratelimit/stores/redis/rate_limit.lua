@@ -562,7 +562,9 @@ local function general_way()
     end
 
     local function lows_after_debit(quota, state, since, left, scaled)
-      local lows, level = lows_after(quota, state, since, since, left, left, scaled), left + scaled
+      local is_unknown, level = #state.lows == 0 and state.level > quota.burst_level, left + scaled
+      local slot = is_unknown and since + floor(left / quota.limit) or since
+      local lows = lows_after(quota, state, since, slot, left, drained(quota, left, slot - since), scaled)
       if #lows == 0 and left <= quota.burst_level and quota.burst_level < level then
         return { since, level, 0, since, level }
       end
