@@ -70,7 +70,7 @@ class TaskSleep(asyncio.Future[Any]):
 
     def resume(self, result: Any) -> None:
         """Run the task now, from a callback of the loop, where no other task runs."""
-        asyncio.Future.set_result(self, result)
+        _set_result(self, result)
         wake, self._wake = self._wake, None
         if wake is not None and self._context is not None:
             self._context.run(wake, self)
@@ -79,6 +79,9 @@ class TaskSleep(asyncio.Future[Any]):
         wake, self._wake = self._wake, None
         if wake is not None:
             self.get_loop().call_soon(wake, self, context=self._context)
+
+
+_set_result = asyncio.Future.set_result
 
 
 class Ringing(Protocol):

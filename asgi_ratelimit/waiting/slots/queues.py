@@ -28,7 +28,7 @@ from ...stores import CameBack
 from ..forks import reset_in_child
 from .departures import Departures
 from .slot import Slot, is_too_late
-from .waiters import Queue, TaskWaiter, Waiter, fail
+from .waiters import Queue, Waiter, fail
 
 _order = attrgetter("order")
 
@@ -159,15 +159,15 @@ class SlotQueues:
         Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
         error of a waiter that has failed.
         """
+        taken = self.decide(waiter, now_us)
+        if isinstance(taken, BaseException):
+            raise taken
+        return taken
+
+    def decide(self, waiter: Waiter, now_us: float) -> Slot | BaseException | None:
+        """As ``take_slot``, for a timer that rings: the error is returned."""
         if waiter.error is not None:
-            raise waiter.error
-        return self._take_slot(waiter, now_us)
-
-    def decide(self, waiter: TaskWaiter, now_us: float) -> Slot | BaseException | None:
-        """As ``take_slot``, when the timer of a waiter rings: an error is returned."""
-        return self._take_slot(waiter, now_us) if waiter.error is None else waiter.error
-
-    def _take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
+            return waiter.error
         with self._lock:
             queue = waiter.queue
             if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
@@ -189,12 +189,8 @@ class SlotQueues:
             del queue.slots[0], queue.waiters[0]
             waiter.has_left = True
             if queue.waiters:
-                queue.not_before_us = not_before_us = now_us + following_us
-                first, loop, slots = queue.waiters[0], waiter.loop, queue.slots
-                if loop is None or first.loop is not loop or not slots:
-                    queue.wake_first_in_time(loop, now_us)
-                elif (at_us := max(slots[0].at_us, not_before_us)) < first.at_us:
-                    first.set_in_turn(at_us, now_us)
+                queue.not_before_us = now_us + following_us
+                queue.wake_first_in_time(waiter.loop, now_us)
             else:
                 self._drop_if_empty(queue)
             return slot
