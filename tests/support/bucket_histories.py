@@ -31,6 +31,10 @@ class Booked:
     actual: float
     is_settled: bool = False
 
+    @property
+    def slot_us(self) -> float:
+        return self.decision.now_us + round(self.decision.delay * 1e6)
+
 
 @dataclass
 class Buckets:
@@ -94,8 +98,7 @@ class Buckets:
             take = booked.decision.take
             assert take
             if self.quotas[number] in [charge.quota for charge in take.charges]:
-                slot = booked.decision.now_us + round(booked.decision.delay * 1e6)
-                found.append((slot, Fraction(min(booked.actual, booked.decision.granted))))
+                found.append((booked.slot_us, Fraction(min(booked.actual, booked.decision.granted))))
         return sorted(found)
 
     def require_promise(self) -> None:
@@ -122,6 +125,8 @@ class Step:
     may_settle: bool = True
     which: int = 0
     share: float = 0.0
+    is_ahead: bool | None = None
+    """Whether the slot of what is settled lies ahead; ``None`` where it does not matter."""
 
 
 BUCKETS = st.builds(
@@ -184,12 +189,59 @@ def random_history(chance: random.Random, most: int = 40, windows: float = 0.0) 
     return quotas, [step(kind) for kind in kinds]
 
 
+def directed_history(chance: random.Random) -> tuple[list[Quota], list[Step]]:
+    """Slots ahead, some of which are cancelled; then charges above them, settlements, and whatever can be had."""
+    limit, bursts, factors = chance.choice([1, 1, 2, 5]), [1, 2, 3, 5, 10, 20], [1.0, 1.0, 1.0, 1.0, 0.5]
+    limits = [
+        limit if chance.random() < 0.6 else chance.choice([1, 2, 0.5, 3]) for _ in range(chance.choice([1, 2, 3]))
+    ]
+    quotas = [
+        TokenBucket(each, 1.0, chance.choice(bursts), chance.choice(factors), name=f"quota {number}")
+        for number, each in enumerate(limits)
+    ]
+    unit, largest, recorded = 1_000_000 // limit, min(quota.burst for quota in quotas), chance.choice([1.0, 0.7, 0.3])
+    costs = [1.0, 1.0, 0.5, 0.25, 0.1, largest, largest / 2, 2.0, 3.0]
+
+    def take(*waits: float) -> Step:
+        only = chance.choice([None, None, *range(len(quotas))])
+        cost = min(chance.choice(costs), largest)
+        if only is not None and chance.random() < 0.3:
+            cost = quotas[only].burst / chance.choice([1, 2])
+        return Step("take", 0, cost, chance.choice(waits), only, chance.random() < recorded)
+
+    def move() -> Step:
+        return Step("move", us=chance.choice([1, unit // 5, unit // 2, unit, 2 * unit, chance.randint(1, 3 * unit)]))
+
+    def back(is_ahead: bool | None) -> Step:
+        share = chance.choice([0.0, 0.0, 0.0, 0.1, 0.5, 0.9])
+        return Step("settle", which=chance.randrange(60), share=share, is_ahead=is_ahead)
+
+    steps = [take(math.inf) for _ in range(chance.randint(2, 10))]
+    for _ in range(chance.randint(1, 4)):
+        steps += [back(True) for _ in range(chance.randint(1, 5))] + [move()][: chance.randint(0, 4)]
+        steps += [take(math.inf, math.inf, 0.0) for _ in range(chance.randint(1, 6))]
+        steps += [back(False) for _ in range(chance.randint(0, 3))] + [move()][: chance.randint(0, 3)]
+        steps += [back(chance.choice([False, False, True])) for _ in range(chance.randint(0, 3))]
+        steps += [take(0.0, 0.0, math.inf) for _ in range(chance.randint(0, 3))]
+    return quotas, steps + [step for _ in range(chance.randint(1, 6)) for step in (*all_of(chance, quotas), move())]
+
+
+def all_of(chance: random.Random, quotas: Sequence[Quota]) -> list[Step]:
+    """Takes of whatever one of the quotas has now."""
+    only = chance.randrange(len(quotas))
+    most = quotas[only].most
+    costs = sorted({most, most * 0.9, most / 2, *[cost for cost in (1.0, 0.5, 0.25, 0.1) if cost <= most]})
+    return [Step("take", cost=cost, only=only) for cost in reversed(costs)]
+
+
 def carry_out(buckets: Buckets, step: Step) -> None:
     """Do it."""
     if step.kind == "take":
         buckets.take(step.cost, step.max_wait, only=step.only, may_settle=step.may_settle)
     elif step.kind == "move":
         buckets.now += step.us
-    elif buckets.open():
-        booked = buckets.open()[step.which % len(buckets.open())]
-        buckets.settle(booked, step.share * booked.decision.granted)
+    else:
+        among = [booked for booked in buckets.open() if step.is_ahead in (None, booked.slot_us > buckets.now)]
+        if among:
+            booked = among[step.which % len(among)]
+            buckets.settle(booked, step.share * booked.decision.granted)

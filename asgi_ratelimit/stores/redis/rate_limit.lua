@@ -248,7 +248,9 @@ local function general_way()
   local MAX_RUNS = 256
   local MAX_AHEAD = 256
   local FINE = 2 ^ 30
-  local MAX_ROUNDS = 4
+  local MAX_LOOKS = 1000
+  local PIECES_OF_A_LOOK = 32
+  local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
@@ -393,8 +395,13 @@ local function general_way()
     end
 
     local function earliest_gap(quota, gaps, elapsed, scaled, end_wait_us, min_wait_us)
-      local earliest = max(elapsed + min_wait_us, 0)
-      for i = 1, #gaps, 2 do
+      local earliest, are_over, ahead = max(elapsed + min_wait_us, 0), 0, #gaps / 2
+      local passed = earliest * quota.limit
+      while are_over < ahead do
+        local middle = floor((are_over + ahead) / 2)
+        if gaps[2 * middle + 1] + gaps[2 * middle + 2] > passed then ahead = middle else are_over = middle + 1 end
+      end
+      for i = 2 * are_over + 1, #gaps, 2 do
         if scaled <= gaps[i + 1] then
           local wait_us = gap_wait(quota, gaps[i], gaps[i + 1], earliest, scaled) - elapsed
           if wait_us < huge then return min(wait_us, end_wait_us) end
@@ -677,8 +684,22 @@ local function general_way()
       return most <= 0 or drained(quota, level, max(elapsed, 0) + opens) <= quota.burst_level - most
     end
 
+    local function capped(quota, lows, slot, level, last)
+      local most, count = huge, #lows
+      for i = count - 1, 1, -2 do
+        most = min(most, lows[i + 1], lows[i] >= slot and drained(quota, level, lows[i] - last) or lows[i + 1])
+        lows[i + 1] = most
+      end
+      local time, newest = lows[count - 1], lows[count]
+      lows[count], lows[count - 1] = nil, nil
+      local after = lowered(lows, huge)
+      after[#after + 1], after[#after + 2] = time, newest
+      return after
+    end
+
     local function without_slot(quota, state, slot, level, rest)
       local last, own, lows = state.last, floor(slot), { unpack(state.lows, 4) }
+      if slot ~= own and #lows > 0 and lows[#lows - 1] > slot then return capped(quota, lows, slot, level, last) end
       while #lows > 0 and lows[#lows - 1] >= slot do
         lows[#lows] = nil
         lows[#lows] = nil
@@ -1338,13 +1359,21 @@ local function general_way()
     return longest
   end
 
-  local function agreed(charges, wait_us)
-    for _ = 1, MAX_ROUNDS do
-      local latest_us = longest_wait(charges, huge, wait_us)
-      if latest_us == wait_us then return wait_us end
-      wait_us = latest_us
-    end
-    local ends = {}
+  local function looks(charge)
+    local pieces = charge.state.runs and #charge.state.runs / 3 or charge.state.parts and #charge.state.parts / 2 or 0
+    return 1 + floor(pieces / PIECES_OF_A_LOOK)
+  end
+
+  local function common_wait(charges, wait_us)
+    local looked, agreeing, number, ends = 0, 0, 0, {}
+    repeat
+      local charge = charges[number % #charges + 1]
+      local own_us = charge.quota.algorithm.wait(charge.quota, charge.state, now, charge.cost, wait_us)
+      agreeing = own_us == wait_us and agreeing + 1 or 1
+      wait_us, looked, number = own_us, looked + looks(charge), number + 1
+    until agreeing == #charges or wait_us == huge or looked >= MAX_LOOKS
+    steps = steps + LOOK_STEPS * looked
+    if agreeing == #charges or wait_us == huge then return wait_us end
     for i, charge in ipairs(charges) do
       local state = charge.quota.algorithm.at_end(charge.quota, charge.state)
       ends[i] = { quota = charge.quota, cost = charge.cost, state = state, size = 0 }
@@ -1374,7 +1403,7 @@ local function general_way()
     end
     local wait_us = longest_wait(charges, max_wait_us, 0)
     local waits = wait_us > 0 and wait_us <= max_wait_us and wait_us < huge
-    if waits and count > 1 then wait_us = agreed(charges, wait_us) end
+    if waits and count > 1 then wait_us = common_wait(charges, wait_us) end
     local allowed = wait_us <= max_wait_us and wait_us < huge
     for _, charge in ipairs(charges) do
       if allowed then
