@@ -119,7 +119,7 @@ class MemoryStore:
 
     def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
         """The outcome of a take of one charge without a wait."""
-        quota, cost, _, _ = template
+        quota = template.quota
         values = self._shards[hash(bucket) & self._mask]
         self._acquire()
         try:
@@ -136,9 +136,9 @@ class MemoryStore:
                     return self._decide_charge(template, bucket, now, birth)
             else:
                 return self._decide_charge(template, bucket, now, birth)
-            after = admit(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
+            after = admit(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
             if after is None:
-                taken = refused(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
+                taken = refused(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
                 if taken is None:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, int(generation), (), (), b""), now, birth
