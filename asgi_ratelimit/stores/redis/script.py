@@ -16,7 +16,7 @@ from ...algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ...errors import StoreError
 from ...logs import FailureLog
-from ...quotas import Quota, TokenBucket
+from ...quotas import Quota
 from .actions import (
     Action,
     Answer,
