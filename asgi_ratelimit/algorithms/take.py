@@ -80,9 +80,8 @@ def _agreed(
 ) -> tuple[float, list[Taken]]:
     """The least wait from ``wait_us`` on that suits all charges, and what each of them takes then."""
     quotas = [charge.quota for charge in take.charges]
-    if wait_us > take.max_wait_us and all(map(is_queue, quotas, before, repeat(now))):
-        return wait_us, taken
-    wait_us = _common_wait(take, before, wait_us, now)
+    if not all(map(is_queue, quotas, before, repeat(now))):
+        wait_us = _common_wait(take, before, wait_us, now)
     if wait_us > take.max_wait_us or wait_us == NEVER:
         return wait_us, taken
     return wait_us, [

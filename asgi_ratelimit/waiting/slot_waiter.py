@@ -156,7 +156,7 @@ class SlotWaiter:
             while True:
                 future = waiter.start_sleep()
                 slot = None if future is None else await future
-                if slot is None or waiter.error is not None:
+                if type(slot) is not Slot:
                     slot = self._queues.take_slot(waiter, self.now_us())
                 if slot is not None:
                     if waiter.has_left:

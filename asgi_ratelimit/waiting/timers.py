@@ -34,9 +34,9 @@ FEW = 64
 """So many cancelled timers are kept until their time; when there are more than those that are left, all are dropped."""
 
 
-EARLY_US, SOONER_US, LATER_US = 250.0, 1.0, 20.0
+EARLY_US, SOONER_US, LATER_US = 250.0, 0.5, 20.0
 """The file is set to so much before a time as the loop needs to wake: 250 microseconds at most. That is found out by
-one microsecond more for each timer that was not early, and twenty less for each that was: so one of 21 is."""
+half a microsecond more for each timer that was not early, and twenty less for each that was: so one of 41 is."""
 
 
 class TaskSleep(asyncio.Future[Any]):
@@ -70,7 +70,7 @@ class TaskSleep(asyncio.Future[Any]):
 
     def resume(self, result: Any) -> None:
         """Run the task now, from a callback of the loop, where no other task runs."""
-        asyncio.Future.set_result(self, result)
+        _set_result(self, result)
         wake, self._wake = self._wake, None
         if wake is not None and self._context is not None:
             self._context.run(wake, self)
@@ -81,6 +81,9 @@ class TaskSleep(asyncio.Future[Any]):
             self.get_loop().call_soon(wake, self, context=self._context)
 
 
+_set_result = asyncio.Future.set_result
+
+
 class Ringing(Protocol):
     """What has a timer for ``at_us``: ``timer`` is its number, and 0 while it has none."""
 
@@ -88,8 +91,11 @@ class Ringing(Protocol):
     timer: int
     sleeping: TaskSleep | None
     """What its task awaits, if it sleeps."""
-    decide: Callable[[Any, float], Any] | None
-    """What is called with it and the time when the timer rings. With ``None`` as the result, the task sleeps on."""
+    decide: Callable[[Any, float], tuple[Any, Ringing | None] | None] | None
+    """What is called with it and the time when the timer rings.
+
+    It returns the result of the sleep, and what is to ring next at its ``at_us``; or ``None``, and the task sleeps on.
+    """
 
 
 class LoopTimers:
@@ -150,24 +156,30 @@ class LoopTimers:
                     self._early_us = max(self._early_us - LATER_US, 0.0)
                 elif self._early_us < EARLY_US:
                     self._early_us += SOONER_US
-                sleep, decide, result = ringing.sleeping, ringing.decide, None
-                if sleep is None or sleep.done():
+                if (sleeping := ringing.sleeping) is None or sleeping.done():
                     continue
-                if decide is not None and (result := decide(ringing, now_us)) is None:
-                    continue
+                result = following = None
+                if ringing.decide is not None:
+                    decided = ringing.decide(ringing, now_us)
+                    if decided is None:
+                        continue
+                    result, following = decided
+                if following is not None:  # as ``set``, but the file is set once, when the task has run
+                    number = following.timer = next(self._numbers)
+                    heappush(pending, (following.at_us - self._early_us, number, following))
                 ringing.sleeping = None
-                sleep.resume(result)
+                sleeping.resume(result)
         finally:
-            if not pending or pending[0][0] < self._set_us:
-                self._set_to_first()
+            if not pending:
+                self._drain()
+            elif pending[0][0] < self._set_us:
+                self._set_us = pending[0][0]
+                self._set(self._set_us)
 
-    def _set_to_first(self) -> None:
-        """Set the file to the earliest time; without one, read it, or it would stay readable."""
-        if self._pending:
-            self._set_us = self._pending[0][0]
-            self._set(self._set_us)
-        elif self._set_us == inf:
-            with suppress(BlockingIOError):  # it has been set since
+    def _drain(self) -> None:
+        """Read the file, or it would stay readable; unless it has been set since."""
+        if self._set_us == inf:
+            with suppress(BlockingIOError):
                 os.read(self._fd, 8)
 
 

@@ -64,19 +64,12 @@ class LoopWakeUp:
         try:
             if get_ident() != self._thread:
                 self.loop.call_soon_threadsafe(self._set_timer)
-            else:
-                self._set_timer(now_us)
-        except RuntimeError:  # the loop is closed, so nobody waits any more
-            pass
-
-    def set_in_turn(self, at_us: float, now_us: float) -> None:
-        """As ``set``, from a task or a callback of the same event loop."""
-        self.at_us = at_us
-        if self.sleeping is not None:
-            if at_us <= now_us or self.timer or (timers := self._timers()) is None:
+            elif now_us is None or at_us <= now_us or self.timer or (timers := self._timers()) is None:
                 self._set_timer(now_us)
             else:
                 timers.set(self, at_us)
+        except RuntimeError:  # the loop is closed, so nobody waits any more
+            pass
 
     @property
     def is_dead(self) -> bool:

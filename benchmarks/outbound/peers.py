@@ -12,7 +12,7 @@ RATE = 100
 OPEN = 10_000_000
 """A rate at which no call waits."""
 
-WITHIN = 20.0
+WITHIN = 10.0
 """Seconds for one figure; a peer that needs longer has none."""
 
 Acquire = Callable[[str], Awaitable[Any]]

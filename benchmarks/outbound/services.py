@@ -129,7 +129,7 @@ def _refused(limit: Limit, decorate: Callable[[], Callable[[Any], Any]]) -> str:
     with counting_server(kind, units, period, **settings) as server:
         start = time.monotonic()
         try:
-            asyncio.run(asyncio.wait_for(call_async(server.url, CALLS, decorate()), 3 * WITHIN))
+            asyncio.run(asyncio.wait_for(call_async(server.url, CALLS, decorate()), 6 * WITHIN))
         except TimeoutError:
             return f">{time.monotonic() - start:.0f}s"
         counts = counts_of(server)

@@ -112,6 +112,14 @@ TOO_EARLY: dict[str, tuple[list[Quota], list[Step]]] = {
             *[*back(4, 1, 4, 0, 1, 1, 0), *queue(1)],
         ],
     ),
+    "a debit behind a slot that was not recorded": (
+        [TokenBucket(0.5, burst=1, name="quota"), TokenBucket(2, burst=2, name="other")],
+        [
+            *[*queue(0.25, may_settle=False, only=0), *queue(1, may_settle=False, only=1), *queue(1, only=1)],
+            *[move(0.5), *queue(1, 1, may_settle=False, only=0), *back(1, 1), move(0.000001), *back(0, share=1.5)],
+            *[*back(0), *queue(1, only=0)],
+        ],
+    ),
     "the newest charge of a bucket that drains at two rates": (
         [TokenBucket(5, 1.0, 2, 0.5)],
         [

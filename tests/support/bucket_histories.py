@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.algorithms import State, decide, settle, settlement_of, used
 from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.support.histories import Ledger
 
 NOW = 1_800_000_000_000_000.0
 
@@ -102,9 +103,13 @@ class Buckets:
         return sorted(found)
 
     def require_promise(self) -> None:
-        """In no interval more actual units than ``burst + T * limit / period``, as a bucket of fractions says."""
+        """In no interval more actual units than the quota says: of a token bucket, as one of fractions says."""
         for number, quota in enumerate(self.quotas):
             if not isinstance(quota, TokenBucket):
+                ledger = Ledger(quota)
+                for slot, units in self.entries(number):
+                    ledger.admit(round(slot), float(units))
+                ledger.require_ceiling()
                 continue
             level, last, rate = Fraction(0), NOW, Fraction(quota.limit) / round(quota.period_us)
             for slot, units in self.entries(number):
@@ -201,6 +206,7 @@ def directed_history(chance: random.Random) -> tuple[list[Quota], list[Step]]:
     ]
     unit, largest, recorded = 1_000_000 // limit, min(quota.burst for quota in quotas), chance.choice([1.0, 0.7, 0.3])
     costs = [1.0, 1.0, 0.5, 0.25, 0.1, largest, largest / 2, 2.0, 3.0]
+    shares = [0.0, 0.0, 0.0, 0.1, 0.5, 0.9, *chance.choice([[], [], [1.5, 3.0]])]
 
     def take(*waits: float) -> Step:
         only = chance.choice([None, None, *range(len(quotas))])
@@ -213,8 +219,7 @@ def directed_history(chance: random.Random) -> tuple[list[Quota], list[Step]]:
         return Step("move", us=chance.choice([1, unit // 5, unit // 2, unit, 2 * unit, chance.randint(1, 3 * unit)]))
 
     def back(is_ahead: bool | None) -> Step:
-        share = chance.choice([0.0, 0.0, 0.0, 0.1, 0.5, 0.9])
-        return Step("settle", which=chance.randrange(60), share=share, is_ahead=is_ahead)
+        return Step("settle", which=chance.randrange(60), share=chance.choice(shares), is_ahead=is_ahead)
 
     steps = [take(math.inf) for _ in range(chance.randint(2, 10))]
     for _ in range(chance.randint(1, 4)):

@@ -131,8 +131,13 @@ def first_lows(last: float, level: float, back: float) -> Lows:
 
 
 def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float, scaled: float) -> Lows:
-    """The lows after a debit at ``since``, whose level before it was ``left``: above the burst, they are recorded."""
-    lows, level = lows_after(quota, state, since, since, (left, left), scaled), left + scaled
+    """The lows after a debit at ``since``, whose level before it was ``left``: above the burst, they are recorded.
+
+    Where what was booked ahead was not, a slot may lie anywhere in the queue: it counts as one at the end of that.
+    """
+    is_unknown, level = not state[4] and state[0] > quota.burst_level, left + scaled
+    slot = since + left / quota.limit // 1.0 if is_unknown else since
+    lows = lows_after(quota, state, since, slot, (left, drained(quota, left, slot - since)), scaled)
     if not lows and left <= quota.burst_level < level:
         return ((since, level, 0.0), (since, level))
     return lows

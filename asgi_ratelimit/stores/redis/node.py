@@ -24,7 +24,7 @@ from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
-from .outage.local_decisions import MAX_STATES, LocalDecisions
+from .outage.local_decisions import MAX_VALUES, LocalDecisions
 from .script import Reply, decode, encode
 
 Answer: TypeAlias = ActionAnswer | StoreError
@@ -67,27 +67,32 @@ class NodeContext:
         ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        answers, states = decode(actions, reply, int(call[-1]))
-        self.local.latest_states.update(states)
-        if len(self.local.latest_states) > MAX_STATES:
-            self.local.forget_oldest_states()
-        denials, ledger = self.denials, self.local.ledger
+        answers, values = decode(actions, reply, int(call[-1]))
+        self.local.latest_values.update(values)
+        if len(self.local.latest_values) > MAX_VALUES:
+            self.local.forget_oldest_values()
+        denials = self.denials
         for action, answer in zip(actions, answers):
-            if type(action) is Peek:
-                continue
-            if type(answer) is tuple:
-                if len(answer) != PLAIN_PARTS and not is_allowed(answer):
-                    denials.note(decision_of(charges_of(action)[0], answer), sent_us)
-                elif denials.by_bucket:
+            if type(answer) is tuple and len(answer) == PLAIN_PARTS:
+                if denials.by_bucket:
                     denials.by_bucket.pop(action[1], None)  # type: ignore[index]  # it is a charge
-            elif isinstance(answer, Decision) and not answer.allowed:
-                denials.note(answer, sent_us)
-            elif not isinstance(answer, StoreError):
-                if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
-                    denials.forget(charges_of(action))
-                if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
-                    ledger.remove(action, answer if isinstance(answer, list) else ())
+            elif type(action) is not Peek:
+                self._learn(action, answer, sent_us)
         return answers
+
+    def _learn(self, action: Action, answer: Answer, sent_us: float) -> None:
+        """Remember a refusal; forget those of buckets that anything else has changed, and what is repaid."""
+        denials, ledger = self.denials, self.local.ledger
+        decision = answer
+        if type(answer) is tuple and not is_allowed(answer):
+            decision = decision_of(charges_of(action)[0], answer)
+        if isinstance(decision, Decision) and not decision.allowed:
+            denials.note(decision, sent_us)
+        elif not isinstance(answer, StoreError):
+            if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
+                denials.forget(charges_of(action))
+            if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
+                ledger.remove(action, answer if isinstance(answer, list) else ())
 
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
         """``finish`` for a call with so many actions that begins now; it tells the observers as well."""

@@ -45,6 +45,7 @@ local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of larg
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
+local QUOTA_SIZE = 59 -- bytes of a quota in ARGV[1]
 local BUCKET, FIXED, ROLLING = 4, 5, 6 -- the formats of values
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
@@ -63,7 +64,7 @@ local last_key, last_value -- the key that was read or written last, and its val
 
 -- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<c11dddddd', ARGV[1], quota * 59 - 58)
+  return struct.unpack('<c11dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
 end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
@@ -561,7 +562,9 @@ local function general_way()
     end
 
     local function lows_after_debit(quota, state, since, left, scaled)
-      local lows, level = lows_after(quota, state, since, since, left, left, scaled), left + scaled
+      local is_unknown, level = #state.lows == 0 and state.level > quota.burst_level, left + scaled
+      local slot = is_unknown and since + floor(left / quota.limit) or since
+      local lows = lows_after(quota, state, since, slot, left, drained(quota, left, slot - since), scaled)
       if #lows == 0 and left <= quota.burst_level and quota.burst_level < level then
         return { since, level, 0, since, level }
       end
@@ -1480,7 +1483,8 @@ end
 
 -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
 -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for each
--- charge  I length and the value that it had before. It is written where the action is done, or is a settlement. A
+-- charge  I length and the value that it had before; of a take also the quota of each charge, as in ARGV[1]. It is
+-- written where the action is done, or is a settlement. A
 -- redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
 -- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
 -- unless that is 0.
@@ -1524,6 +1528,10 @@ local function once(at)
       local value = reply[number + i + 4]
       if type(value) ~= 'string' then value = '' end
       values[i + 2] = struct.pack('<I', #value) .. value
+      if is_take then
+        local quota = struct.unpack('<H', actions, start + 13 + 10 * (i - 1))
+        values[charges + i + 2] = ARGV[1]:sub((quota - 1) * QUOTA_SIZE + 1, quota * QUOTA_SIZE)
+      end
     end
     redis.call('SET', key, table.concat(values), 'PX', ttl_text(ceil((counts_until - now) / 1000)))
   end

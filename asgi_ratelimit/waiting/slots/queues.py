@@ -159,15 +159,20 @@ class SlotQueues:
         Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
         error of a waiter that has failed.
         """
+        decided = self.decide(waiter, now_us)
+        if decided is None:
+            return None
+        taken, following = decided
+        if following is not None:
+            following.set(following.at_us, now_us)
+        if isinstance(taken, BaseException):
+            raise taken
+        return taken
+
+    def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
+        """As ``take_slot``, but returns the error, and the task whose timer is to be set to its ``at_us``, too."""
         if waiter.error is not None:
-            raise waiter.error
-        return self._take_slot(waiter, now_us)
-
-    def decide(self, waiter: TaskWaiter, now_us: float) -> Slot | BaseException | None:
-        """As ``take_slot``, when the timer of a waiter rings: an error is returned."""
-        return self._take_slot(waiter, now_us) if waiter.error is None else waiter.error
-
-    def _take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
+            return waiter.error, None
         with self._lock:
             queue = waiter.queue
             if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
@@ -179,7 +184,7 @@ class SlotQueues:
                 return None
             if (now_us > slot.until_us or waiter.waiting.margin) and self._misses(queue, waiter, slot, now_us):
                 queue.booking += 1
-                return queue.slots.pop(0)
+                return queue.slots.pop(0), None
             take = waiter.take
             following_us = -1.0 if waiter.waiting.departs_later else self.departures.leave_simply(take.charges, now_us)
             if following_us < 0.0:
@@ -188,16 +193,11 @@ class SlotQueues:
                     return None
             del queue.slots[0], queue.waiters[0]
             waiter.has_left = True
-            if queue.waiters:
-                queue.not_before_us = not_before_us = now_us + following_us
-                first, loop, slots = queue.waiters[0], waiter.loop, queue.slots
-                if loop is None or first.loop is not loop or not slots:
-                    queue.wake_first_in_time(loop, now_us)
-                elif (at_us := max(slots[0].at_us, not_before_us)) < first.at_us:
-                    first.set_in_turn(at_us, now_us)
-            else:
+            if not queue.waiters:
                 self._drop_if_empty(queue)
-            return slot
+                return slot, None
+            queue.not_before_us = now_us + following_us
+            return slot, queue.next_of_loop(waiter.loop, now_us)
 
     def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
         """Whether a slot is not to be used any more."""

@@ -118,6 +118,19 @@ class Queue:
             if at_us < first.at_us:
                 first.set(at_us, now_us)
 
+    def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
+        """As ``wake_first_in_time``, but returns the first waiter if its timer has only to be set to its ``at_us``."""
+        first, slots = self.waiters[0], self.slots
+        if slots and type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
+            at_us = slots[0].at_us
+            if at_us < self.not_before_us:
+                at_us = self.not_before_us
+            if now_us < at_us < first.at_us:
+                first.at_us = at_us
+                return first
+        self.wake_first_in_time(running, now_us)
+        return None
+
     @property
     def following(self) -> Slot | None:
         """The second slot."""
