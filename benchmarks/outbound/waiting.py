@@ -17,7 +17,7 @@ from typing import TypeVar
 from ..reporting.results import best
 from .peers import PEERS, Acquire, bare_sleep
 
-CALLERS, PER_SECOND, ROUNDS = 200, 200, 8
+CALLERS, PER_SECOND, ROUNDS = 200, 200, 10
 """Callers that wait at once, how many of them go in a second, and how often."""
 
 MANY, OF_MANY, PAUSES = 10_000, 50, 3
