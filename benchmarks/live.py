@@ -21,6 +21,8 @@ from tempfile import TemporaryDirectory
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST, ROOT, Uvicorn
 
+from .processes.load import Connection
+
 WORKERS, CONNECTIONS, ROUNDS = 4, 32, 6
 QUIET = 0.7
 """Seconds of a round in which no command runs."""
@@ -36,10 +38,7 @@ path = "/"
 quota = "{QUOTA.format(FILE_LIMIT)}"
 """
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: testserver\r\n\r\n"
-ANSWER = re.compile(rb"HTTP/1.1 200 .*q=(\d+).*\br=(\d+).*\r\n\r\n(\d+)$", re.DOTALL | re.IGNORECASE)
-
-LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+HEAD = re.compile(rb"HTTP/1.1 200 .*q=(\d+).*\br=(\d+)", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass
@@ -54,12 +53,12 @@ class Answers:
     def __str__(self) -> str:
         return f"{self.limits}, {len(self.failed)} others, such as {self.failed[:1]}"
 
-    def add(self, answer: bytes) -> None:
-        match = ANSWER.match(answer)
+    def add(self, head: bytes, worker: bytes) -> None:
+        match = HEAD.match(head)
         if match is None:
-            self.failed.append(answer)
+            self.failed.append(head)
             return
-        limit, remaining, worker = int(match[1]), int(match[2]), match[3]
+        limit, remaining = int(match[1]), int(match[2])
         self.count += 1
         self.used = limit - remaining
         if self.limits.get(worker, (0, 0.0))[0] != limit:
@@ -73,34 +72,6 @@ class Answers:
                 raise TimeoutError(f"not all of {WORKERS} workers have the limit {limit}: {self}")
             await asyncio.sleep(0.005)
         return max(since for _, since in self.limits.values())
-
-
-class Connection(asyncio.Protocol):
-    """Sends one request after another; ``worker`` is who has answered the first one."""
-
-    def __init__(self, answers: Answers) -> None:
-        self.worker: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._answers = answers
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(REQUEST)
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, end, body = self._received.partition(b"\r\n\r\n")
-        length = LENGTH.search(head)
-        if end and len(body) >= (int(length[1]) if length else 0):
-            self._answers.add(self._received)
-            self._received = b""
-            if not self.worker.done():
-                self.worker.set_result(body)
-            self._transport.write(REQUEST)
-
-    def close(self) -> None:
-        self._transport.abort()
 
 
 @dataclass
@@ -136,15 +107,30 @@ async def open_evenly(port: int, answers: Answers) -> list[Connection]:
     opened: Counter[bytes] = Counter()
     connections = []
     while opened.total() < CONNECTIONS:
-        connection = Connection(answers)
-        await asyncio.get_running_loop().create_connection(lambda: connection, HOST, port)  # noqa: B023
-        worker = await connection.worker
+        connection, worker = await _open(port, answers)
         if opened[worker] < CONNECTIONS // WORKERS:
             opened[worker] += 1
             connections.append(connection)
         else:
             connection.close()
     return connections
+
+
+async def _open(port: int, answers: Answers) -> tuple[Connection, bytes]:
+    """A connection, and the worker that has answered its first request."""
+    first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def answered(head: bytes, worker: bytes) -> None:
+        answers.add(head, worker)
+        if not first.done():
+            first.set_result(worker)
+
+    def lost() -> None:
+        answers.failed.append(b"connection lost")
+
+    connection = Connection(answered, lost)
+    await asyncio.get_running_loop().create_connection(lambda: connection, HOST, port)
+    return connection, await first
 
 
 async def measure(port: int, url: str) -> tuple[Figures, Answers]:

@@ -33,8 +33,8 @@ def limited_app(quota: str, store: Store | None = None) -> Starlette:
 
 def app() -> Starlette:
     """The server of this example: ``uvicorn --factory examples.adaptive_client:app``, with the store of the variable
-    ``RATELIMIT_STORE``, which is in memory by default."""
-    return limited_app("40/s burst 40", open_store(os.environ.get("RATELIMIT_STORE", "memory://")))
+    ``ASGI_RATELIMIT_STORE``, which is in memory by default."""
+    return limited_app("40/s burst 40", open_store(os.environ.get("ASGI_RATELIMIT_STORE", "memory://")))
 
 
 async def fetch(transport: AdaptiveTransport, count: int, url: str = "http://example") -> Counter[int]:

@@ -139,7 +139,7 @@ def run_in_memory() -> Timeline:
 def run_on_redis() -> Timeline:
     """Two processes, one Redis."""
     with RedisServer() as redis, ExitStack() as stack:
-        app = Uvicorn(APP, "--workers", str(WORKERS), env={"RATELIMIT_STORE": redis.url})
+        app = Uvicorn(APP, "--workers", str(WORKERS), env={"ASGI_RATELIMIT_STORE": redis.url})
         server = stack.enter_context(app)
         say(f"The example app runs at {server.url} in two processes, with its buckets in {redis.url}.")
         clients = one_client_for_each_worker(server, stack)

@@ -1,6 +1,6 @@
 """A FastAPI app with limits: ``uvicorn fastapi_app:app`` in this folder.
 
-``RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
+``ASGI_RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ app.add_middleware(
     quota="1/second burst 5",
     key=client_ip(),
     rules=[Rule("/health", None)],
-    store=os.environ.get("RATELIMIT_STORE", "memory://"),
+    store=os.environ.get("ASGI_RATELIMIT_STORE", "memory://"),
 )
 api = APIRouter(
     prefix="/api",

@@ -1,6 +1,6 @@
 """A Starlette app with limits: ``uvicorn starlette_app:app`` in this folder.
 
-``RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
+``ASGI_RATELIMIT_STORE`` is the URL of the store: ``memory://`` by default, or for example ``redis://localhost``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ app = Starlette(
             quota="1/second burst 5",
             key=client_ip(),
             rules=RULES,
-            store=os.environ.get("RATELIMIT_STORE", "memory://"),
+            store=os.environ.get("ASGI_RATELIMIT_STORE", "memory://"),
         ),
     ],
 )

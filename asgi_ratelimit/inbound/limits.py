@@ -11,7 +11,10 @@ from starlette.requests import HTTPConnection
 
 from ..decision import Charge, Decision, Take, checked_actual, checked_cost
 from ..errors import ConfigurationError
+from ..logs import warn_once
+from ..overrides import names_of_limits
 from ..stores import Store, settle
+from ..stores.name_owners import owned
 from .refusals import RateLimited, own_answer_of
 from .request_limits import RequestLimits, request_limits
 
@@ -20,7 +23,7 @@ class Limits:
     """What a request was charged, and how to charge more or to give back.
 
     ``name`` narrows a verb down to the charges of one rule, dependency or middleware, or of one quota. A request to
-    which no limit applies can be charged, and is charged nothing.
+    which no limit applies can be charged, and is charged nothing. A ``name`` that no limit has is logged, once.
     """
 
     def __init__(self, connection: HTTPConnection, request_limits: RequestLimits) -> None:
@@ -46,6 +49,7 @@ class Limits:
         nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up.
         """
         enforcer = self._request_limits.enforcer
+        self._check_name("charge", name)
         for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
             decision = await enforcer.take_more(store, take, self._connection.scope)
             self._request_limits.add_update(decision, store)
@@ -64,6 +68,7 @@ class Limits:
         store is out, it is done when that is back.
         """
         units = math.inf if cost is None else checked_cost(cost)
+        self._check_name("refund", name)
         await self._settle(name, lambda charge: max(charge.cost - units, 0.0))
 
     async def settle(self, actual: float, *, name: str | None = None) -> None:
@@ -72,12 +77,29 @@ class Limits:
         Each decision is settled once; where the store is out, when that is back.
         """
         units = checked_actual(actual)
+        self._check_name("settle", name)
         await self._settle(name, lambda charge: units)
 
     async def _settle(self, name: str | None, actual: Callable[[Charge], float]) -> None:
         for decision, store in self._each():
             charges = _charges(decision)
             await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
+
+    def _check_name(self, verb: str, name: str | None) -> None:
+        """Warn of a name that neither a limit of this request has, nor any other limit in the same stores."""
+        charges = [charge for decision in self._request_limits.decisions for charge in _charges(decision)]
+        if name is None or any(_is_of(charge, name) for charge in charges):
+            return
+        stores = {id(store): store for store in [self._request_limits.enforcer.store, *self._request_limits.stores]}
+        names = {name for store in stores.values() for name in names_of_limits(store)}
+        names |= {each for store in stores.values() for of, quota in owned(store) for each in (of, quota.name)}
+        if name not in names:
+            here = dict.fromkeys(each for charge in charges for each in (charge.name, charge.quota.name))
+            listed = ", ".join(map(repr, here or sorted(names))) or "none"
+            warn_once(
+                "a-name-that-no-limit-has",
+                f"{verb}(name={name!r}) changes nothing: no limit has this name; the names are {listed}",
+            )
 
     def _each(self) -> list[tuple[Decision, Store]]:
         return list(zip(self._request_limits.decisions, self._request_limits.stores))

@@ -5,18 +5,22 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..errors import ConfigurationError
 from ..quota_text import QuotaLike, as_quotas
-from ..quotas import Quota, TokenBucket
+from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 
 
 def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
-    """Quotas of the same names and bursts whose limits are lower by the part ``margin``; that of a window stays 1.
+    """Quotas of the same names and bursts that admit less by the part ``margin``.
 
-    Raises ``ConfigurationError`` unless it is a number from 0 to below 1.
+    The limit of a bucket or a fixed window is lower; that of a window stays at least 1. A rolling window is longer
+    instead, so that each call may be late by so much, wherever the service's own window begins.
+
+    Raises ``ConfigurationError`` unless ``margin`` is a number from 0 to below 1.
     """
     if isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < 1:  # true for NaN, too
         raise ConfigurationError(f"margin is the part of the limit that stays unused, not {margin!r}: margin=0.05")
@@ -29,5 +33,7 @@ def reads_with_margin(default_burst: float, margin: float) -> Callable[[QuotaLik
 
 
 def _with_margin(quota: Quota, margin: float) -> Quota:
+    if isinstance(quota, RollingWindow):
+        return replace(quota, period=math.ceil(quota.part_us / (1.0 - margin)) * quota.buckets / SECOND_US)
     limit = quota.limit * (1.0 - margin)
     return replace(quota, limit=limit if isinstance(quota, TokenBucket) else max(limit, 1.0))

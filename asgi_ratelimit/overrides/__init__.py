@@ -5,7 +5,7 @@ from .effects import ReadQuotas, counted, exempt, limit_text, quotas_under
 from .live_quotas import LiveQuotas
 from .overrides import Overrides, checked_by
 from .repeating import EVERY, Repeating
-from .watch import NO_OVERRIDES, Subscriber, live_overrides, subscribe
+from .watch import NO_OVERRIDES, Subscriber, live_overrides, names_of_limits, subscribe
 
 __all__ = [
     "EVERY",
@@ -24,6 +24,7 @@ __all__ = [
     "exempt",
     "limit_text",
     "live_overrides",
+    "names_of_limits",
     "quotas_under",
     "subscribe",
 ]

@@ -82,6 +82,10 @@ class Watch(Repeating):
                 self._tell([subscriber])
         self.start()
 
+    def names(self) -> set[str]:
+        """The names of all limits of this process."""
+        return {name for each in list(self._subscribers) for name in each.limit_texts()}
+
     def received(self, content: bytes | None) -> None:
         """Apply what a process of this store has written. Raises ``ValueError`` for what is no such document."""
         with self._lock:
@@ -219,3 +223,9 @@ def live_overrides(store: Store) -> Mapping[str, Override]:
     """The overrides of a store that apply now, by name, as this process knows them."""
     watch = _watches.get(store)
     return NO_OVERRIDES if watch is None else watch.live
+
+
+def names_of_limits(store: Store) -> set[str]:
+    """The names of the limits that this process has on a store; none for a store without documents."""
+    watch = _watches.get(store)
+    return set() if watch is None else watch.names()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.live import FILE_LIMIT, WORKERS, Answers, Figures, page
 
-ANSWER = 'HTTP/1.1 200 OK\r\nratelimit-policy: "p";q={};w=60\r\nratelimit: "p";r={};t=9\r\n\r\n{}'
+HEAD = 'HTTP/1.1 200 OK\r\nratelimit-policy: "p";q={};w=60\r\nratelimit: "p";r={};t=9'
 
 
 def test_the_last_worker_that_changes_counts() -> None:
@@ -17,7 +17,7 @@ def test_the_last_worker_that_changes_counts() -> None:
 
     def say(limit: int, used: int, *workers: int) -> None:
         for worker in workers:
-            answers.add(ANSWER.format(limit, limit - used, worker).encode())
+            answers.add(HEAD.format(limit, limit - used).encode(), str(worker).encode())
 
     say(1, 0, *range(WORKERS))
     say(FILE_LIMIT, 8, *range(WORKERS))
@@ -31,7 +31,7 @@ def test_a_worker_that_never_changes_is_an_error(monkeypatch: pytest.MonkeyPatch
     """It tells how many answers were of another status."""
     monkeypatch.setattr("benchmarks.live.PATIENCE", 0.0)
     answers = Answers()
-    answers.add(b"HTTP/1.1 429 Too Many Requests\r\n\r\n")
+    answers.add(b"HTTP/1.1 429 Too Many Requests", b"")
     with pytest.raises(TimeoutError, match="1 others"):
         asyncio.run(answers.changed_to(FILE_LIMIT))
 

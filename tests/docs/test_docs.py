@@ -65,6 +65,13 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.parametrize("page", TEXTS, ids=NAMES_OF_TEXTS)
+def test_no_page_has_marks_of_a_merge(page: Path) -> None:
+    """All of its conflicts are resolved."""
+    text = page.read_text("utf-8")
+    assert re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", text, re.MULTILINE) == []
+
+
 def test_links_in_the_package_are_valid() -> None:
     """Each page and heading that a log or error message names exists."""
     sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py"))

@@ -96,6 +96,25 @@ async def test_a_charge_may_be_of_one_rule(name: str) -> None:
     assert left(await ask(app)) == [9, 4]
 
 
+@pytest.mark.parametrize("verb", ["charge", "refund", "settle"])
+async def test_a_name_that_no_limit_has_is_logged(verb: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With the names that there are, because a mistyped name changes nothing, and nobody would see it."""
+    rules = [Rule("/", "8/hour", name="uploads"), Rule("/other", "8/hour", name="other")]
+    app = an_app(lambda request: getattr(request, verb)(3, name=f"{verb}-uplods"), rules=rules)
+    assert left(await ask(app)) == [9, 7]
+    assert f"{verb}(name='{verb}-uplods') changes nothing: no limit has this name" in caplog.text
+    assert "'default', 'per-minute', 'uploads', 'per-hour'" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["other", "per-day", "tiered"])
+async def test_a_name_of_a_limit_that_does_not_apply_is_not_logged(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is to be charged there, by the name of a rule nor by that of its quota."""
+    rules = [Rule("/other", "8/day", name="other"), Rule("/", lambda request: None, name="tiered")]
+    app = an_app(lambda request: request.charge(3, name=name), rules=rules)
+    assert left(await ask(app)) == [9]
+    assert "changes nothing" not in caplog.text
+
+
 async def test_a_charge_need_not_be_required() -> None:
     """An endpoint may ask whether it fits, and do less."""
 

@@ -13,6 +13,7 @@ from asgi_ratelimit import (
     Limiter,
     PaceTimeout,
     QuotaError,
+    RollingWindow,
     SyncLimiter,
     TokenBucket,
     pace,
@@ -271,6 +272,12 @@ def test_a_margin_leaves_a_part_of_the_limit_unused(store: CountingStore, clock:
     clock.move_to(10)
     windowed = pace("10 per 10 seconds fixed", store=store, margin=0.2)(lambda: clock.now)
     assert [windowed() for _ in range(9)] == [10.0] * 8 + [20.0]
+
+
+def test_a_margin_makes_a_rolling_window_longer(store: CountingStore, clock: SteppedClock) -> None:
+    """All of its units stay, however few they are, and each call may be late by the rest of the time."""
+    call = pace(RollingWindow(3, 8, buckets=8), store=store, margin=0.2)(lambda: clock.now)
+    assert [call() for _ in range(7)] == [0.0] * 3 + [11.25] * 3 + [22.5]  # parts of 1.25 s: the window, and one more
 
 
 @pytest.mark.parametrize("margin", [-0.1, 1, 5, float("nan"), "5%", True])

@@ -43,7 +43,10 @@ class Server:
 
 
 class Fleet:
-    """Clients that share a store on one clock, ``processes`` of them; ``statuses`` counts their answers."""
+    """Clients that share a store on one clock, ``processes`` of them; ``statuses`` counts their answers.
+
+    ``views`` are what each of them sees of the store.
+    """
 
     def __init__(self, processes: int = 4, latency: tuple[float, float] = (0.002, 0.06)) -> None:
         self.clock = SteppedClock()
@@ -52,11 +55,14 @@ class Fleet:
         self.processes = processes
         self.statuses: Counter[int] = Counter()
         self.transports: list[AdaptiveTransport] = []
+        self.views: list[StoreElsewhere] = []
 
     def client(self, server: Server, **options: Any) -> httpx.AsyncClient:
         """The client of one process more."""
-        transport = AdaptiveTransport(server, profile="discord", store=StoreElsewhere(self.store), **options)
+        view = StoreElsewhere(self.store)
+        transport = AdaptiveTransport(server, profile="discord", store=view, **options)
         self.transports.append(transport)
+        self.views.append(view)
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 
     def run(self, answer: Answer, channels: int, callers: int, seconds: float, **options: Any) -> None:

@@ -12,8 +12,9 @@ from typing import TypeAlias
 from ...algorithms import State, decide, foresee, pack, reset_us, settle, settlement_of, unpack
 from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
 from ...quotas import FixedWindow, TokenBucket
-from ..operations import as_allowed, decided_again, redeemed
+from ..operations import as_allowed, decided_again, of_quotas, redeemed
 from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
+from .packed_quotas import SIZE, quota_in
 
 Values: TypeAlias = dict[str, bytes]
 """The values that buckets have now, packed as they are in Redis."""
@@ -82,11 +83,16 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         raise struct.error
     take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
     _, _, now, birth = _RECORD.unpack_from(record)
-    at, states = _RECORD.size, []
-    for charge in take.charges:
+    at, values = _RECORD.size, []
+    for _ in take.charges:
         (length,) = _LENGTH.unpack_from(record, at)
         at += _LENGTH.size + length
-        states.append(unpack(charge.quota, record[at - length : at] or None))
+        values.append(record[at - length : at] or None)
+    if at < len(record):  # a debit has no quotas, nor has what an older version of this package wrote
+        starts = range(at, len(record), SIZE)
+        quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
+        take = of_quotas(take, quotas)
+    states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
     if isinstance(action, Repayment) and birth < 0:
         return _booked(action, states, now, int(-birth))
     decision = as_allowed(foresee(take, states, now)) if birth < 0 else decided_again(take, states, now, int(birth))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ...algorithms import ALGORITHMS, Outcome, admit, current, decide, pack, unpack
@@ -17,7 +16,7 @@ from ...algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ...errors import StoreError
 from ...logs import FailureLog
-from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ...quotas import Quota
 from .actions import (
     Action,
     Answer,
@@ -30,6 +29,7 @@ from .actions import (
     operation_keys,
     operation_of,
 )
+from .packed_quotas import packed_quota
 from .replies import YES, Values, answer_to, as_decided
 
 Reply: TypeAlias = Sequence[bytes | None]
@@ -45,7 +45,6 @@ PEEK_US = -1.0
 
 _TEXTS = {bytes, type(None)}
 
-_QUOTA = struct.Struct("<11sdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hdddddd")
@@ -80,7 +79,7 @@ def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0
             latest = None
     numbers: dict[Quota, int] = {}
     packed = b"".join([_packed_run(action, count, each, numbers, operation_ttl_us) for action, count, each in runs])
-    return keys, b"".join(map(_packed_quota, numbers)), packed
+    return keys, b"".join(map(packed_quota, numbers)), packed
 
 
 def _is_equal(template: ChargeTemplate, other: ChargeTemplate) -> bool:
@@ -236,18 +235,3 @@ def _parts(reply: object) -> tuple[float, bytes, Reply]:
 
 def _nonsense(reply: object) -> StoreError:
     return StoreError(f"the script's reply has the wrong shape: {reply!r:.200}")
-
-
-@lru_cache(maxsize=4096)
-def _packed_quota(quota: Quota) -> bytes:
-    return _QUOTA.pack(quota.stamp, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
-
-
-def _own_numbers(quota: Quota) -> tuple[float, float, float]:
-    match quota:
-        case TokenBucket():
-            return quota.slow_rate, quota.burst_level, quota.burst_floor
-        case RollingWindow():
-            return quota.buckets, quota.part_us, 0.0
-        case FixedWindow():
-            return 0.0, 0.0, 0.0

@@ -61,7 +61,7 @@ def test_the_example() -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_real_server(redis_url: str, workers: int) -> None:
     """Over real connections, to one process or to two that share a Redis: 40 a second, and not one refusal."""
-    env = {"RATELIMIT_STORE": redis_url}
+    env = {"ASGI_RATELIMIT_STORE": redis_url}
     served = Uvicorn("examples.adaptive_client:app", "--factory", "--workers", str(workers), env=env)
     with served as server:
         transport = AdaptiveTransport(httpx.AsyncHTTPTransport(), retries=0)

@@ -124,7 +124,7 @@ def test_old_values_are_forgotten() -> None:
 def test_a_value_under_another_quota_counts() -> None:
     """What was used before limit and period were changed stays used, as it does in the store."""
     local = LocalDecisions("local", 1, SteppedClock())
-    local.latest_values.update(empty("key", TokenBucket(10, 1800, name=QUOTA.name)))
+    local.latest_values.update(empty("key", TokenBucket(10, 1800, name="per-hour")))
     assert decide(local, Charge(QUOTA, "key", 10)).allowed
     assert not decide(local, Charge(QUOTA, "key")).allowed
 
