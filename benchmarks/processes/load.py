@@ -2,7 +2,7 @@
 
 It sends GET / and prints a line of JSON: the answers by status, and the seconds. It reads only what these benchmarks
 need: answers with a Content-Length, without pipelining. Its event loop is uvloop's, because it has to be quicker than
-any server, as wrk is: one that never sleeps beside the bare app spares that the wake-ups that the others pay for.
+any server, as wrk is. One that is slower than the bare app never sleeps beside it, so only others have to wake it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.algorithms import decision_of
 from asgi_ratelimit.decision import Charge
 from asgi_ratelimit.headers import draft, draft_of_outcome
-from asgi_ratelimit.quotas import Quota
+from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.charges import on_bucket
@@ -16,7 +16,7 @@ from tests.support.strategies import quotas
 
 
 @given(
-    quotas("default"),
+    st.sampled_from([TokenBucket(10), TokenBucket(100, 60)]) | quotas("default"),
     st.sampled_from([1, 1, 2, 0.5]),
     st.lists(st.sampled_from([0.0, 0.01, 1.0, 1e6]), min_size=1, max_size=9),
 )
