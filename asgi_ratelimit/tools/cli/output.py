@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 
 def text(value: object) -> str:
-    """A value in a table: large whole numbers with commas, other numbers with at most 6 digits, texts as ``printable``."""
+    """A value in a table: large whole numbers with commas, other numbers with at most 6 digits, texts ``printable``."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
