@@ -43,10 +43,7 @@ class Server:
 
 
 class Fleet:
-    """Clients that share a store on one clock, ``processes`` of them; ``statuses`` counts their answers.
-
-    ``views`` are what each of them sees of the store.
-    """
+    """Clients that share a store on one clock, ``processes`` of them; ``statuses`` counts their answers."""
 
     def __init__(self, processes: int = 4, latency: tuple[float, float] = (0.002, 0.06)) -> None:
         self.clock = SteppedClock()
@@ -55,14 +52,11 @@ class Fleet:
         self.processes = processes
         self.statuses: Counter[int] = Counter()
         self.transports: list[AdaptiveTransport] = []
-        self.views: list[StoreElsewhere] = []
 
     def client(self, server: Server, **options: Any) -> httpx.AsyncClient:
         """The client of one process more."""
-        view = StoreElsewhere(self.store)
-        transport = AdaptiveTransport(server, profile="discord", store=view, **options)
+        transport = AdaptiveTransport(server, profile="discord", store=StoreElsewhere(self.store), **options)
         self.transports.append(transport)
-        self.views.append(view)
         return httpx.AsyncClient(transport=transport, base_url="http://api.example", timeout=None)
 
     def run(self, answer: Answer, channels: int, callers: int, seconds: float, **options: Any) -> None:

@@ -10,10 +10,7 @@ from asgi_ratelimit import Decision, MemoryStore, Take
 
 
 class StoreElsewhere:
-    """One process's view of a memory store; each call takes ``latency`` seconds, half of them on the way there.
-
-    ``calls`` counts them.
-    """
+    """One process's view of a memory store; each call takes ``latency`` seconds, half of them on the way there."""
 
     in_process = False
     remembers_operations = True
@@ -21,12 +18,10 @@ class StoreElsewhere:
     def __init__(self, store: MemoryStore, latency: float = 0.001) -> None:
         self._store = store
         self._latency = latency
-        self.calls = 0
         self.clock = store.clock
         self.documents = _Elsewhere(store.documents, self._call)
 
     async def _call(self, call: Any) -> Any:
-        self.calls += 1
         await asyncio.sleep(self._latency / 2)
         answer = await call
         await asyncio.sleep(self._latency / 2)

@@ -51,8 +51,6 @@ class Bucket:
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
     """Until when the store has nothing left of this bucket: other processes have used it."""
-    left: float = math.inf
-    """What the store has left of this bucket, by its last answer: so many requests ask it at once, at least one."""
     has_renewed: bool = False
     """Whether the end of a window that an answer has reported has come since anybody asked."""
     is_spent: bool = False
@@ -88,8 +86,6 @@ class Bucket:
             return self.held_until_us
         if self.is_probed:
             return max(now_us, self.lease_until_us)
-        if self.unsent and self.unsent >= self.left:
-            return now_us + RETRY_US
         least = self._least()
         if self.available >= least - 1e-9:
             return now_us
@@ -107,8 +103,7 @@ class Bucket:
             return self.paused_until_us
         if self.held_until_us > now_us and not self.is_probed:
             return self.held_until_us
-        is_asked = 0 < self.unsent >= self.left
-        return now_us if self.is_probed or self.reset_is_assumed or is_asked else ready_us
+        return now_us if self.is_probed or self.reset_is_assumed else ready_us
 
     def more_at(self, now_us: float) -> float:
         """When there is more of a bucket of which nothing is left; ``now_us`` if that is not known."""
@@ -175,7 +170,7 @@ class Bucket:
             self._begin(now_us, limit)
             self.limit, self.cost, self.refill, self.resets.unit_us = limit, cost, 0.0, 0.0
         if rate != self.rate:
-            self.rate, self.held_until_us, self.left = rate, 0.0, math.inf
+            self.rate, self.held_until_us = rate, 0.0
         if rate is not None:
             self.resets.adopt(rate)
             if not rate.refills:

@@ -125,9 +125,6 @@ class Model:
         for bucket, _ in call.admitted:
             sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
         call.admitted = sent
-        for bucket, _ in sent:
-            if bucket.waiting and bucket.left < math.inf:
-                self._release(call.host, bucket, now_us)
         return True
 
     def died(self, call: Call, now_us: float) -> None:

@@ -69,16 +69,6 @@ def test_a_fleet_uses_what_buckets_permit(settings: dict[str, str], seconds: flo
     assert rate_of(server, start + LEARNED_AFTER, seconds) >= 0.95 * permitted
 
 
-@pytest.mark.parametrize("sliding", ["", "1"], ids=["windows", "sliding"])
-def test_a_fleet_that_waits_seldom_asks(sliding: str) -> None:
-    """However many callers wait: of each process, one at a time asks the store for what that has nothing left of."""
-    fleet = Fleet(latency=(0.002, 0.02))
-    server, answer = discord_for(fleet, SLIDING=sliding, LIMIT="20", GLOBAL="100000")
-    fleet.run(answer, channels=1, callers=16, seconds=2.0)
-    assert server.counts["refused"] == 0
-    assert sum(view.calls for view in fleet.views) <= 4 * server.counts["served"]
-
-
 def test_a_long_window_ends_when_the_server_says() -> None:
     """Although most of it was used late: what is used then is no longer missing in the next one."""
     fleet = Fleet(latency=(0.002, 0.002))

@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ....decision import Decision, OnError, Take
+from ....decision import Decision, OnError, QuotaState, Take
 from ....errors import StoreError
 from ....limiter import Limiter
 from ....quotas import SECOND_US
 from ....stores import reset, settle
-from ....waiting import CallStore, Flow, GiveBack, SlotWaiter, sleep
+from ....waiting import CallStore, Flow, GiveBack, SlotWaiter
 from ..bucket import Bucket
 from ..calls import Call
 from .locked_model import LockedModel
@@ -30,9 +30,6 @@ FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
-
-AHEAD_S = 0.25
-"""How far ahead a request books a slot, in seconds, if it alone asks the store for what it has nothing left of."""
 
 LOOK_EVERY_US = 1 * SECOND_US
 """How often a process looks again at a bucket of which nothing is left: it may be charged otherwise by now."""
@@ -144,23 +141,18 @@ class SharedAdmission:
 
     def _decide(self, needs: Sequence[Need]) -> Flow[Decision]:
         may_settle = any(need.purpose == "pioneer" for need in needs)
-        is_alone = any(need.purpose == "units" and need.bucket.left < 1.0 for need in needs if need.bucket)
-        ahead_s = AHEAD_S if is_alone and not may_settle else 0.0
         charges = tuple([need.charge for need in needs])
-        return (yield from self._slots.try_take(Take(charges, ahead_s, on_error=self._on_error, may_settle=may_settle)))
+        return (yield from self._slots.try_take(Take(charges, on_error=self._on_error, may_settle=may_settle)))
 
     def _taken(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[bool]:
         """Whether a decision lets a request go, by what the store and other processes know of its buckets."""
         is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
-        self._count_left(call, needs, decision)
         if decision.allowed:
             call.taken.append(Taken(needs, decision))
-            if decision.delay:
-                yield from sleep(self._slots.clock, decision.delay * SECOND_US)
             if not is_unknown or not (yield from self._read(call, decision)):
                 return True
         with self._locked as model:
-            self._hold(call, needs, decision)
+            self._hold(call, needs, decision.states)
             model.again(call, self._slots.now_us())
         yield from self.leave(call)
         yield from self._renew(call, needs, decision)
@@ -181,30 +173,14 @@ class SharedAdmission:
                     with contextlib.suppress(StoreError):
                         yield CallStore(self._store, reset(self._store, [need.charge]))
 
-    def _count_left(self, call: Call, needs: Sequence[Need], decision: Decision) -> None:
-        """Let as many requests ask the store at once as it has room for; those that wait for a declared quota, all."""
-        if self._quotas:
-            return
-        is_now = decision.allowed and not decision.delay
-        left = {
-            need.bucket: state.remaining if is_now else 0
-            for need, state in zip(needs, decision.states)
-            if need.purpose == "units"
-        }
-        with self._locked:
-            for bucket, _ in call.admitted:
-                bucket.left = left.get(bucket, math.inf)
-
-    def _hold(self, call: Call, needs: Sequence[Need], decision: Decision) -> None:
+    def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
         """Hold up the buckets that the store has refused. A gate that another process has paused begins anew."""
         now_us = self._slots.now_us()
-        for need, state in zip(needs, decision.states):
+        for need, state in zip(needs, states):
             bucket = need.bucket
             if state.allowed or bucket is None:
                 continue
             wait_us: float = math.ceil(min(state.retry_after, LONGEST_S) * SECOND_US)
-            if need.purpose == "pause" and decision.take is not None:
-                wait_us += decision.take.max_wait_us  # only what is left of a bucket is booked ahead
             if need.purpose == "pause" and is_gate(call, bucket):
                 bucket.pause(now_us + wait_us)
             elif need.purpose == "pause":
