@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from ...algorithms import State, decide, foresee, pack, reset_us, settle, settlement_of, unpack
 from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
-from ...quotas import FixedWindow, TokenBucket
+from ...quotas import SECOND_US, FixedWindow, TokenBucket
 from ..operations import as_allowed, decided_again, of_quotas, redeemed
 from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
 from .packed_quotas import SIZE, quota_in
@@ -95,7 +95,9 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
     states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
     if isinstance(action, Repayment) and birth < 0:
         return _booked(action, states, now, int(-birth))
-    decision = as_allowed(foresee(take, states, now)) if birth < 0 else decided_again(take, states, now, int(birth))
+    decision = decided_again(take, states, now, int(abs(birth)))
+    if birth < 0:
+        decision = replace(as_allowed(decision), ready_at=now / SECOND_US)
     if isinstance(action, Repayment):
         settlement = settlement_of(decision, [charge.cost for charge in take.charges])
         return [] if settlement is None else list(settlement.settled_charges)
