@@ -83,9 +83,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``RedisStore`` is imported at first use: the memory store needs no redis."""
+    """``RedisStore`` is imported at first use: the memory store needs no redis. So is the version read."""
     if name == "RedisStore":
         from .stores.redis import RedisStore
 
         return RedisStore
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("asgi-ratelimit-pacer")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
@@ -55,6 +55,25 @@ def _is_digit(character: str) -> bool:
     return "0" <= character <= "9"
 
 
+_HINTS_OF_PERIODS = {
+    "M": ', did you mean "minute"? A month is "30 days"',
+    "month": ', did you mean "30 days"?',
+    "months": ', did you mean "30 days" for each?',
+    "year": ', did you mean "365 days"?',
+    "ms": ', and none is shorter than a second: 1 in 10 ms is "100/s"',
+}
+
+_KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst": "burst 20"}
+
+
+def _hint(word: str) -> str:
+    """What may have been meant by a word that follows a rate."""
+    if word in (",", "+", "&", "and"):
+        return ', and two quotas have ";" between them: "10/s; 1000/hour"'
+    near = get_close_matches(word, _KINDS, 1)
+    return f", did you mean {_KINDS[near[0]]!r}?" if near else ""
+
+
 class _Parser:
     """Reads one quota from ``text[start:end]``, word by word."""
 
@@ -70,7 +89,7 @@ class _Parser:
         period = self.period()
         build = self.kind(limit, period, default_burst)
         if self.peek():
-            raise self.error("is not expected here")
+            raise self.error(f"is not expected here{_hint(self.peek())}")
         try:
             return build()
         except QuotaError as error:
@@ -118,9 +137,11 @@ class _Parser:
 
     def period(self) -> float:
         count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
-        if self.peek() not in UNITS:
+        is_month = self.at < len(self.words) and self.words[self.at][0] == "M"
+        if is_month or self.peek() not in UNITS:
             near = get_close_matches(self.peek(), UNITS, 1)
             hint = f", did you mean {near[0]!r}?" if near else ""
+            hint = _HINTS_OF_PERIODS["M"] if is_month else _HINTS_OF_PERIODS.get(self.peek(), hint)
             raise self.error(f"is not a unit of time{hint}", missing="a unit of time")
         self.at += 1
         return count * UNITS[self.words[self.at - 1][0].lower()]
@@ -165,7 +186,7 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
         return [quota]
     if isinstance(quota, str):
         return parse_quotas(quota, default_burst=default_burst)
-    if isinstance(quota, Iterable):
+    if isinstance(quota, Iterable) and not isinstance(quota, (bytes, bytearray, Mapping)):
         return [each for item in quota for each in _flatten(item, default_burst)]
     raise QuotaError(f"a quota is a text or a quota, not {quota!r}: {EXAMPLES}")
 

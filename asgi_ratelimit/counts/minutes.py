@@ -89,7 +89,9 @@ class Minute:
         rules = {name: RuleMinute(recording=rule.recording.next(most)) for name, rule in self.rules.items()}
         return Minute(number, {name: rule for name, rule in rules.items() if rule.recording != Recording()})
 
-    def content(self, process: Mapping[str, Any], quotas: Mapping[str, list[str]], outbound: list[Row]) -> bytes:
+    def content(
+        self, process: Mapping[str, Any], quotas: Mapping[str, list[str]], penalties: list[str], outbound: list[Row]
+    ) -> bytes:
         """This minute as the part of a document: JSON, and behind a line break the recordings."""
         most = min(20, max(_FEWEST_PUBLISHED, _PUBLISHED_KEYS // max(len(self.rules), 1)))
         values = {
@@ -101,6 +103,7 @@ class Minute:
             "waits": [self.waits.total_ns, self.waits.parts],
             "keys": [row for name, rule in self.rules.items() for row in _top_keys(name, rule, most)],
             "quotas": quotas,
+            "penalties": penalties,
             "outbound": outbound,
         }
         return json.dumps(values, separators=(",", ":")).encode() + b"\n" + self._recordings()

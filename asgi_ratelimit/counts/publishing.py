@@ -14,7 +14,7 @@ from typing import Any
 from ..clock import SystemClock
 from ..errors import StoreError
 from ..logs import FailureLog
-from ..quota_text import as_text
+from ..quota_text import RESERVED_NAMES, as_text
 from ..stores import ByStore, Store
 from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
@@ -191,11 +191,15 @@ class Publisher:
         if store is None:
             return False
         quotas: dict[str, list[str]] = {}
+        penalties = []
         for name, quota in owned(store):
-            quotas.setdefault(name, []).append(as_text(quota))
+            if quota.name in RESERVED_NAMES:
+                penalties.append(name)
+            else:
+                quotas.setdefault(name, []).append(as_text(quota))
         minute.has_news = False
         try:
-            content = await self._content(minute, quotas)
+            content = await self._content(minute, quotas, penalties)
             await self._documents.write_part(
                 document_of(minute.number), self._this_process()["process"], content, seconds=LASTS
             )
@@ -208,12 +212,12 @@ class Publisher:
             self._unwritten.remove(minute)
         return True
 
-    async def _content(self, minute: Minute, quotas: dict[str, list[str]]) -> bytes:
+    async def _content(self, minute: Minute, quotas: dict[str, list[str]], penalties: list[str]) -> bytes:
         """What is written of a minute. One that is over has much to encode, which a thread does.
 
         A stepped clock would go on while a loop waits for a thread, and a loop that ends has no threads any more.
         """
-        values = self._this_process(), quotas, self._outbound
+        values = self._this_process(), quotas, penalties, self._outbound
         if minute.is_over and self._is_real_time:
             with suppress(RuntimeError):
                 return await asyncio.to_thread(minute.content, *values)

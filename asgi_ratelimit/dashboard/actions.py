@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ..decision import Charge
 from ..inbound import Blocks
 from ..overrides import quotas_under
-from ..quota_text import as_quotas, parse_period
+from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota
 from ..stores import Store, reset
 from ..stores.name_owners import owned
@@ -90,7 +90,7 @@ class Actions:
     async def _quotas(self, name: str) -> list[Quota]:
         """The quotas that a key of a rule may have used: those of the program, and those of an override."""
         rule = await self.state.rule(name)
-        own = [quota for owner, quota in owned(self.store) if owner == name]
+        own = [quota for owner, quota in owned(self.store) if owner == name and quota.name not in RESERVED_NAMES]
         if not own and rule is not None and rule.quotas:
             own = list(as_quotas(rule.quotas))
         override = (await self.state.overrides.all()).get(name)

@@ -29,6 +29,7 @@ class RuleSummary:
     ``shadowed`` would have been refused, but for ``shadow``; ``degraded`` were decided without the store, and are among
     the others; ``failed`` are failures of a function of the program. ``quotas`` is what the programs say, as text, and
     empty where that is a function. ``minutes`` are the counts of each of the 60 minutes, the current one last.
+    ``has_penalty`` says whether it has a ``Penalty``, and so looks for blocks.
     """
 
     name: str
@@ -39,6 +40,7 @@ class RuleSummary:
     degraded: int
     failed: int
     minutes: tuple[Numbers, ...]
+    has_penalty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +179,20 @@ def _summed(now: float, minutes: Mapping[int, Mapping[str, Part]]) -> Summary:
 def _rules(minutes: Mapping[int, Mapping[str, Part]], newest: Iterable[Mapping[str, Any]]) -> Iterator[RuleSummary]:
     by_name: dict[str, list[Numbers]] = {}
     quotas: dict[str, list[str]] = {}
+    penalties: set[str] = set()
     for values in newest:
         quotas.update(values["quotas"])
+        penalties.update(values.get("penalties", ()))
     for place, parts in enumerate(minutes.values()):
         for part in parts.values():
             for name, numbers in part.values["rules"].items():
                 row = by_name.setdefault(name, [NONE] * len(minutes))
                 row[place] = added(row[place], numbers)
-    for name in sorted({*by_name, *quotas}):
+    for name in sorted({*by_name, *quotas, *penalties}):
         row = by_name.get(name, [NONE] * len(minutes))
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*row))
         said = "; ".join(quotas.get(name, []))
-        yield RuleSummary(name, said, admitted, refused, shadowed, degraded, failed, tuple(row))
+        yield RuleSummary(name, said, admitted, refused, shadowed, degraded, failed, tuple(row), name in penalties)
 
 
 def _keys(minutes: Mapping[int, Mapping[str, Part]]) -> Iterator[KeyCounts]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import isawaitable
+from inspect import isawaitable, isfunction
 from types import TracebackType
 from typing import Any
 
@@ -34,6 +34,9 @@ class Hooks:
         for hook in self._hooks:
             if not callable(hook):
                 raise ConfigurationError(f"a hook is a function of an Event, not {hook!r}: hooks=[print]")
+            if _lacks_its_call(hook):
+                name = getattr(hook, "__name__", repr(hook))
+                raise ConfigurationError(f"the hook {name} lacks its call: hooks=[{name}()]")
         self._failure_hooks: list[FailureHook] = self._methods("failed")
         self._queue_hooks = self._methods("queued")
 
@@ -135,3 +138,11 @@ class ObservedWait:
             self.end(self.decision)
         else:
             self.end(error.decision if isinstance(error, PaceTimeout) else None)
+
+
+def _lacks_its_call(hook: object) -> bool:
+    """Whether it makes a hook, instead of being one: a class of hooks, or a function of this package."""
+    if isinstance(hook, type):
+        return any("__call__" in vars(each) for each in hook.__mro__)
+    is_own = isfunction(hook) and hook.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return is_own and "<locals>" not in hook.__qualname__  # type: ignore[attr-defined]  # it is a function

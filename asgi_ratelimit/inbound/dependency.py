@@ -18,6 +18,7 @@ from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
 from ..keys import KeyFunction
+from ..keys.base import is_dependency
 from ..limiter import as_store, checked_name
 from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
@@ -25,14 +26,14 @@ from ..stores import Store
 from ..stores.name_owners import register
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import receiving_of
-from .functions.checked import CostFunction, QuotaFunction, address_key, is_dependency
+from .functions.checked import CostFunction, QuotaFunction, address_key
 from .functions.dependency_key import DependencyKey, store_values
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, overridden
-from .rules import CompiledRule, constant_quotas, require_agreement
+from .rules import CompiledRule, owned_quotas, require_agreement
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.routes import place_text, walk
 from .startup.startup_warnings import warn_of_costs
@@ -42,6 +43,11 @@ _UNNAMED = "(unnamed)"
 
 _MOST_PLANS = 16
 """How many apps with one limit have a plan that is kept, at the most."""
+
+_QUOTA_OF_A_DEPENDENCY = (
+    "let the dependency that returns the key set request.state.plan, and a function of the request return the quota, "
+    "RateLimit(lambda request: QUOTAS[request.state.plan], key=Depends(current_user_id))"
+)
 
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
@@ -109,6 +115,8 @@ class RateLimit:
     ) -> None:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
+        if is_dependency(quota):
+            raise ConfigurationError(f"{quota!r} is no quota: {_QUOTA_OF_A_DEPENDENCY}")
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
@@ -134,6 +142,9 @@ class RateLimit:
 
         Raises ``ConfigurationError`` for no limits, and for limits in different stores or at odds with each other.
         """
+        wrong = [limit for limit in limits if not isinstance(limit, RateLimit)]
+        if wrong:
+            raise ConfigurationError(f"limits that are taken together are of RateLimit, not {wrong[0]!r}: {_TOGETHER}")
         count = len({id(limit._own.store) if limit._own else None for limit in limits})
         if count != 1:
             raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
@@ -216,7 +227,7 @@ class RateLimit:
         """The plan of the limit behind this enforcer, whose key it takes over if it has none."""
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
         rules = [_behind(enforcer, rule) for rule in named]
-        register(enforcer.store, self, constant_quotas(rules))
+        register(enforcer.store, self, owned_quotas(rules))
         subscribe(enforcer.store, self)
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
@@ -240,7 +251,7 @@ class RateLimit:
     def register(self, enforcer: Enforcer) -> None:
         """Register its names, but for those after its route, behind this enforcer, unless it has its own store."""
         if self._own is None:
-            register(enforcer.store, self, constant_quotas([rule for rule in self.rules if rule.name != _UNNAMED]))
+            register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != _UNNAMED]))
 
     def _name_after_route(self, scope: Scope) -> None:
         """Name the limit after the route of this request; ``ConfigurationError`` where it stands on several."""

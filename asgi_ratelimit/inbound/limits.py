@@ -13,6 +13,7 @@ from ..decision import Charge, Decision, Take, checked_actual, checked_cost
 from ..errors import ConfigurationError
 from ..logs import warn_once
 from ..overrides import names_of_limits
+from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
 from ..stores.name_owners import owned
 from .refusals import RateLimited, own_answer_of
@@ -87,12 +88,15 @@ class Limits:
 
     def _check_name(self, verb: str, name: str | None) -> None:
         """Warn of a name that neither a limit of this request has, nor any other limit in the same stores."""
+        if name is None:
+            return
         charges = [charge for decision in self._request_limits.decisions for charge in _charges(decision)]
-        if name is None or any(_is_of(charge, name) for charge in charges):
+        if any(_is_of(charge, name) for charge in charges):
             return
         stores = {id(store): store for store in [self._request_limits.enforcer.store, *self._request_limits.stores]}
         names = {name for store in stores.values() for name in names_of_limits(store)}
-        names |= {each for store in stores.values() for of, quota in owned(store) for each in (of, quota.name)}
+        quotas = [each for store in stores.values() for each in owned(store) if each[1].name not in RESERVED_NAMES]
+        names |= {each for of, quota in quotas for each in (of, quota.name)}
         if name not in names:
             here = dict.fromkeys(each for charge in charges for each in (charge.name, charge.quota.name))
             listed = ", ".join(map(repr, here or sorted(names))) or "none"
@@ -120,7 +124,14 @@ def limits(connection: HTTPConnection) -> Limits:
     As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` where neither
     ``RateLimitMiddleware`` nor ``RateLimit`` has seen the request.
     """
-    current = request_limits(connection.scope)
+    try:
+        scope = connection.scope
+    except AttributeError:
+        kind = type(connection).__name__
+        raise ConfigurationError(
+            f"limits() takes a request or a WebSocket, not a {kind}: limits(request), or limits(HTTPConnection(scope))"
+        ) from None
+    current = request_limits(scope)
     if current is None:
         raise ConfigurationError(
             "limits() is called for a request that nothing limits: put RateLimitMiddleware around the app, "

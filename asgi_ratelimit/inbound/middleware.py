@@ -27,7 +27,7 @@ from ..stores.name_owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting, require_asyncio
+from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_names
 from .functions.checked import CostFunction, QuotaFunction
 from .functions.failures import Failures
@@ -38,8 +38,8 @@ from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
-from .rules import Rule, constant_quotas
-from .startup.construction import checked_app, logs_errors
+from .rules import Rule, owned_quotas
+from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
 from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
@@ -108,7 +108,7 @@ class RateLimitMiddleware:
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._options.name is not None:
-            register(self._store, self, constant_quotas(self.rule_table.declared))
+            register(self._store, self, owned_quotas(self.rule_table.declared))
         self._take_over_table(self.rule_table)
         subscribe(self._store, self)
 
@@ -148,6 +148,7 @@ class RateLimitMiddleware:
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table
         warn_of_costs(table.charging)
+        warn_of_rules(table.rules if self._has_started else (), self.app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -293,8 +294,7 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        if any(rule.max_delay for rule in self.rule_table.charging):
-            require_asyncio()
+        require_usable(self.rule_table.charging, scope)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or scope.get('root_path')}"
@@ -302,10 +302,9 @@ class RateLimitMiddleware:
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
             warn_of_duplicate(self._enforcer.name)
-        register(self._store, self, constant_quotas(self.rule_table.declared))
+        register(self._store, self, owned_quotas(self.rule_table.declared))
         warn_of_workers(self._store)
         publish_requests(self._store)
-        warn_of_rules(self.rule_table.rules, self.app)
         self._has_started = True
         self.overrides_changed()
         if self._file is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import lru_cache
 
@@ -32,6 +32,7 @@ from .functions.checked import (
 )
 from .functions.failures import Failures
 from .functions.key_watch import KeyWatch
+from .penalties.blocks import BLOCK
 from .penalties.penalty import Penalty, checked_penalty
 
 _ANY_PATH = re.compile("")
@@ -306,6 +307,14 @@ def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]
     for rule in rules:
         for quota in () if callable(rule.quota) else rule.quota:
             yield rule.name, quota
+
+
+def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
+    """``constant_quotas``, and that of blocks for each rule with a penalty: what is registered on a store."""
+    yield from constant_quotas(rules)
+    for rule in rules:
+        if rule.penalty is not None:
+            yield rule.name, BLOCK
 
 
 def require_agreement(rules: Iterable[CompiledRule]) -> None:

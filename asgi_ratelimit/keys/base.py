@@ -13,7 +13,7 @@ from starlette.types import Scope
 from ..buckets import as_key, short_key
 from ..errors import ConfigurationError
 
-Key: TypeAlias = str | bytes | int | None
+Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
 """A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
 
@@ -63,11 +63,16 @@ def bind(key: KeyFunction, path: str, root: str = "") -> KeyFunction:
     return key.bind(path, root) if isinstance(key, PathKey) else key
 
 
-def key_text(key: str | bytes | int) -> str:
+def key_text(key: str | bytes | int | UUID) -> str:
     """What a key function has returned as text; ``TypeError`` for what is no key."""
     if isinstance(key, int) and not isinstance(key, bool):
         return str(int(key))
-    return as_key(key)  # type: ignore[arg-type]  # a bool, say, which it refuses
+    try:
+        return as_key(key)  # type: ignore[arg-type]  # a bool, say, which it refuses
+    except TypeError:
+        if isinstance(key, UUID):
+            return str(key)
+        raise TypeError(f"a key is a str, bytes, an int, a UUID or None, not {key!r}: str(user.id)") from None
 
 
 def as_text(value: object, source: str) -> str | None:
@@ -79,6 +84,11 @@ def as_text(value: object, source: str) -> str | None:
     if isinstance(value, (int, UUID)) and not isinstance(value, bool):
         return str(value)
     raise TypeError(f"{source} is {value!r}, but a key is a str, bytes, an int, a UUID or None: str(user.id)")
+
+
+def is_dependency(value: object) -> bool:
+    """Whether this is FastAPI's ``Depends(...)`` or ``Security(...)``, which is not imported here."""
+    return not callable(value) and hasattr(value, "dependency") and hasattr(value, "use_cache")
 
 
 def checked_name(name: str, example: str) -> str:

@@ -11,8 +11,13 @@ from starlette.types import Scope
 
 from ..buckets import short_key
 from ..errors import ConfigurationError
-from .base import KeyFunction, PathKey, ScopeKey, bind, key_text
+from .base import KeyFunction, PathKey, ScopeKey, bind, is_dependency, key_text
 from .calls import called
+
+_OF_DEPENDENCIES = (
+    "write one dependency of all parts, def account(login: Login, ip: Annotated[str, Depends(client_ip())]) -> str: "
+    'return f"{ip} {login.email}", and RateLimit("5/minute", key=Depends(account))'
+)
 
 
 def combine(*keys: KeyFunction) -> KeyFunction:
@@ -123,6 +128,8 @@ async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | Non
 def _checked(keys: Iterable[KeyFunction], example: str) -> Sequence[KeyFunction]:
     parts = tuple(keys)
     wrong = [part for part in parts if not callable(part)]
+    if wrong and is_dependency(wrong[0]):
+        raise ConfigurationError(f"{wrong[0]!r} cannot be a part of a key: {_OF_DEPENDENCIES}")
     if wrong or not parts:
         raise ConfigurationError(f"a key is made of key functions, not {wrong[0] if wrong else 'nothing'!r}: {example}")
     return parts

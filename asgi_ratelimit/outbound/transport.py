@@ -82,8 +82,8 @@ class PacedTransport(WrappingTransport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request at its slot."""
-        if not self._sends:
-            raise self._in_wrong_client(is_async=False)
+        if not self._serves:
+            self._check_client(request, is_async=False)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return self._transport.handle_request(request)
@@ -91,8 +91,8 @@ class PacedTransport(WrappingTransport):
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request at its slot."""
-        if not self._sends_with_async:
-            raise self._in_wrong_client(is_async=True)
+        if not self._serves_async:
+            self._check_client(request, is_async=True)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
             return await self._transport.handle_async_request(request)

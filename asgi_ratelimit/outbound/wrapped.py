@@ -35,10 +35,25 @@ def sends_with_async(transport: Any) -> bool:
     return callable(getattr(transport, "handle_async_request", None))
 
 
-def of_other_clients(transport: Any, example: str, is_async: bool) -> ConfigurationError:
-    """The error for a transport in a client of the other kind, with ``async`` or without."""
+def require_client(transport: Any, example: str, is_async: bool, request: Any = None) -> None:
+    """Raise ``ConfigurationError`` for a transport in a client of the other kind, or of the other package.
+
+    A client is with ``async`` or without. Its ``request`` tells the package; a transport of neither serves both.
+    """
+    package = "" if request is None else _package(type(request))
     kind, client = ("with", "AsyncClient") if is_async else ("without", "Client")
-    right = example.format("httpx.AsyncHTTPTransport()" if is_async else "httpx.HTTPTransport()")
-    return ConfigurationError(
-        f"{transport!r} cannot send the requests of a client {kind} async: httpx.{client}(transport={right})"
-    )
+    inner = f"{package or 'httpx'}.{'AsyncHTTPTransport' if is_async else 'HTTPTransport'}()"
+    right = f"{package or 'httpx'}.{client}(transport={example.format(inner)})"
+    if not (sends_with_async if is_async else sends)(transport):
+        raise ConfigurationError(f"{transport!r} cannot send the requests of a client {kind} async: {right}")
+    own = {_package(each) for each in type(transport).__mro__} - {""}
+    if package and own and package not in own:
+        raise ConfigurationError(
+            f"{transport!r} is a transport of {min(own)}, and the client that it is in is one of {package}: {right}"
+        )
+
+
+def _package(kind: type) -> str:
+    """The package of a class, if that is httpx or httpx2."""
+    name = kind.__module__.partition(".")[0]
+    return name if name in ("httpx", "httpx2") else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ..errors import ConfigurationError
-from .wrapped import checked_transport, of_other_clients, sends, sends_with_async
+from .wrapped import checked_transport, require_client
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx
@@ -23,23 +22,27 @@ class WrappingTransport(_Transport):
     """A transport around another one, in clients with and without ``async``; a context manager of both kinds."""
 
     _transport: Any
-    _sends: bool
-    _sends_with_async: bool
+    _serves: bool
+    """Whether a request has shown that its client is of the right kind, without ``async``."""
+    _serves_async: bool
     _example: str
 
     def _wrap(self, transport: Any, example: str) -> None:
         """Wrap a transport, as in ``example``. Raises ``ConfigurationError`` for anything else."""
         self._transport = checked_transport(transport, example)
-        self._sends, self._sends_with_async = sends(transport), sends_with_async(transport)
+        self._serves = self._serves_async = False
         self._example = example
 
-    def _in_wrong_client(self, is_async: bool) -> ConfigurationError:
-        """The error for a client that the wrapped transport cannot serve."""
-        return of_other_clients(self._transport, self._example, is_async)
+    def _check_client(self, request: Any, is_async: bool) -> None:
+        """Check the client at its first request. Raises ``ConfigurationError`` for one that cannot be served."""
+        require_client(self._transport, self._example, is_async, request)
+        if is_async:
+            self._serves_async = True
+        else:
+            self._serves = True
 
     def __enter__(self) -> Self:
-        if not self._sends:
-            raise self._in_wrong_client(is_async=False)
+        require_client(self._transport, self._example, is_async=False)
         self._transport.__enter__()
         return self
 
@@ -52,8 +55,7 @@ class WrappingTransport(_Transport):
         self.close()
 
     async def __aenter__(self) -> Self:
-        if not self._sends_with_async:
-            raise self._in_wrong_client(is_async=True)
+        require_client(self._transport, self._example, is_async=True)
         await self._transport.__aenter__()
         return self
 

@@ -11,7 +11,7 @@ from shlex import split
 
 import pytest
 
-from asgi_ratelimit import Limiter, RateLimitMiddleware, RedisStore
+from asgi_ratelimit import Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.tools.cli import main
 from asgi_ratelimit.tools.cli.arguments import Parser
@@ -68,7 +68,8 @@ def busy_store(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for key, times in (("203.0.113.7", 4), ("198.51.100.9", 2), ("198.51.100.4", 1)):
             for _ in range(times):
                 await Limiter("5/day rolling", store=store, name="/login").rate_limit(key)
-        middleware = RateLimitMiddleware(ok, "2/hour rolling", store=store, name="shop")
+        login = Rule("/login", "5/day rolling", name="/login", penalty=Penalty("1 hour", after=5))
+        middleware = RateLimitMiddleware(ok, "2/hour rolling", store=store, name="shop", rules=[login])
         for _ in range(3):
             await ask(middleware)
         await stop_publishing(store)

@@ -18,8 +18,9 @@ from asgi_ratelimit import (
     SyncLimiter,
     limits,
 )
-from asgi_ratelimit.hooks import Event, Failure, failures
+from asgi_ratelimit.hooks import Event, Failure, failures, log_refusals
 from asgi_ratelimit.hooks.calling import Hooks
+from asgi_ratelimit.metrics import opentelemetry, prometheus
 from tests.support.asgi import ask, limited, ok
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +96,19 @@ async def test_a_hook_that_fails_affects_nothing_else(caplog: pytest.LogCaptureF
     assert len(events) == 3
     assert len(caplog.messages) == 1
     assert "no such gauge" in caplog.messages[0]
+
+
+class Seen:
+    """A hook that is made by a call."""
+
+    def __call__(self, event: Event) -> None: ...
+
+
+@pytest.mark.parametrize("hook", [prometheus, opentelemetry, log_refusals, Seen])
+def test_a_hook_that_lacks_its_call_is_refused_at_start_up(hook: Any) -> None:
+    """It would make a new hook of each event, and count nothing."""
+    with pytest.raises(ConfigurationError, match=rf"lacks its call: hooks=\[{hook.__name__}\(\)\]"):
+        RateLimitMiddleware(ok, "1/s", hooks=[hook])
 
 
 @pytest.mark.parametrize("hook", ["print", None, 7])

@@ -65,6 +65,19 @@ def test_a_limit_without_depends_is_refused() -> None:
             build(RateLimit("1/minute"))
 
 
+def test_a_dependency_is_no_quota() -> None:
+    """The error says where a quota by plan comes from."""
+    with pytest.raises(ConfigurationError, match=r"is no quota: let the dependency that returns the key set request"):
+        RateLimit(Depends(hello))  # type: ignore[arg-type]
+
+
+def test_only_limits_are_taken_together() -> None:
+    """Quotas are not limits."""
+    wrong: Any = ("5/minute", "6/hour")
+    with pytest.raises(ConfigurationError, match=r"are of RateLimit, not '5/minute': RateLimit\.together\(RateLimit"):
+        RateLimit.together(*wrong)
+
+
 def a_route(*dependencies: Any, endpoint: Any = hello, **options: Any) -> FastAPI:
     app = FastAPI(**options)
     app.get("/", dependencies=dependencies)(endpoint)

@@ -96,6 +96,13 @@ async def test_a_charge_may_be_of_one_rule(name: str) -> None:
     assert left(await ask(app)) == [9, 4]
 
 
+def test_a_scope_is_no_connection() -> None:
+    """The error shows how to make one."""
+    wrong: Any = {"type": "http"}
+    with pytest.raises(ConfigurationError, match=r"not a dict: limits\(request\), or limits\(HTTPConnection\(scope"):
+        limits(wrong)
+
+
 @pytest.mark.parametrize("verb", ["charge", "refund", "settle"])
 async def test_a_name_that_no_limit_has_is_logged(verb: str, caplog: pytest.LogCaptureFixture) -> None:
     """With the names that there are, because a mistyped name changes nothing, and nobody would see it."""

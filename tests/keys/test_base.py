@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
-from asgi_ratelimit.keys.base import ScopeKey
+from asgi_ratelimit.keys.base import ScopeKey, key_text
 from tests.support.asgi import http, websocket
 
 
@@ -28,6 +29,15 @@ def test_the_repr_of_a_key_shows_its_arguments() -> None:
     shown = ["header('x-api-key')", "cookie('session')", "path_param('id')", "user('identity')", "state('tenant')"]
     assert [repr(key) for key in keys] == shown
     assert repr(path_param("id").bind("/{id}")) == "path_param('id')"
+
+
+def test_a_function_returns_what_a_dependency_may_return() -> None:
+    """All kinds of ids; the error lists them."""
+    number = UUID(int=7)
+    assert [key_text(key) for key in ("ann", b"ann", 7, number)] == ["ann", "ann", "7", str(number)]
+    for wrong in (True, 1.5, object()):
+        with pytest.raises(TypeError, match=r"a key is a str, bytes, an int, a UUID or None, not .*: str\(user\.id\)"):
+            key_text(wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("made", [header, cookie, path_param, user, state])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fastapi import Depends
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
@@ -74,6 +75,13 @@ def test_a_part_cannot_be_left_out() -> None:
 def test_without_any_part_there_is_no_key(made: Any) -> None:
     """If no part has a key, the rule does not apply."""
     assert made(says(None), says(None))(HTTPConnection(http())) is None
+
+
+@pytest.mark.parametrize("made", [combine, first_of])
+def test_a_dependency_is_no_part(made: Any) -> None:
+    """The error shows a dependency that has all parts as its parameters."""
+    with pytest.raises(ConfigurationError, match=r"cannot be a part of a key: write one dependency .*key=Depends\("):
+        made(client_ip(), Depends(str))
 
 
 def test_the_first_that_has_a_key_decides() -> None:

@@ -49,10 +49,12 @@ def test_a_transport_in_a_client_of_the_other_kind_is_refused(module: Any, enter
         client = module.AsyncClient(transport=blocking)
         await (client.__aenter__() if enters else client.get("http://a.example"))
 
-    with pytest.raises(ConfigurationError, match=r"of a client with async: .*PacedTransport\(httpx.AsyncHTTPTransport"):
+    with pytest.raises(
+        ConfigurationError, match=r"of a client with async: .*PacedTransport\(httpx2?.AsyncHTTPTransport"
+    ):
         asyncio.run(with_async())
     client = module.Client(transport=waiting)
-    with pytest.raises(ConfigurationError, match=r"of a client without async: .*PacedTransport\(httpx.HTTPTransport"):
+    with pytest.raises(ConfigurationError, match=r"of a client without async: .*PacedTransport\(httpx2?.HTTPTransport"):
         client.__enter__() if enters else client.get("http://a.example")
 
 
@@ -75,3 +77,36 @@ def test_a_transport_of_both_kinds_goes_into_any_client() -> None:
 
     assert asyncio.run(main()) == 200
     assert httpx.Client(transport=transport).get("http://a.example").status_code == 200
+
+
+PACKAGES = [(httpx, httpx2), (httpx2, httpx)]
+
+
+@pytest.mark.parametrize(("module", "other"), PACKAGES, ids=["httpx", "httpx2"])
+@pytest.mark.parametrize("wrap", [lambda inner: PacedTransport(inner, "20/s"), AdaptiveTransport])
+def test_a_transport_in_a_client_of_the_other_package_is_refused(module: Any, other: Any, wrap: Any) -> None:
+    """Its own error would be an ``AssertionError`` without a text; this one shows the right transport."""
+    name = module.__name__
+    wrong = rf"is a transport of {other.__name__}, and the client that it is in is one of {name}: "
+    blocking = module.Client(transport=wrap(other.HTTPTransport()))
+    with pytest.raises(ConfigurationError, match=rf"{wrong}{name}\.Client\(transport=.*\({name}\.HTTPTransport\(\)"):
+        blocking.get("http://127.0.0.1:9")
+
+    async def with_async() -> None:
+        await module.AsyncClient(transport=wrap(other.AsyncHTTPTransport())).get("http://127.0.0.1:9")
+
+    with pytest.raises(ConfigurationError, match=rf"{wrong}{name}\.AsyncClient.*\({name}\.AsyncHTTPTransport\(\)"):
+        asyncio.run(with_async())
+
+
+@pytest.mark.parametrize("module", [httpx, httpx2], ids=["httpx", "httpx2"])
+def test_a_transport_of_neither_package_serves_both(module: Any) -> None:
+    """Such as another one of this package, and a class with the same methods."""
+
+    class Own:
+        def handle_request(self, request: Any) -> Any:
+            assert isinstance(request, module.Request)
+            return module.Response(204)
+
+    transport = PacedTransport(PacedTransport(Own(), "1000/s"), "1000/s")
+    assert module.Client(transport=transport).get("http://a.example").status_code == 204

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +64,13 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("10/fixed", 3, "'fixed' is not a unit of time"),
         ("10/s fixed; rolling", 12, "'rolling' is not a limit"),
         ("10/s fixed;", 11, "is missing at its end"),
+        ("5/minute, 10/hour", 8, 'two quotas have ";" between them: "10/s; 1000/hour"'),
+        ("5/minute fix", 9, "did you mean 'fixed'?"),
+        ("5/minute sliding", 9, "did you mean 'rolling'?"),
+        ("5/minute bursts 9", 9, "did you mean 'burst 20'?"),
+        ("5/month", 2, 'did you mean "30 days"?'),
+        ("5/M", 2, 'did you mean "minute"? A month is "30 days"'),
+        ("5/ms", 2, "none is shorter than a second"),
         ("10/s rolling 12", 13, '"rolling 10" does'),
         ("10/m; 10/s rolling 7", 19, '"rolling 5" does'),
     ],
@@ -194,3 +204,10 @@ def test_an_explanation_has_the_number_of_the_worst_case(text: str) -> None:
     (quota,) = as_quotas(text)
     worst = {FixedWindow: 2 * quota.limit, RollingWindow: quota.limit, TokenBucket: quota.most + quota.limit}
     assert f" {worst[type(quota)]:g} " in explain(quota)
+
+
+@pytest.mark.parametrize("wrong", [b"5/minute", {"minute": 5}])
+def test_what_is_no_list_of_quotas_is_quoted_as_a_whole(wrong: Any) -> None:
+    """Not as the number of its first byte, or as its first key."""
+    with pytest.raises(QuotaError, match=re.escape(f"a quota is a text or a quota, not {wrong!r}: ")):
+        as_quotas(wrong)

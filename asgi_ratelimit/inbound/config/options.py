@@ -17,6 +17,7 @@ from ..functions.failures import Failures
 from ..penalties.penalty import Penalty
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule
+from .key_lines import Place
 from .reading import Settings
 
 
@@ -52,7 +53,8 @@ class Options:
             return options
         fewer = (replace(options, rules=options.rules[:-count]) for count in range(1, len(settings.rules) + 1))
         fitting = next((each for each in fewer if each.failure() is None), None)
-        place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
+        place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
+        place = (*place, "key") if str(failure).startswith("path_param(") else place
         raise settings.problems.at(place, str(failure)) from failure
 
     def failure(self) -> ValueError | None:

@@ -32,6 +32,8 @@ KEY_FORMS: Mapping[str, Callable[..., KeyFunction]] = {
 }
 """Keys that take a name, ``header:X-Api-Key``."""
 
+_NAMES = {"cookie": "session", "header": "X-Api-Key", "path_param": "id", "state": "tenant"}
+
 
 def text(value: Any) -> str:
     """A text."""
@@ -122,6 +124,8 @@ def key_of(client_ip: KeyFunction) -> Read:
                 return client_ip
             if form == "user":
                 return keys.user()
+            if form in KEY_FORMS:
+                raise ConfigurationError(f"it lacks a name, {form}:{_NAMES[form]}")
             hint, _ = did_you_mean(form, ["client_ip", "user", *KEY_FORMS])
             raise ConfigurationError(f"there is no such key{hint or ': client_ip and user are, and'}")
         if form == "user":

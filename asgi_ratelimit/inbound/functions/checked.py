@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from ...decision import checked_cost
 from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip, combine, first_of
-from ...keys.base import ScopeKey
+from ...keys.base import ScopeKey, is_dependency
 from ...quota_text import QuotaLike
 
 QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
@@ -71,7 +71,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
     """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for what is no such function."""
     if callable(settle) and not isinstance(settle, type):
         count = _count_of_parameters(settle)
-        if 2 <= count <= 3 and _takes(settle, count):
+        if 2 <= count <= 3 and takes(settle, count):
             return count == 3
     raise ConfigurationError(
         f"settle is a function of the status and the headers, and, optionally, of the bytes sent, not {settle!r}: "
@@ -86,14 +86,9 @@ def require_function(what: str, function: Any, count: int, example: str) -> Any:
         raise _lacks_its_call(what, function)
     if not callable(function):
         raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")
-    if not _takes(function, count):
+    if not takes(function, count):
         raise ConfigurationError(f"{what} is called with {arguments}, which {_text(function)} does not take: {example}")
     return function
-
-
-def is_dependency(value: object) -> bool:
-    """Whether this is FastAPI's ``Depends(...)`` or ``Security(...)``, which is not imported here."""
-    return not callable(value) and hasattr(value, "dependency") and hasattr(value, "use_cache")
 
 
 def _lacks_its_call(what: str, function: Any) -> ConfigurationError:
@@ -101,7 +96,7 @@ def _lacks_its_call(what: str, function: Any) -> ConfigurationError:
     return ConfigurationError(f"{what}={name} lacks its call: {what}={name}(...)")
 
 
-def _takes(function: Callable[..., object], count: int) -> bool:
+def takes(function: Callable[..., object], count: int) -> bool:
     """Whether a function can be called with so many arguments; true for one that does not say."""
     try:
         signature = inspect.signature(function)

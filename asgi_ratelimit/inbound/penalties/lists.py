@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, cast
 from starlette.types import Scope
 
 from ...decision import OnError
-from ...keys.base import ScopeTest
+from ...errors import ConfigurationError
+from ...keys.base import ScopeKey, ScopeTest
 from ...keys.calls import called
 from ..answers.responses import AccessDenied, LimitUnavailable
 from ..functions.calls import connection_of
@@ -60,4 +61,7 @@ class Lists:
 def _checked(name: str, test: Test | None) -> Test | None:
     if test is None or isinstance(test, ScopeTest):
         return test
-    return cast("Test", require_function(name, test, 1, f'{name}=client_ip().within("10.0.0.0/8")'))
+    right = f'{name}=client_ip().within("10.0.0.0/8")'
+    if isinstance(getattr(test, "__self__", None), ScopeKey):
+        raise ConfigurationError(f"{name}={test!r} is a method that lacks its call: {right}")
+    return cast("Test", require_function(name, test, 1, right))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import ParamSpec
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from ...errors import ConfigurationError
+from ...keys import KeyFunction, path_param
 from ...logs import logger
+from ..delays import require_asyncio
+from ..functions.checked import takes
+from ..rules import CompiledRule
 
 P = ParamSpec("P")
 
@@ -40,9 +44,31 @@ def _log(text: str) -> None:
 
 def checked_app(app: ASGIApp) -> ASGIApp:
     """``app``, if it can be one; ``ConfigurationError`` otherwise."""
-    if callable(app):
+    if callable(app) and takes(app, 3):
         return app
+    if callable(app) and takes(app, 2):
+        raise ConfigurationError(
+            f"{app!r} takes two arguments, as an app of WSGI, not scope, receive and send: "
+            'RateLimitMiddleware(WsgiToAsgi(app), "5/minute"), with asgiref.wsgi.WsgiToAsgi'
+        )
     raise ConfigurationError(
         f'the app comes first, not {app!r}: app.add_middleware(RateLimitMiddleware, quota="5/minute"), '
         'or RateLimitMiddleware(app, "5/minute")'
     )
+
+
+def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
+    """Raise ``ConfigurationError`` for a rule that cannot be applied where the middleware starts, with this scope."""
+    for rule in rules:
+        if rule.max_delay:
+            require_asyncio()
+        if rule.source is None and "path_params" not in scope:
+            _require_no_parameter(rule.key)
+
+
+def _require_no_parameter(key: KeyFunction) -> None:
+    """Raise for a parameter of the path in the key of a quota for all requests, which no router has read yet."""
+    if isinstance(key, path_param):
+        key.of({})
+    for part in getattr(key, "parts", ()):
+        _require_no_parameter(part)

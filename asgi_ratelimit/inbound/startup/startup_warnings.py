@@ -10,6 +10,7 @@ from starlette.types import ASGIApp
 
 from ...keys.path_patterns import compile_path
 from ...logs import warn_once
+from ...quota_text import as_text
 from ...stores import MemoryStore, Store
 from ..rules import CompiledRule
 from .routes import AppRoute, example_path, walk
@@ -64,7 +65,11 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
         elif not any(_may_match(rule, route) for route in routes):
-            yield f"{rule!r} matches no route of the app: is its path complete?"
+            methods = sorted({each for route in routes if _may_match_path(rule, route) for each in route.methods or ()})
+            reason = f"its path takes {', '.join(methods)} only" if methods else "is its path complete?"
+            yield f"{rule!r} matches no route of the app: {reason}"
+        elif rule.messages and all(_is_plain(route) for route in routes if _may_match(rule, route)):
+            yield f"{rule!r} has messages={as_text(rule.messages)!r}, and matches no route of a WebSocket"
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
@@ -78,6 +83,15 @@ def _may_match(rule: CompiledRule, route: AppRoute) -> bool:
     """Whether a rule may apply to some request for a route; true if that is uncertain."""
     if rule.methods and (route.is_websocket or (route.methods and not rule.methods & {*route.methods, "OPTIONS"})):
         return False
+    return _may_match_path(rule, route)
+
+
+def _is_plain(route: AppRoute) -> bool:
+    """Whether it takes HTTP requests only."""
+    return not route.is_websocket and route.methods is not None
+
+
+def _may_match_path(rule: CompiledRule, route: AppRoute) -> bool:
     of_route, of_rule = example_path(route.path), example_path(rule.path)
     if of_route is None or of_rule is None:
         return True

@@ -89,15 +89,15 @@ class AdaptiveTransport(WrappingTransport):
 
     def handle_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
-        if not self._sends:
-            raise self._in_wrong_client(is_async=False)
+        if not self._serves:
+            self._check_client(request, is_async=False)
         publish_unasked(self._store)
         return run_sync(self._sender.send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
         """Send a request when its server's limits allow it."""
-        if not self._sends_with_async:
-            raise self._in_wrong_client(is_async=True)
+        if not self._serves_async:
+            self._check_client(request, is_async=True)
         running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
         publish_unasked(self._store)
         return await run_async(self._sender.send(request))

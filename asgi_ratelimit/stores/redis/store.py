@@ -15,6 +15,7 @@ from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
+from ...logs import warn_once
 from ..by_store import before_closing
 from ..calls import Observer
 from ..event_loops import running_loop
@@ -27,6 +28,9 @@ from .denials import Denials
 from .documents import RedisDocuments
 from .node import NodeContext, RedisNode
 from .outage.local_decisions import LocalDecisions
+
+LONGEST_USUAL = 60.0
+"""Seconds of a deadline; a longer one is likely to be meant in milliseconds."""
 
 
 class RedisStore:
@@ -59,6 +63,10 @@ class RedisStore:
     ) -> None:
         if not isinstance(timeout, (int, float)) or not 0 < timeout < math.inf:
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
+        if timeout > LONGEST_USUAL:
+            warn_once(
+                "a-time-in-milliseconds", f"timeout={timeout!r} is in seconds, and requests wait so long: timeout=0.25"
+            )
         self._addresses = addresses_of(url_or_client, timeout)
         self._denials = Denials(clock.now_us if clock else monotonic_us)
         operation_ttl_us = checked_operation_ttl(operation_ttl)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from ...errors import RateLimitError
 from . import apps, buckets, overrides, recording, replays, simulating, watching
@@ -22,11 +23,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Choose rate limits, check them, and see what they do.",
         example="asgi-ratelimit routes main:app",
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="command")
+    parser.add_argument("--version", action="store_true", help="print the version of the package")
+    commands = parser.add_subparsers(title="commands", metavar="command")
     for module in (apps, simulating, replays, recording, buckets, overrides, watching):
         module.add_commands(commands)
     complete(parser)
     options = parser.parse_args(arguments)
+    if options.version:
+        print(f"asgi-ratelimit {import_module('asgi_ratelimit').__version__}")
+        return 0
+    if not hasattr(options, "run"):
+        parser.error("a command is missing, and asgi-ratelimit --help lists them all")
     try:
         code: int = options.run(options)
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import QuotaError
+from ...inbound.functions.checked import takes
 from ...quota_text import parse_period
 
 Options = argparse.Namespace
@@ -32,7 +33,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit."""
-        print(f"error: {message}: {self.example.replace('%%', '%')}", file=sys.stderr)
+        print(f"error: {message}: {self.example}", file=sys.stderr)
         self.exit(2)
 
 
@@ -57,9 +58,24 @@ def load_app(options: Options, example: str) -> Any:
         app: Any = import_module(module)
         for name in attribute.split("."):
             app = getattr(app, name)
-        return app() if options.factory else app
+        return _made(app) if options.factory else _checked(app)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
+
+
+def _made(factory: Any) -> Any:
+    """The app that a function makes. Raises ``ValueError`` where it is no such function, or makes no app."""
+    if not callable(factory) or not takes(factory, 0):
+        raise ValueError("it is no function without arguments that makes the app: leave out --factory")
+    return _checked(factory())
+
+
+def _checked(app: Any) -> Any:
+    """``app``, if it may be one of ASGI; ``ValueError`` otherwise."""
+    if callable(app) and takes(app, 3):
+        return app
+    hint = ", but a function that makes one needs --factory" if callable(app) and takes(app, 0) else ""
+    raise ValueError(f"{type(app).__name__!r} is no app of ASGI, which takes scope, receive and send{hint}")
 
 
 def add_folder(folder: str) -> None:

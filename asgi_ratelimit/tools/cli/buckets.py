@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import heapq
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ...buckets import DEFAULT_NAME
+from ...dashboard import RuleSummary, summary
 from ...decision import Charge, Take
 from ...inbound import Blocks
 from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
 from .arguments import add_json, positive, seconds_of
-from .live_store import TIMEOUT, add_store, store_url, with_store
+from .live_store import TIMEOUT, add_store, store_url, warn_of_name, with_store
 from .output import Row, duration, print_json, print_table
 
 MOST = 1_000_000
@@ -24,13 +27,17 @@ SHOWN = 20
 
 def add_commands(commands: Any) -> None:
     """Add the commands."""
-    peek_parser = _add(commands, "peek", peek, "show what a key has used", "peek /login 203.0.113.7")
-    reset_parser = _add(commands, "reset", reset, "make a key as good as new", "reset /login 203.0.113.7")
+    peek_parser = _add(commands, "peek", peek, "show what a key has used", 'peek "default POST /login" 203.0.113.7')
+    reset_parser = _add(
+        commands, "reset", reset, "make a key as good as new", 'reset "default POST /login" 203.0.113.7'
+    )
     for parser in (peek_parser, reset_parser):
         parser.add_argument("--quota", help="the quota, so that the store is not searched for it")
-    parser = _add(commands, "block", block, "refuse a key for a time", 'block /login 203.0.113.7 --for "1 hour"')
+    parser = _add(
+        commands, "block", block, "refuse a key for a time", 'block "default POST /login" 203.0.113.7 --for "1 hour"'
+    )
     parser.add_argument("--for", dest="block_for", required=True, help='how long, such as "1 hour" or "10 minutes"')
-    _add(commands, "unblock", unblock, "let a key pass again", "unblock /login 203.0.113.7")
+    _add(commands, "unblock", unblock, "let a key pass again", 'unblock "default POST /login" 203.0.113.7')
     parser = commands.add_parser(
         "top", help="show the keys that have used most of their quotas", example=f"asgi-ratelimit top {_STORE}"
     )
@@ -48,7 +55,9 @@ _STORE = "--store redis://localhost:6379/0"
 def _add(commands: Any, name: str, run: Any, what: str, example: str) -> Any:
     """Add a command on one key of a name."""
     parser = commands.add_parser(name, help=what, example=f"asgi-ratelimit {example} {_STORE}")
-    parser.add_argument("name", help=f"the name of the rule or limiter; {DEFAULT_NAME!r} unless it has one")
+    parser.add_argument(
+        "name", help=f"the name of the rule or limiter, as routes lists it: {DEFAULT_NAME!r}, or 'default POST /login'"
+    )
     parser.add_argument("key", help="whose bucket: an address, or what the key function returns")
     add_store(parser)
     add_json(parser)
@@ -105,12 +114,25 @@ def reset(options: argparse.Namespace) -> int:
 def block(options: argparse.Namespace) -> int:
     """Block a key; exit code 1 if it already was blocked."""
     seconds = seconds_of("--for", options.block_for)
-    is_new = with_store(options, lambda store: Blocks(store=store, name=options.name).block(options.key, seconds))
+
+    async def add(store: RedisStore) -> tuple[bool, Sequence[RuleSummary]]:
+        is_new = await Blocks(store=store, name=options.name).block(options.key, seconds)
+        return is_new, (await summary(store)).rules
+
+    is_new, rules = with_store(options, add)
     if options.json:
         print_json({"blocked": is_new})
     else:
         print(
             f"{options.key!r} is blocked for {options.block_for}" if is_new else f"{options.key!r} was blocked before"
+        )
+    if not warn_of_name(options.name, rules) and not any(
+        each.has_penalty for each in rules if each.name == options.name
+    ):
+        print(
+            f"warning: {options.name!r} has no Penalty, so it does not look for blocks, and lets the key pass: "
+            'Rule(..., penalty=Penalty("10 minutes", after=5))',
+            file=sys.stderr,
         )
     return 0 if is_new else 1
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from ...dashboard import RuleSummary
 from ...errors import ConfigurationError
 from ...stores import RedisStore
+from .arguments import listed
 
 T = TypeVar("T")
 
@@ -48,3 +51,16 @@ def with_store(options: argparse.Namespace, work: Callable[[RedisStore], Awaitab
             await store.aclose()
 
     return asyncio.run(run())
+
+
+def warn_of_name(name: str, rules: Iterable[RuleSummary]) -> bool:
+    """Warn of a name that no program has used on the store in the last hour; whether it did."""
+    names = sorted({rule.name for rule in rules})
+    if name in names:
+        return False
+    if names:
+        text = f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}"
+    else:
+        text = "no program has been seen on this store in the last hour: are its URL and its prefix right?"
+    print(f"warning: {text}", file=sys.stderr)
+    return True

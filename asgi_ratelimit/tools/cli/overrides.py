@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import sys
+from collections.abc import Sequence
 from typing import Any
 
-from ...dashboard import summary
+from ...dashboard import RuleSummary, summary
 from ...overrides import Change, Override, Overrides
 from ...stores import RedisStore
-from .arguments import add_json, listed, seconds_of
-from .live_store import add_store, with_store
+from .arguments import add_json, seconds_of
+from .live_store import add_store, warn_of_name, with_store
 from .output import duration, moment, print_json, print_table
 
 _STORE = "--store redis://localhost:6379/0"
@@ -22,7 +22,7 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "set",
         help="change a limit by its name, in all programs on the store",
-        example=f"asgi-ratelimit set /login 10/minute --for 1h {_STORE}",
+        example=f'asgi-ratelimit set "default POST /login" 10/minute --for 1h {_STORE}',
     )
     parser.add_argument("name", help="the name of the rule or limiter, as routes lists it")
     parser.add_argument(
@@ -33,7 +33,7 @@ def add_commands(commands: Any) -> None:
     parser = commands.add_parser(
         "unset",
         help="let a limit be again what the programs say",
-        example=f"asgi-ratelimit unset /login {_STORE}",
+        example=f'asgi-ratelimit unset "default POST /login" {_STORE}',
     )
     parser.add_argument("name", help="the name of the rule or limiter")
     _add_options(parser, unset)
@@ -62,15 +62,13 @@ def set_limit(options: argparse.Namespace) -> int:
     """Change a limit."""
     seconds = None if options.lasting is None else seconds_of("--for", options.lasting)
 
-    async def change(store: RedisStore) -> set[str]:
+    async def change(store: RedisStore) -> Sequence[RuleSummary]:
         await Overrides(store).set(options.name, options.quota, seconds=seconds, by=options.by)
-        return {rule.name for rule in (await summary(store)).rules}
+        return (await summary(store)).rules
 
-    names = with_store(options, change)
+    rules = with_store(options, change)
     print(f"{options.name!r} is {options.quota}{'' if seconds is None else f' for {duration(seconds)}'}")
-    if names and options.name not in names:
-        known = listed(sorted(map(repr, names)))
-        print(f"warning: nobody has used {options.name!r} in the last hour, but {known}", file=sys.stderr)
+    warn_of_name(options.name, rules)
     return 0
 
 

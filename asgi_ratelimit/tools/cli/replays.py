@@ -25,7 +25,7 @@ from ..suggest import suggest as suggest_limits
 from .arguments import Parser, add_folder, add_json, listed, positive
 from .output import Row, counted, moment, print_json, print_table, printable, progress, share
 
-_SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%%"
+_SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
 logger = logging.getLogger("asgi_ratelimit")
 

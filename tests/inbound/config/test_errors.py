@@ -69,6 +69,8 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         (f'{RULE}name = "a"\n\n[[rules]]\nname = "a"\npath = "/y"\nquota = "4/s"', 6, "two rules named 'a'"),
         ('\nquota = "${NO_LIMIT}"', 2, "the environment variable NO_LIMIT is not set, and has no default"),
         ('quota = "${NO-LIMIT}"', 1, "is no variable: ${NAME}, or ${NAME:-default}"),
+        ('\nkey = "header"', 2, 'key = "header": it lacks a name, header:X-Api-Key'),
+        ('[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"', 4, "needs a parameter {idd}"),
         ("\n\na = = 1", 3, "not valid TOML"),
     ],
 )

@@ -10,6 +10,9 @@ from weakref import ref
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from asgi_ratelimit import MemoryStore, Overrides, RateLimitMiddleware, Rule
 from tests.inbound.config.limits_of import limited
@@ -62,6 +65,22 @@ async def test_a_change_applies_and_what_was_used_stays_used(tmp_path: Path, cap
         "x: quota 3/hour -> 5/hour, cost none -> 2",
         "x is gone: 5/hour",
     ]
+
+
+async def test_a_rule_that_matches_no_route_any_more_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As at the start: a mistyped path takes the limit away from the right one."""
+    path = tmp_path / "limits.toml"
+    path.write_text(RULE.format("3/hour"))
+    app = Starlette(routes=[Route("/x", lambda request: PlainTextResponse("fine"))])
+    middleware = RateLimitMiddleware(app, config=path, store=MemoryStore())
+    async with client_of(middleware) as client:
+        await client.get("/x")
+        assert "matches no route" not in caplog.text
+        path.write_text(RULE.format("3/hour").replace("/x", "/nowhere-now"))
+        await until(lambda: "/nowhere-now" in caplog.text)
+    assert "Rule('/nowhere-now', '3/hour', name='x') matches no route of the app" in caplog.text
 
 
 async def test_a_module_that_ends_the_program_ends_nothing(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import ConfigurationError, RateLimit, RateLimitMiddleware, Rule
+from asgi_ratelimit import ConfigurationError, RateLimit, RateLimitMiddleware, RedisStore, Rule
 from tests.support.asgi import ok
 
 PLACES: list[Callable[[Any], object]] = [
@@ -56,3 +56,17 @@ def test_a_rule_without_a_quota_has_nothing_to_wait_for() -> None:
     """The error shows one that has."""
     with pytest.raises(ConfigurationError, match=r'max_delay=2\.0 without a quota .* quota="10/s", max_delay=2\.0'):
         RateLimitMiddleware(ok, rules=[Rule("/health", None, max_delay=2.0)])
+
+
+def test_milliseconds_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Once; what may be meant so is not."""
+    RateLimitMiddleware(ok, "1/s", max_delay=59.0)
+    RedisStore("redis://localhost:1", timeout=60.0)
+    assert caplog.messages == []
+    for _ in range(2):
+        RateLimitMiddleware(ok, "1/s", max_delay=2000.0)
+        RedisStore("redis://localhost:1", timeout=250)
+    assert [line.partition(",")[0] for line in caplog.messages] == [
+        "max_delay=2000.0 is in seconds",
+        "timeout=250 is in seconds",
+    ]

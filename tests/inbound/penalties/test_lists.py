@@ -152,6 +152,13 @@ async def test_a_list_that_fails_is_empty(
 
 
 @pytest.mark.parametrize("name", ["allow", "deny"])
+def test_a_list_that_lacks_its_call_is_refused(name: str) -> None:
+    """It would be on for everybody or for nobody."""
+    with pytest.raises(ConfigurationError, match=rf"lacks its call: {name}=client_ip\(\)\.within\("):
+        RateLimitMiddleware(ok, "1/minute", **{name: client_ip().within})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["allow", "deny"])
 @pytest.mark.parametrize("wrong", ["10.0.0.0/8", ["10.0.0.0/8"], [], True], ids=repr)
 def test_lists_that_are_no_functions_are_refused(name: str, wrong: Any) -> None:
     """At start-up, quoted, with a right example: a bare list does not show which address is meant."""

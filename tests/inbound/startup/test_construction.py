@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
-from asgi_ratelimit import ConfigurationError, QuotaError, RateLimitMiddleware
+from asgi_ratelimit import ConfigurationError, QuotaError, RateLimitMiddleware, Rule, client_ip
 from asgi_ratelimit.inbound.startup import construction
+from asgi_ratelimit.keys import combine, path_param
 from tests.support.asgi import ask, crash, http, ok
 
 pytestmark = pytest.mark.anyio
@@ -47,3 +51,27 @@ async def test_right_arguments_log_nothing(caplog: pytest.LogCaptureFixture) -> 
     """Neither at start-up nor at a request."""
     assert (await ask(RateLimitMiddleware(ok, "5/minute"))).status == 200
     assert caplog.records == []
+
+
+def test_an_app_of_wsgi_is_refused() -> None:
+    """The error shows what makes one of ASGI of it."""
+
+    def wsgi(environ: Any, start_response: Any) -> Any: ...
+
+    with pytest.raises(ConfigurationError, match=r"as an app of WSGI, .*RateLimitMiddleware\(WsgiToAsgi\(app\)"):
+        RateLimitMiddleware(wsgi, "1/s")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", [path_param("id"), combine(client_ip(), path_param("id"))])
+def test_a_parameter_of_the_path_is_no_key_of_all_requests(key: Any) -> None:
+    """No router has read it yet, and the client's address would be the key of all; routes and rules have one."""
+    app = Starlette(middleware=[Middleware(RateLimitMiddleware, "1/s", key=key)])
+    wrong = r"path_param\('id'\) is evaluated before the request is routed"
+    with pytest.raises(ConfigurationError, match=wrong), TestClient(app):
+        pass
+    rules = [Rule("/{id}", "1/s")]
+    with TestClient(Starlette(middleware=[Middleware(RateLimitMiddleware, rules=rules, key=key)])):
+        pass
+    limited = [Middleware(RateLimitMiddleware, "1/s", key=key)]
+    route = Route("/{id}", lambda request: PlainTextResponse("fine"), middleware=limited)
+    assert TestClient(Starlette(routes=[route])).get("/7").status_code == 200

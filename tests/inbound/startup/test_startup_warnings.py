@@ -199,6 +199,20 @@ async def test_a_rule_that_matches_no_route(path: str, options: Any, caplog: pyt
     assert repr(path) in caplog.text
 
 
+async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
+    """The warning lists those of the path, which is right."""
+    await warned(caplog, rule("/users/{id}", methods=["PSOT"]))
+    assert "matches no route of the app: its path takes GET, HEAD, POST only" in caplog.text
+
+
+async def test_messages_of_a_route_without_a_websocket(caplog: pytest.LogCaptureFixture) -> None:
+    """There are none."""
+    assert await warned(caplog, rule("/users/{id}", messages="20/s")) == ["a-rule-that-never-applies"]
+    assert "has messages='20/second', and matches no route of a WebSocket" in caplog.text
+    caplog.clear()
+    assert await warned(caplog, rule("/ws", messages="20/s")) == []
+
+
 @pytest.mark.parametrize(
     ("path", "options"),
     [

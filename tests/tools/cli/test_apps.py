@@ -8,10 +8,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+import asgi_ratelimit
 from asgi_ratelimit.tools.cli import main
 
 APP = """
@@ -42,6 +44,12 @@ async def ws() -> None: ...
 
 def make():
     return app
+
+number = 7
+
+def make_nothing(): ...
+
+def wsgi(environ, start_response): ...
 
 class Holder:
     app = app
@@ -125,6 +133,26 @@ def test_an_app_that_is_not_there(where: str, run: Callable[..., Run]) -> None:
     assert done.err.endswith("asgi-ratelimit routes main:app\n")
 
 
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        (("main:make",), "'function' is no app of ASGI, which takes scope, receive and send, but a function "),
+        (("main:number",), "'int' is no app of ASGI"),
+        (("main:wsgi",), "'function' is no app of ASGI, which takes scope, receive and send: "),
+        (("main:number", "--factory"), "it is no function without arguments that makes the app: leave out --factory"),
+        (("main:app", "--factory"), "it is no function without arguments that makes the app: leave out --factory"),
+        (("main:make_nothing", "--factory"), "'NoneType' is no app of ASGI"),
+    ],
+)
+@pytest.mark.parametrize("command", ["routes", "check"])
+def test_what_is_no_app_is_an_error(command: str, where: tuple[str, ...], why: str, run: Callable[..., Run]) -> None:
+    """Else nothing would be checked, and a check of nothing passes."""
+    done = run(command, *where)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: no app at {where[0]!r}: {why}")
+    assert done.err.count("\n") == 1
+
+
 def test_it_is_run_as_a_module(folder: Path) -> None:
     """``python -m asgi_ratelimit`` causes no warnings."""
     command = (sys.executable, "-W", "error", "-m", "asgi_ratelimit", "routes", "main:app", "--require")
@@ -144,7 +172,21 @@ def test_without_a_subcommand_it_shows_them(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 2
-    assert "asgi-ratelimit" in capsys.readouterr().err
+    error = "error: a command is missing, and asgi-ratelimit --help lists them all: asgi-ratelimit routes main:app\n"
+    assert capsys.readouterr() == ("", error)
+
+
+def test_the_version_is_that_of_the_package(run: Callable[..., Run]) -> None:
+    """As it is installed."""
+    assert run("--version") == Run(0, f"asgi-ratelimit {version('asgi-ratelimit-pacer')}\n", "")
+    assert asgi_ratelimit.__version__ == version("asgi-ratelimit-pacer")
+
+
+def test_help_shows_examples_as_they_are_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """With one percent sign."""
+    with pytest.raises(SystemExit):
+        main(["suggest", "--help"])
+    assert capsys.readouterr().out.endswith("example: asgi-ratelimit suggest access.log --refuse 1%\n")
 
 
 CHECKED = """\

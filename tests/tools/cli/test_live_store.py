@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit import Blocks, Limiter, RateLimitMiddleware, RedisStore
+from asgi_ratelimit import Blocks, Limiter, Penalty, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.counts import stop_publishing
 from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, ok
 
 KEY = "203.0.113.7"
+NO_PROGRAM = "warning: no program has been seen on this store in the last hour: are its URL and its prefix right?\n"
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def run(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def run(*arguments: str) -> tuple[int, Any]:
         code = main(arguments)
         out, err = capsys.readouterr()
-        assert err == ""
+        assert not err or err.startswith("warning: ")
         return code, json.loads(out) if "--json" in arguments else out
 
     return run
@@ -100,6 +101,50 @@ def test_block_and_unblock(redis_url: str, run: Callable[..., Any]) -> None:
     assert on(redis_url, blocked_for) == 0
 
 
+def serve(url: str, *rules: Rule) -> None:
+    """Let a program with these rules, and a quota of its own, serve one request."""
+
+    async def once(store: RedisStore) -> None:
+        middleware = RateLimitMiddleware(ok, "2/hour", store=store, name="shop", rules=rules)
+        await ask(middleware)
+        await stop_publishing(store)
+
+    on(url, once)
+
+
+BLOCKED = "'203.0.113.7' is blocked for 1h\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("login", ""),
+        ("shop", "warning: 'shop' has no Penalty, so it does not look for blocks, and lets the key pass: "),
+        ("/login", "warning: nobody has used '/login' in the last hour, but 'login' and 'shop'\n"),
+    ],
+)
+def test_a_block_that_nobody_looks_for_is_warned_of(
+    redis_url: str, name: str, warning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only rules with a penalty look for blocks: under another name, the key passes."""
+    serve(redis_url, Rule("/login", "5/minute", name="login", penalty=Penalty("1 hour", after=3)))
+    assert main(["block", name, KEY, "--for", "1h", "--store", redis_url]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err[: len(warning)], bool(err)) == (BLOCKED, warning, bool(warning))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "done"),
+    [(["set", "/login", "5/s"], "'/login' is 5/s\n"), (["block", "/login", KEY, "--for", "1h"], BLOCKED)],
+)
+def test_a_store_without_programs_is_warned_of(
+    redis_url: str, arguments: list[str], done: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be the wrong one, or have another prefix."""
+    assert main([*arguments, "--store", redis_url]) == 0
+    assert capsys.readouterr() == (done, NO_PROGRAM)
+
+
 def test_top_shows_who_uses_most(redis_url: str, run: Callable[..., Any]) -> None:
     """By the share of the quota, with keys and names of any kind; blocks are none of them."""
     used(redis_url, "a b:c", "10/day rolling", "ann é{}", 9)
@@ -138,13 +183,13 @@ def test_limits_are_changed_live(redis_url: str, run: Callable[..., Any]) -> Non
 def test_watch_shows_what_processes_count(redis_url: str, run: Callable[..., Any]) -> None:
     """As a table, or as a line of JSON for each look."""
 
-    async def serve(store: RedisStore) -> None:
+    async def three(store: RedisStore) -> None:
         middleware = RateLimitMiddleware(ok, "2/hour", store=store, name="shop")
         for _ in range(3):
             await ask(middleware)
         await stop_publishing(store)
 
-    on(redis_url, serve)
+    on(redis_url, three)
     _, shown = run("watch", "--once", "--json")
     (rule,) = shown["rules"]
     assert (rule["name"], rule["quota"], rule["admitted"], rule["refused"]) == ("shop", "2/hour", 2, 1)
@@ -155,11 +200,7 @@ def test_watch_shows_what_processes_count(redis_url: str, run: Callable[..., Any
 def test_a_name_that_nobody_has_used_is_told(redis_url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It may be misspelt; the limit is set all the same."""
 
-    async def serve(store: RedisStore) -> None:
-        await ask(RateLimitMiddleware(ok, "2/hour", store=store, name="shop"))
-        await stop_publishing(store)
-
-    on(redis_url, serve)
+    serve(redis_url)
     for name, warning in (
         ("shop", ""),
         ("shpo", "warning: nobody has used 'shpo' in the last hour, but 'shop'\n"),

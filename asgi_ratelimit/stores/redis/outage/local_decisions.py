@@ -89,7 +89,8 @@ class LocalDecisions:
         reason = node, str(error)
         reported_us = self._reasons.get(reason, -math.inf)
         if is_first:
-            logger.error("the rate limit store%s is out, deciding by on_error=%r: %s", _at(node), self._on_error, error)
+            text = "the rate limit store%s is out, and its on_error=%r decides where no limit has its own on_error: %s"
+            logger.error(text, _at(node), self._on_error, error)
         elif now - reported_us >= REPORT_EVERY_US:
             logger.error("the rate limit store%s is out for another reason: %s", _at(node), error)
         else:

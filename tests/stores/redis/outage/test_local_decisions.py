@@ -88,7 +88,7 @@ def test_each_transition_is_logged_once(on_error: Any, caplog: pytest.LogCapture
             decide(local, Charge(QUOTA, "key"))
     levels = [record.levelname for record in caplog.records]
     assert levels == ["ERROR", "WARNING", "ERROR"]
-    assert repr(on_error) in caplog.messages[0]
+    assert f"its on_error={on_error!r} decides where no limit has its own" in caplog.messages[0]
     assert "too late" in caplog.messages[0]
 
 
