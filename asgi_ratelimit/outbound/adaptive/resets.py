@@ -56,12 +56,15 @@ class Resets:
         left, full_at_us = limit - used, now_us + full_after_us
         fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
         evidence = self.window_evidence
-        if 1 <= fewer < math.inf and self.unit_us:
+        has_been_full = not (self.unit_us and now_us < self.last_full[1] < math.inf)
+        if fewer >= 1 and not has_been_full:
             evidence += fewer if abs(later_us) < fewer * self.unit_us / 2 else -fewer
         elif self.unit_us and -fewer > MUCH_USED + 2 * (now_us - self.last_full_us) / self.unit_us:
             evidence += MOST_EVIDENCE  # more units have come back than could have one by one
-        if used >= MUCH_USED and self.unit_us:
-            evidence += 1 if full_after_us < (used - 1) * self.unit_us * 0.9 else -1
+        if full_after_us < (used - 1) * self.unit_us * 0.9:
+            evidence += 1
+        elif used >= MUCH_USED and not has_been_full:
+            evidence -= 1
         self.window_evidence = min(max(evidence, -MOST_EVIDENCE), MOST_EVIDENCE)
         self.last_full, self.last_full_us = (left, full_at_us), now_us
         self.unit_us = max(self.unit_us, full_after_us / used)
