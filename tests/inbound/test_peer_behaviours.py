@@ -338,9 +338,9 @@ async def test_a_limit_inside_of_an_endpoint() -> None:
 async def test_a_limit_that_cannot_be_read_raises_at_start_up(wrong: str) -> None:
     """Not at the first request, and never in silence."""
     with pytest.raises(QuotaError):
-        RateLimitMiddleware(page, wrong)  # type: ignore[arg-type]
+        RateLimitMiddleware(Starlette(), wrong)  # type: ignore[arg-type]
     with pytest.raises(QuotaError):
-        RateLimitMiddleware(page, rules=[Rule("/", wrong)])  # type: ignore[arg-type]
+        RateLimitMiddleware(Starlette(), rules=[Rule("/", wrong)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("on_error", "expected"), [("local", [200, 429]), ("allow", [200, 200]), ("deny", [503, 503])])
