@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
@@ -109,7 +109,8 @@ class Condition(Charge):
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
 
 
-class ChargeTemplate(NamedTuple):
+@dataclass(slots=True)
+class ChargeTemplate:
     """A charge without its key: what a rule charges for each request. ``prefix`` is the start of its buckets' texts."""
 
     quota: Quota

@@ -56,6 +56,7 @@ PEERS = {
     peer.name: peer
     for peer in (
         Peer("bare", "bare Starlette", "starlette", ("none",)),
+        Peer("bare_headers", "bare Starlette, with the same headers", "starlette", ("none",)),
         Peer("bare_fastapi", "bare FastAPI", "fastapi", ("none",), "bare_fastapi"),
         Peer("ours", "ours", "asgi-ratelimit-pacer"),
         Peer("ours_no_headers", "ours, no headers", "asgi-ratelimit-pacer", note="no headers but Retry-After"),

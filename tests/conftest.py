@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
+from inspect import isfunction, unwrap
+from types import CodeType
 from unittest import mock
 
 import pytest
@@ -22,17 +26,52 @@ settings.load_profile("usual")
 RedisStore.__init__.__kwdefaults__["timeout"] = 30.0  # type: ignore[index]  # nor does a busy machine pass for an outage
 
 SOURCES = {"tests.support.redis_server", "tests.support.redis_cluster"}
-"""A test may start a Redis if its module imports from one of these, or if it uses one of the fixtures below."""
+"""A test may start a Redis if it, one of its fixtures, or a function of its module that they call uses one of these."""
 FIXTURES = {"redis_server", "redis_url"}
+PARAMETERS = {"redis", "cluster"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests that touch Redis; those that start a process that starts one are marked where they are."""
     assert isinstance(item, pytest.Function)
-    imported = {getattr(value, "__module__", None) for value in vars(item.module).values()}
-    with_redis = hasattr(item, "callspec") and "redis" in item.callspec.id.split("-")
-    if with_redis or imported & SOURCES or FIXTURES.intersection(item.fixturenames):
+    parameters = item.callspec.id.split("-") if hasattr(item, "callspec") else ()
+    fixtures = [fixture.func for each in item._fixtureinfo.name2fixturedefs.values() for fixture in each]
+    if (
+        PARAMETERS.intersection(parameters)
+        or FIXTURES.intersection(item.fixturenames)
+        or any(uses_redis(function) for function in (item.function, *fixtures))
+    ):
         item.add_marker("redis")
+
+
+@cache
+def uses_redis(function: Callable[..., object]) -> bool:
+    """Whether it, or a function of its module that it calls, names something of ``SOURCES``."""
+    seen, ahead = set(), [unwrap(function)]
+    while ahead:
+        each = ahead.pop()
+        if each in seen or not isfunction(each):
+            continue
+        seen.add(each)
+        named = [each.__globals__.get(name) for name in names_in(each.__code__)]
+        if any(getattr(value, "__module__", None) in SOURCES for value in named):
+            return True
+        ahead += [unwrap(value) for value in named if isfunction(value) and value.__module__ == each.__module__]
+    return False
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """The global names that a function uses, those in functions within it included."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from names_in(constant)
+
+
+def pytest_collection_finish() -> None:
+    """What lives as long as the run is not walked again at each garbage collection: that took half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,6 +103,13 @@ def redis_url(request: pytest.FixtureRequest) -> str:
     server: RedisServer = request.getfixturevalue("redis_server")
     server.flush()
     return server.url
+
+
+@pytest.fixture(scope="module", params=["memory", "redis"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The URL of each kind of store in turn, for servers in processes of their own."""
+    server: RedisServer | None = request.getfixturevalue("redis_server") if request.param == "redis" else None
+    return server.url if server else "memory://"
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ class Algorithm(Protocol):
         min_wait_us: float = 0.0,
         may_settle: bool = False,
     ) -> Taken: ...
+    def wait(self, quota: Quota, state: State, now: float, cost: float, min_wait_us: float = 0.0) -> float: ...
     def outlook(self, quota: Quota, state: State, now: float) -> Outlook: ...
     def of_version(self, quota: Quota, stored: State, stamp: bytes, older: bytes) -> State: ...
     def merged(self, quota: Quota, own: State, other: State) -> State: ...
@@ -49,6 +50,9 @@ ALGORITHMS: dict[type, Algorithm] = {
     FixedWindow: fixed_window,  # type: ignore[dict-item]
     RollingWindow: rolling_window,  # type: ignore[dict-item]
 }
+
+PIECES_OF_A_LOOK = 32
+"""So many runs or parts of a window are gone through in the time of one look into a token bucket."""
 
 States: TypeAlias = Sequence[State | None]
 
@@ -121,6 +125,13 @@ def at_end(quota: Quota, state: State) -> State:
 def is_queue(quota: Quota, state: State, now: float) -> bool:
     """Whether what conforms at one time from now on conforms at any later one."""
     return ALGORITHMS[type(quota)].is_queue(quota, state, now)
+
+
+def looks(quota: Quota, state: State) -> int:
+    """How much it costs to look for room in a state, compared with that in a token bucket with gaps."""
+    if isinstance(quota, TokenBucket):
+        return 1
+    return 1 + len(state[0] if isinstance(quota, FixedWindow) else state[0][1]) // PIECES_OF_A_LOOK
 
 
 def reset_us(quota: Quota, state: State, now: float) -> float:

@@ -49,14 +49,14 @@ _PERIOD = slice(1, 5)
 _VERSION = struct.Struct("<BffHddd")
 
 _PLAIN = struct.Struct("<" + PLAIN)
-_pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
+pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
 
 
 def pack(quota: Quota, state: State) -> bytes:
     """The value of a state."""
     core, last, generation, gaps, lows, older = state
     if type(quota) is TokenBucket and not (gaps or lows or older):
-        return _pack_plain(quota.stamp, last, generation, core)
+        return pack_plain(quota.stamp, last, generation, core)
     head = quota.stamp + _HEAD.pack(last, generation)
     if isinstance(quota, TokenBucket):
         body = _LEVEL.pack(core)

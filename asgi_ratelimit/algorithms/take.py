@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import cycle, repeat
 
 from ..decision import Charge, Decision, QuotaState, Take
 from ..quotas import SECOND_US, Quota
-from .kinds import ALGORITHMS, States, at_end, current, is_queue
+from .kinds import ALGORITHMS, States, at_end, current, is_queue, looks
 from .state import NEVER, Outlook, State, Taken
 
-MAX_ROUNDS = 4
+MAX_LOOKS = 1_000
 """How often several charges look for a slot that suits all, before they go to the end of all queues."""
 
 
@@ -78,35 +78,39 @@ def foresee(take: Take, states: States, now: float) -> Decision:
 def _agreed(
     take: Take, before: Sequence[State], taken: list[Taken], wait_us: float, now: float
 ) -> tuple[float, list[Taken]]:
-    """A wait that suits all charges, the least where all are queues, and what each charge takes then.
-
-    What is free before the end of a queue is so for a while only: a wait that suits one charge may be too late for
-    another. After a few rounds the charges agree on the ends of their queues.
-    """
+    """The least wait from ``wait_us`` on that suits all charges, and what each of them takes then."""
     quotas = [charge.quota for charge in take.charges]
-    if wait_us > take.max_wait_us and all(map(is_queue, quotas, before, repeat(now))):
+    if not all(map(is_queue, quotas, before, repeat(now))):
+        wait_us = _common_wait(take, before, wait_us, now)
+    if wait_us > take.max_wait_us or wait_us == NEVER:
         return wait_us, taken
-    for _ in range(MAX_ROUNDS):
-        again = _taken_later(take, before, wait_us, now)
-        latest_us = max([each[1] for each in again])
-        if latest_us == wait_us:
-            return wait_us, again if wait_us <= take.max_wait_us else taken
-        if latest_us == NEVER:
-            return NEVER, taken
-        wait_us = latest_us
-    ends = _taken_later(take, list(map(at_end, quotas, before)), wait_us, now)
-    wait_us = max([each[1] for each in ends])
-    if wait_us == NEVER or wait_us > take.max_wait_us:
-        return wait_us, taken
-    return wait_us, _taken_later(take, before, wait_us, now)
-
-
-def _taken_later(take: Take, before: Sequence[State], wait_us: float, now: float) -> list[Taken]:
-    """What each charge takes from ``now + wait_us`` on, however long that is."""
-    return [
+    return wait_us, [
         ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, NEVER, wait_us, take.may_settle)
         for charge, state in zip(take.charges, before)
     ]
+
+
+def _common_wait(take: Take, before: Sequence[State], wait_us: float, now: float) -> float:
+    """The least wait from ``wait_us`` on at which all charges conform.
+
+    What is free before the end of a queue is so for a while only: a wait that suits one charge may be too late for
+    another. So each in turn looks for its first one from there on, until all say the same, or else, after
+    ``MAX_LOOKS``, until the ends of all queues.
+    """
+    charges, looked, agreeing = list(zip(take.charges, before)), 0, 0
+    for charge, state in cycle(charges):
+        own_us = ALGORITHMS[type(charge.quota)].wait(charge.quota, state, now, charge.cost, wait_us)
+        agreeing = agreeing + 1 if own_us == wait_us else 1
+        wait_us, looked = own_us, looked + looks(charge.quota, state)
+        if agreeing == len(charges) or wait_us == NEVER:
+            return wait_us
+        if looked >= MAX_LOOKS:
+            break
+    at_ends = [
+        ALGORITHMS[type(charge.quota)].wait(charge.quota, at_end(charge.quota, state), now, charge.cost, wait_us)
+        for charge, state in charges
+    ]
+    return max(at_ends)
 
 
 def _partial_cost(take: Take, states: States, now: float) -> float:

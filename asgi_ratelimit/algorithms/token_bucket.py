@@ -92,14 +92,16 @@ def take(
     refusal = refused(quota, level, elapsed, cost) if is_simple and max_wait_us <= 0.0 else None
     if refusal is not None:
         return refusal
-    wait_us = _wait(quota, state, now, cost, max_wait_us, min_wait_us)
+    wait_us = wait(quota, state, now, cost, min_wait_us, max_wait_us)
     if wait_us > max_wait_us or wait_us == NEVER:
         return None, wait_us, simple_outlook(quota, level, elapsed) if is_simple else outlook(quota, state, now)
     booked = _booked(quota, state, now, scaled_cost(quota, cost), wait_us, may_settle)
     return booked, wait_us, simple_outlook(quota, booked[0], 0.0) if is_simple else outlook(quota, booked, now)
 
 
-def _wait(quota: TokenBucket, state: State, now: float, cost: float, max_wait_us: float, min_wait_us: float) -> float:
+def wait(
+    quota: TokenBucket, state: State, now: float, cost: float, min_wait_us: float = 0.0, max_wait_us: float = NEVER
+) -> float:
     """The least wait from ``min_wait_us`` on at which a cost conforms, in a gap or at the end of the queue.
 
     A cost above the burst never conforms when rate limiting; when pacing it waits for an empty bucket.
@@ -112,8 +114,8 @@ def _wait(quota: TokenBucket, state: State, now: float, cost: float, max_wait_us
             return NEVER
         target = 0.0
     if drained(quota, level, elapsed + min_wait_us) > target:
-        wait = simple_wait if quota.is_simple and elapsed >= 0.0 and not min_wait_us else drain_wait
-        wait_us = wait(quota, level, elapsed, target)
+        time_until = simple_wait if quota.is_simple and elapsed >= 0.0 and not min_wait_us else drain_wait
+        wait_us = time_until(quota, level, elapsed, target)
     return earliest_gap(quota, gaps, elapsed, scaled, wait_us, min_wait_us) if gaps else wait_us
 
 

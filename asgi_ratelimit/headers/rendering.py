@@ -13,6 +13,7 @@ from itertools import chain, count
 from math import ceil
 from typing import TypeAlias, TypeVar
 
+from ..algorithms import PLAIN_PARTS, Outcome, availability
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, QuotaState
 from ..errors import ConfigurationError
@@ -53,11 +54,19 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     return (policies, (b"ratelimit", limits))
 
 
-def draft_of_outlook(quota: Quota, units: float, more_us: float) -> Sequence[Header]:
+def draft_of_outcome(quota: Quota, outcome: Outcome) -> Sequence[Header]:
     """``draft`` for a request of one charge, without a ``Decision``: what most requests are."""
     template = _templates.get(id(quota)) or _template(quota)
+    after_one = template.after_one
+    is_after_one = len(outcome) == PLAIN_PARTS and outcome[4] == quota.period_us
+    if is_after_one and after_one is not None:
+        return after_one
+    units, more_us = availability(quota, outcome)
     numbers = (units, ceil(more_us / SECOND_US))
-    return template.rendered.get(numbers) or template.headers(*numbers)
+    headers = template.rendered.get(numbers) or template.headers(*numbers)
+    if is_after_one:
+        template.after_one = headers
+    return headers
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -175,7 +184,7 @@ class _Template:
     What was rendered lately is stored, because the same few numbers come again and again.
     """
 
-    __slots__ = ("_form", "_policy_header", "policy", "quota", "rendered", "units")
+    __slots__ = ("_form", "_policy_header", "after_one", "policy", "quota", "rendered", "units")
 
     def __init__(self, quota: Quota, name: str) -> None:
         text, (units, window) = quoted(name), policy(quota)
@@ -186,6 +195,8 @@ class _Template:
         self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
         self.rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
         """By what is left and the seconds until there is more."""
+        self.after_one: tuple[Header, ...] | None = None
+        """Those of a token bucket that was full before a cost of 1, as most clients' buckets are."""
 
     def limit(self, state: QuotaState) -> bytes:
         """The item of ``RateLimit``."""

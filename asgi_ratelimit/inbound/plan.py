@@ -123,10 +123,10 @@ class Plan:
         except Exception:  # noqa: BLE001  # A key function failed: evaluate rule by rule to find which one.
             return self._take_rule_by_rule(scope)
         charges = []
-        for (quota, cost, name, _), key_number in self._templates:
+        for template, key_number in self._templates:
             key = keys[key_number]
             if key is not None:
-                charges.append(Charge(quota, key, cost, name))
+                charges.append(Charge(template.quota, key, template.cost, template.name))
         if len(charges) != len(self._templates) or self._may_repeat:
             return self._partial_take(charges, keys)
         return Take(tuple(charges), on_error=self._on_error)

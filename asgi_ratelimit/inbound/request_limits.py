@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import Outcome, availability, decision_of, is_allowed, wait_of
+from ..algorithms import Outcome, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
 from ..decision import ChargeTemplate, Decision, Take
 from ..errors import StoreError
-from ..headers import Dialect, delay, draft, draft_of_outlook
+from ..headers import Dialect, delay, draft, draft_of_outcome
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
@@ -237,7 +237,7 @@ class RequestLimits:
             if dialect is not None:
                 outcome, template = self._outcome, self.template
                 if dialect is draft and self._decisions is None and outcome is not None and template is not None:
-                    headers = draft_of_outlook(template.quota, *availability(template.quota, outcome))
+                    headers = draft_of_outcome(template.quota, outcome)
                 else:
                     headers = dialect(self.reported) if self.reported else ()
                     if self.waited:

@@ -21,10 +21,11 @@ def count(store: Store, decision: Decision) -> None:
 class CallCounts:
     """Counts the calls of one name on a store, at hardly any cost where they have one charge."""
 
-    __slots__ = ("_store", "of_all", "rule")
+    __slots__ = ("_needs_event_loop", "_store", "of_all", "rule")
 
     def __init__(self, store: Store, name: str) -> None:
         self._store = store
+        self._needs_event_loop = store.in_process
         self.of_all = counts_of(store)
         self.rule = self.of_all[name]
 
@@ -40,7 +41,7 @@ class CallCounts:
         """Count a call of one charge that goes."""
         self.rule.requests.append(bucket)
         self.rule.admitted += 1
-        if not self.of_all.is_published:
+        if not self.of_all.is_published and (not self._needs_event_loop or _get_running_loop() is not None):
             publish_unasked(self._store)
 
 

@@ -9,19 +9,21 @@ import base64
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from random import getrandbits
-from typing import Any
+from typing import Any, cast
 
 from ..algorithms import BIRTH_BITS, settlement_of
 from ..buckets import DEFAULT_NAME, as_bytes, digest
 from ..decision import MAX_CHARGES, Charge, Decision, Redemption, SettledCharge, Settlement, Take, checked_cost
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
 from .charges import checked_operation
 
-FORMAT = 3
-"""The version of the text, which is its first item."""
+FORMAT, WITHOUT_NUMBERS = 4, 3
+"""The version of the text, which is its first item; and an older one, in which charges have no numbers."""
+
+KINDS: dict[str, type[Quota]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
 
 LONGEST = 8192
 """Characters of the longest text of a ticket."""
@@ -35,7 +37,10 @@ REDEEMABLE_FOR = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class TicketCharge:
-    """One charge of a ticket, with the name of its quota; it is booked at the same place as in ``SettledCharge``."""
+    """One charge of a ticket, with the name of its quota; it is booked at the same place as in ``SettledCharge``.
+
+    ``numbers`` are the kind of the quota and its arguments, as they were when it was booked.
+    """
 
     quota: str
     key: str
@@ -44,6 +49,7 @@ class TicketCharge:
     generation: int
     place: float
     slot_us: float
+    numbers: tuple[str | float, ...] = ()
 
     def __post_init__(self) -> None:
         _require(isinstance(self.quota, str) and isinstance(self.key, str), self)
@@ -51,6 +57,16 @@ class TicketCharge:
         checked_cost(self.cost)
         _require(_is_time(self.since_us) and _is_time(self.slot_us), self)
         _require(type(self.generation) is int and 0 <= self.generation < 2**BIRTH_BITS, self)
+        if self.numbers:
+            self.booked_quota()
+
+    def booked_quota(self) -> Quota:
+        """The quota under which it was booked. Raises ``ValueError`` for numbers that no quota has."""
+        kind, *arguments = self.numbers
+        make: Any = KINDS.get(str(kind))
+        _require(make is not None and all(type(each) in (int, float) for each in arguments), self)
+        _require(len(arguments) == len(_arguments(make)), self)
+        return cast("Quota", make(*arguments, name=self.quota))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +108,7 @@ class Ticket:
         charges = decision.take.charges
         settlement = settlement_of(decision, [0.0] * len(decision.states))
         if settlement is None:  # there is a time, but nothing to give back
-            booked = [TicketCharge(charge.quota.name, charge.key, charge.cost, 0.0, 0, 0.0, 0.0) for charge in charges]
+            booked = [_ticket_charge(SettledCharge(charge, 0.0, 0, 0.0, 0.0, 0.0)) for charge in charges]
             identity = float(decision.birth or getrandbits(53))
         else:
             booked, identity = [_ticket_charge(settled) for settled in settlement.settled_charges], settlement.id
@@ -136,13 +152,19 @@ class Ticket:
         return tuple([Charge(by_name[charge.quota], charge.key, charge.cost, name) for charge in self.ticket_charges])
 
     def cancellation(self, quotas: Sequence[Quota], name: str) -> Settlement:
-        """The settlement that gives the slot back, unless the ticket was redeemed."""
-        charges = self.charges(quotas, name)
+        """The settlement that gives the slot back, unless the ticket was redeemed.
+
+        A slot is one of the quota under which it was booked, whatever has changed since.
+        """
+        charges = [
+            replace(charge, quota=booked.booked_quota()) if booked.numbers else charge
+            for charge, booked in zip(self.charges(quotas, name), self.ticket_charges)
+        ]
         settled = [
             SettledCharge(charge, booked.since_us, booked.generation, booked.place, booked.slot_us, 0.0)
             for charge, booked in zip(charges, self.ticket_charges)
         ]
-        undone = None if self.operation is None else Take(charges, operation=self.operation)
+        undone = None if self.operation is None else Take(tuple(charges), operation=self.operation)
         return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone)
 
     def redemption(self, quotas: Sequence[Quota], name: str) -> Redemption:
@@ -159,15 +181,27 @@ class Ticket:
 def _ticket_charge(settled: SettledCharge) -> TicketCharge:
     charge = settled.charge
     booked = (settled.since_us, settled.generation, settled.place, settled.slot_us)
-    return TicketCharge(charge.quota.name, charge.key, charge.cost, *booked)
+    kind = next(kind for kind, made in KINDS.items() if made is type(charge.quota))
+    numbers = (kind, *[getattr(charge.quota, each) for each in _arguments(type(charge.quota))])
+    return TicketCharge(charge.quota.name, charge.key, charge.cost, *booked, numbers)
+
+
+def _arguments(kind: type[Quota]) -> list[str]:
+    """The names of the arguments of a quota that are numbers, in order."""
+    return [each.name for each in fields(kind) if each.init and each.name != "name"]
 
 
 def _ticket(items: Any) -> Ticket:
     """The ticket of these items; ``ValueError`` or ``TypeError`` unless there are so many, of the right types."""
     version, name, ready_at, delay, identity, charges, degraded, operation = items
-    _require(version == FORMAT and isinstance(charges, list), items)
-    booked = tuple([TicketCharge(*charge) for charge in charges])
+    _require(version in (FORMAT, WITHOUT_NUMBERS) and isinstance(charges, list), items)
+    booked = tuple([_booked(charge if version == FORMAT else [*charge, []]) for charge in charges])
     return Ticket(name, ready_at, delay, identity, booked, degraded, operation)
+
+
+def _booked(items: Any) -> TicketCharge:
+    quota, key, cost, since_us, generation, place, slot_us, numbers = items
+    return TicketCharge(quota, key, cost, since_us, generation, place, slot_us, tuple(numbers))
 
 
 def _require(condition: bool, thing: object) -> None:

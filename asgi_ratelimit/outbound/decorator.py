@@ -115,8 +115,7 @@ class Pace:
             return constant_take(limiter, cast("Key", given.key), cast("Cost", given.cost), self._max_wait)
         key, charges, max_wait = from_call(given.key, function, "key"), limiter.charges, self._max_wait
         if not depends_on_call(given.cost):
-            units = cast("Cost", given.cost)
-            return lambda args, kwargs: Take(charges(key(args, kwargs), units), max_wait)
+            return takes_by_key(limiter, key, cast("Cost", given.cost), max_wait)
         cost = from_call(given.cost, function, "cost")
         return lambda args, kwargs: Take(charges(key(args, kwargs), cost(args, kwargs)), max_wait)
 
@@ -139,6 +138,23 @@ def constant_take(limiter: Limiter, key: Key, cost: Cost, max_wait: float) -> Ta
         if live.quotas is not quotas:
             now = live.quotas
             quotas, take = now, Take(limiter.charges(key, cost), max_wait)
+        return take
+
+    return take_of
+
+
+def takes_by_key(limiter: Limiter, key_of: Resolve, cost: Cost, max_wait: float) -> TakeOfCall:
+    """The takes of calls that differ in their keys only; the last one is used again where nothing has changed."""
+    live = limiter.live
+    last: tuple[Any, Any, Take] | None = None
+
+    def take_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Take:
+        nonlocal last
+        key, quotas, before = key_of(args, kwargs), live.quotas, last
+        if before is not None and type(key) is str and before[1] == key and before[0] is quotas:
+            return before[2]
+        take = Take(limiter.charges(key, cost), max_wait)
+        last = quotas, key, take  # at once, because other threads may come in between
         return take
 
     return take_of

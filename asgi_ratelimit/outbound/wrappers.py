@@ -115,6 +115,7 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
             try:
                 await turn
             finally:
+                turn = None
                 crowds.pass_turn()
         if live.word is not None:
             await count(args, kwargs)

@@ -66,12 +66,16 @@ def checked_content(content: bytes) -> bytes:
     return content
 
 
+LONGEST = 100 * 366 * 86_400
+"""The longest life of a value, in seconds."""
+
+
 def checked_seconds(seconds: float | None) -> float:
-    """How long a value lives, infinity for ever. Raises ``ValueError`` for a number that is no time."""
+    """How long a value lives, infinity for ever. Raises ``ValueError`` for anything but seconds up to ``LONGEST``."""
     if seconds is None:
         return math.inf
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < math.inf:
-        raise ValueError(f"seconds must be a finite number above 0, or None, not {seconds!r}: seconds=3600")
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST:
+        raise ValueError(f"seconds must be a number above 0, at most 100 years, or None, not {seconds!r}: seconds=3600")
     return float(seconds)
 
 

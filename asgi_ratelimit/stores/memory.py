@@ -37,6 +37,7 @@ from .operations import (
     TakenBefore,
     checked_operation_ttl,
     decided_again,
+    of_quotas,
     redeemed,
     settlement_text,
     take_text,
@@ -118,7 +119,7 @@ class MemoryStore:
 
     def submit_charge(self, template: ChargeTemplate, bucket: str) -> Outcome:
         """The outcome of a take of one charge without a wait."""
-        quota, cost, _, _ = template
+        quota = template.quota
         values = self._shards[hash(bucket) & self._mask]
         self._acquire()
         try:
@@ -135,9 +136,9 @@ class MemoryStore:
                     return self._decide_charge(template, bucket, now, birth)
             else:
                 return self._decide_charge(template, bucket, now, birth)
-            after = admit(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
+            after = admit(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
             if after is None:
-                taken = refused(quota, level, now - last, cost) if quota.is_simple else None  # type: ignore[arg-type]
+                taken = refused(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
                 if taken is None:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, int(generation), (), (), b""), now, birth
@@ -285,14 +286,16 @@ class MemoryStore:
         text = take_text(take)
         taken = self._takes.find(text, now)
         if taken is not None:
-            at, birth, values = taken
+            at, birth, values, quotas = taken
+            take = of_quotas(take, quotas)
             states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
             return decided_again(take, states, at, birth)
         birth = self._births + 1
         values = [packed_in(self._value(charge)) or None for charge in take.charges]
         decision = self._decide(take, now)
         if decision.allowed:
-            self._takes.add(text, (now, birth, values), now, now + self._operation_ttl_us)
+            outcome = now, birth, values, [charge.quota for charge in take.charges]
+            self._takes.add(text, outcome, now, now + self._operation_ttl_us)
         return decision
 
     def _is_first(self, settled: Settlement | Redemption, now: float) -> bool:

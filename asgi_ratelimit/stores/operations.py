@@ -17,12 +17,12 @@ from ..algorithms.kinds import States
 from ..buckets import as_bytes, digest
 from ..decision import Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
-from ..quotas import SECOND_US
+from ..quotas import SECOND_US, Quota
 
 T = TypeVar("T")
 
-TakenBefore: TypeAlias = tuple[float, int, list[bytes | None]]
-"""What became of a take: its time, its first birth, and the values of its buckets before."""
+TakenBefore: TypeAlias = tuple[float, int, list[bytes | None], list[Quota]]
+"""What became of a take: its time, its first birth, the values of its buckets before, and their quotas."""
 
 OPERATION_TTL = 600.0
 """Seconds for which a store remembers an operation."""
@@ -73,11 +73,16 @@ def given_back(decision: Decision) -> Settlement | None:
     return settled_as(decision, [0.0] * len(decision.states))
 
 
+def of_quotas(take: Take, quotas: Sequence[Quota]) -> Take:
+    """A take as it was sent first: with the quotas of that time, which are the ones that it is settled under."""
+    charges = zip(take.charges, quotas)
+    return replace(take, charges=tuple([replace(charge, quota=quota) for charge, quota in charges]))
+
+
 def decided_again(take: Take, states: States, now: float, birth: int) -> Decision:
     """The decision of a take that was allowed at the time ``now`` over these states, once more.
 
-    Its slot is the one that was booked, even for a caller that would not have waited so long. If the quota has changed
-    since, the decision may not be the same, but it is allowed.
+    Its slot is the one that was booked, even for a caller that would not have waited so long.
     """
     patient = take if take.best_effort else replace(take, max_wait=math.inf)
     decision, _ = decide(patient, states, now, birth)

@@ -17,7 +17,6 @@ from . import background_loop
 from .drivers import (
     BookSlot,
     Flow,
-    NewWakeUp,
     TaskOrThread,
     block,
     keep,
@@ -30,10 +29,9 @@ from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.giving_back import UnusedSlots
 from .slots.late_departures import LateDepartures
-from .slots.queues import Waiter
 from .slots.slot import LATE_US, Slot, slot_of, slot_of_booking
+from .slots.waiters import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting, fail
 from .timeouts import as_refused, pace_timeout
-from .wakeups import LoopWakeUp, ThreadWakeUp
 
 
 class SlotWaiter:
@@ -57,6 +55,7 @@ class SlotWaiter:
         self._unused = UnusedSlots(store, waiters.crowds)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
+        self._waiting = Waiting(self.clock, waiters.slots.decide, margin, self._departs_later)
         self._late = LateDepartures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._ahead_us = 0.0  # the time of the store less that of the local clock, as of its last answer
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
@@ -79,6 +78,10 @@ class SlotWaiter:
 
     async def acquire(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code with ``async``, without a flow. Raises ``ConfigurationError`` without asyncio."""
+        return (await self.acquire_slot(take, priority)).decision
+
+    async def acquire_slot(self, take: Take, priority: float = 0.0) -> Slot:
+        """As ``acquire``: returns the slot, whose decision is made when it is read."""
         turn = self.crowds.turn()
         if turn is not None:
             try:
@@ -86,7 +89,7 @@ class SlotWaiter:
             finally:
                 self.crowds.pass_turn()
         slot = self.start(take, priority)
-        return (slot if isinstance(slot, Slot) else await slot).decision
+        return slot if isinstance(slot, Slot) else await slot
 
     def start(self, take: Take, priority: float = 0.0) -> Slot | Coroutine[Any, Any, Slot]:
         """As ``acquire``, in the caller's turn: returns the slot of a call that leaves at once, or what to await."""
@@ -99,18 +102,22 @@ class SlotWaiter:
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
             return slot
-        waiter = Waiter(take, LoopWakeUp(self.clock), priority, self._margin, self._departs_later)
+        waiter = TaskWaiter(self._waiting, take, priority)
         return self.sleep_in_task(waiter, slot)
 
     def acquire_in_thread(self, take: Take, priority: float = 0.0) -> Decision:
         """``wait`` for code without ``async``, for charges of one key."""
+        return self.acquire_slot_in_thread(take, priority).decision
+
+    def acquire_slot_in_thread(self, take: Take, priority: float = 0.0) -> Slot:
+        """As ``acquire_in_thread``: returns the slot, whose decision is made when it is read."""
         slot = self._slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
-            return slot.decision
-        waiter = Waiter(take, ThreadWakeUp(self.clock), priority, self._margin, self._departs_later)
+            return slot
+        waiter = ThreadWaiter(self._waiting, take, priority)
         try:
             self._join(waiter, slot)
-            return self.sleep_in_thread(waiter).decision
+            return self.sleep_in_thread(waiter)
         except BaseException:
             surplus = self._queues.leave(waiter)
             if surplus is not None:
@@ -141,35 +148,35 @@ class SlotWaiter:
         if surplus is not None:
             yield self._unused.giving_back(surplus)
 
-    async def sleep_in_task(self, waiter: Waiter, slot: Slot | None = None) -> Slot:
+    async def sleep_in_task(self, waiter: TaskWaiter, slot: Slot | None = None) -> Slot:
         """Sleep until a waiter leaves; returns its slot. If it has not joined its queue, it does that first."""
-        wake_up: LoopWakeUp = waiter.wake_up  # type: ignore[assignment]  # of a task
         try:
             if waiter.queue is None:
                 self._join(waiter, slot)
             while True:
-                future = wake_up.start_sleep()
-                now_us = self.now_us() if future is None else wake_up.end_sleep(await future)
-                slot = self._queues.take_slot(waiter, now_us)
+                future = waiter.start_sleep()
+                slot = None if future is None else await future
+                if type(slot) is not Slot:
+                    slot = self._queues.take_slot(waiter, self.now_us())
                 if slot is not None:
                     if waiter.has_left:
                         return slot
                     self._book_anew(waiter, slot)
         except GeneratorExit:  # the task is closed, so nothing can be awaited any more
-            wake_up.give_up()
+            waiter.give_up()
             self._give_up_at_once(waiter)
             raise
         except BaseException:
-            wake_up.give_up()
+            waiter.give_up()
             surplus = self._queues.leave(waiter)
             if surplus is not None:
                 await self._unused.give_back_in_turn(surplus)
             raise
 
-    def sleep_in_thread(self, waiter: Waiter) -> Slot:
+    def sleep_in_thread(self, waiter: ThreadWaiter) -> Slot:
         """As ``sleep_in_task``, blocking this thread."""
         while True:
-            block(waiter.wake_up)  # type: ignore[arg-type]  # it was made for a thread
+            block(waiter)
             slot = self._queues.take_slot(waiter, self.now_us())
             if slot is not None:
                 if waiter.has_left:
@@ -182,7 +189,7 @@ class SlotWaiter:
         if self._leaves_at_once(take, slot):
             self._own_keys.leave(own)
             return slot
-        waiter = Waiter(take, (yield NewWakeUp(self.clock)), priority, self._margin, self._departs_later)
+        waiter = yield NewWaiter(self._waiting, take, priority)
         self._join(waiter, slot)
         try:
             try:
@@ -240,7 +247,7 @@ class SlotWaiter:
         self._queues.join(waiter, waiter.asked_us)
         if self.store.in_process:
             self._book_in_process(waiter, self._take_of(waiter))
-        elif isinstance(waiter.wake_up, LoopWakeUp):
+        elif isinstance(waiter, TaskWaiter):
             self._send(waiter)
         else:
             background_loop.call_soon(self._send, waiter)
@@ -300,14 +307,14 @@ class SlotWaiter:
         if max_wait_us < math.inf:
             too_long_us = self._queues.wait_us(waiter, slot.since_us) - max_wait_us
             if too_long_us > 0.0:
-                waiter.fail(pace_timeout(waiter.take, as_refused(slot.decision, too_long_us)))
+                fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us)))
 
     def _book_anew(self, waiter: Waiter, missed: Slot) -> None:
         """Give a missed slot back, and book another one in place of it, within what is left of its ``max_wait``."""
         waiter.take = self._with_what_is_left(waiter)
         if not self.store.in_process:
             rebooking = self._rebooked(waiter, missed)
-            start(rebooking) if isinstance(waiter.wake_up, LoopWakeUp) else background_loop.start(rebooking)
+            start(rebooking) if isinstance(waiter, TaskWaiter) else background_loop.start(rebooking)
             return
         waiter.asked_us = self.now_us()
         self._unused.give_back_at_once(missed)

@@ -10,10 +10,10 @@ sleeps and calls the loop costs more, and is no more exact while the loop is bus
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
-from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
@@ -21,6 +21,7 @@ from functools import cache, partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
+from struct import Struct
 from typing import Any, Protocol, TypeAlias
 from weakref import ReferenceType, ref
 
@@ -33,19 +34,68 @@ FEW = 64
 """So many cancelled timers are kept until their time; when there are more than those that are left, all are dropped."""
 
 
-EARLY_US, SOONER_US, LATER_US = 250.0, 2.0, 20.0
-"""A timer rings so much before its time as the task needs to run: 250 microseconds at most. That is found out by two
-microseconds more for each task that was not early, and twenty less for each that was: so one of eleven is."""
+EARLY_US, SOONER_US, LATER_US = 250.0, 0.5, 20.0
+"""The file is set to so much before a time as the loop needs to wake: 250 microseconds at most. That is found out by
+half a microsecond more for each timer that was not early, and twenty less for each that was: so one of 41 is."""
+
+
+class TaskSleep(asyncio.Future[Any]):
+    """What a task awaits while it sleeps. ``resume`` runs the task at once, and not in the loop's next iteration."""
+
+    __slots__ = ("_context", "_wake")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._wake: Callable[[Any], object] | None = None
+        self._context: Context | None = None
+
+    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
+        """Called by the task that begins to await this."""
+        if self._wake is None and context is not None:
+            self._wake, self._context = fn, context
+        else:
+            super().add_done_callback(fn, context=context)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """The task is cancelled: it runs in the loop's next iteration, as after any other future."""
+        if not super().cancel(msg):
+            return False
+        self._wake_soon()
+        return True
+
+    def set_result(self, result: Any, /) -> None:
+        """The task runs in the loop's next iteration."""
+        super().set_result(result)
+        self._wake_soon()
+
+    def resume(self, result: Any) -> None:
+        """Run the task now, from a callback of the loop, where no other task runs."""
+        _set_result(self, result)
+        wake, self._wake = self._wake, None
+        if wake is not None and self._context is not None:
+            self._context.run(wake, self)
+
+    def _wake_soon(self) -> None:
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            self.get_loop().call_soon(wake, self, context=self._context)
+
+
+_set_result = asyncio.Future.set_result
 
 
 class Ringing(Protocol):
-    """What has a timer: ``timer`` is its number, and 0 while it has none."""
+    """What has a timer for ``at_us``: ``timer`` is its number, and 0 while it has none."""
 
+    at_us: float
     timer: int
+    sleeping: TaskSleep | None
+    """What its task awaits, if it sleeps."""
+    decide: Callable[[Any, float], tuple[Any, Ringing | None] | None] | None
+    """What is called with it and the time when the timer rings.
 
-    def ring(self, timers: LoopTimers) -> None:
-        """Its time has come, by these timers; called on the event loop."""
-        ...
+    It returns the result of the sleep, and what is to ring next at its ``at_us``; or ``None``, and the task sleeps on.
+    """
 
 
 class LoopTimers:
@@ -85,13 +135,6 @@ class LoopTimers:
                 heapify(self._pending)
                 self._cancelled = 0
 
-    def was_late(self, late_us: float) -> None:
-        """A task runs so many microseconds after the time of its timer, or before it, if the number is negative."""
-        if late_us < 0.0:
-            self._early_us = max(self._early_us - LATER_US, 0.0)
-        elif self._early_us < EARLY_US:
-            self._early_us += SOONER_US
-
     def ring(self) -> None:
         """Ring what is due, and set the file to the next time; called by the loop when the file is readable.
 
@@ -105,33 +148,49 @@ class LoopTimers:
                 if ringing.timer == number and at_us > now_us:
                     break
                 heappop(pending)
-                if ringing.timer == number:
-                    ringing.timer = 0
-                    ringing.ring(self)
-                else:
+                if ringing.timer != number:
                     self._cancelled -= 1
+                    continue
+                ringing.timer = 0
+                if now_us < ringing.at_us:
+                    self._early_us = max(self._early_us - LATER_US, 0.0)
+                elif self._early_us < EARLY_US:
+                    self._early_us += SOONER_US
+                if (sleeping := ringing.sleeping) is None or sleeping.done():
+                    continue
+                result = following = None
+                if ringing.decide is not None:
+                    decided = ringing.decide(ringing, now_us)
+                    if decided is None:
+                        continue
+                    result, following = decided
+                if following is not None:  # as ``set``, but the file is set once, when the task has run
+                    number = following.timer = next(self._numbers)
+                    heappush(pending, (following.at_us - self._early_us, number, following))
+                ringing.sleeping = None
+                sleeping.resume(result)
         finally:
-            if not pending or pending[0][0] < self._set_us:
-                self._set_to_first()
+            if not pending:
+                self._drain()
+            elif pending[0][0] < self._set_us:
+                self._set_us = pending[0][0]
+                self._set(self._set_us)
 
-    def _set_to_first(self) -> None:
-        """Set the file to the earliest time; without one, read it, or it would stay readable."""
-        if self._pending:
-            self._set_us = self._pending[0][0]
-            self._set(self._set_us)
-        elif self._set_us == inf:
-            with suppress(BlockingIOError):  # it has been set since
+    def _drain(self) -> None:
+        """Read the file, or it would stay readable; unless it has been set since."""
+        if self._set_us == inf:
+            with suppress(BlockingIOError):
                 os.read(self._fd, 8)
 
 
 TimersOfLoop: TypeAlias = Callable[[], "LoopTimers | None"]
 """Refers to the timers of an event loop; returns ``None`` where there are none, or once the loop is gone."""
 
-_by_loop: dict[int, tuple[ReferenceType[AbstractEventLoop], TimersOfLoop]] = {}
+_by_loop: dict[int, tuple[ReferenceType[asyncio.AbstractEventLoop], TimersOfLoop]] = {}
 """Each event loop by its ``id``, and its timers."""
 
 
-def timers_of(loop: AbstractEventLoop) -> TimersOfLoop:
+def timers_of(loop: asyncio.AbstractEventLoop) -> TimersOfLoop:
     """The exact timers of the running event loop."""
     entry = _by_loop.get(id(loop))
     if entry is not None and entry[0]() is loop:
@@ -146,12 +205,12 @@ def no_timers() -> None:
     """The system, or the loop, has none."""
 
 
-def _forget(number: int, loop: ReferenceType[AbstractEventLoop]) -> None:
+def _forget(number: int, loop: ReferenceType[asyncio.AbstractEventLoop]) -> None:
     if number in _by_loop and _by_loop[number][0] is loop:
         del _by_loop[number]
 
 
-def _add_timers(loop: AbstractEventLoop) -> LoopTimers | None:
+def _add_timers(loop: asyncio.AbstractEventLoop) -> LoopTimers | None:
     try:
         fd = _create()
     except OSError:
@@ -180,16 +239,11 @@ def _setter(fd: int) -> Callable[[float], None]:
     """What sets a timerfd to a time in microseconds, or with 0 to never, so that it is not readable any more."""
     if sys.version_info >= (3, 13):
         return lambda at_us: _set_by_python(fd, at_us)
-    import ctypes  # where no call waits, it is not needed
-
-    call = _c_library().timerfd_settime
-    times = (ctypes.c_long * 4)()  # seconds and nanoseconds: of the interval, and of the time
-    place, second_ns = ctypes.c_void_p(ctypes.addressof(times)), 1_000_000_000
+    call, times = _c_library().timerfd_settime, Struct("4l").pack  # of the interval, and of the time
 
     def set_by_c_library(at_us: float) -> None:
-        nanoseconds = int(at_us * 1000.0)
-        times[2], times[3] = nanoseconds // second_ns, nanoseconds % second_ns
-        call(fd, ABSOLUTE, place, None)
+        seconds = at_us // 1e6
+        call(fd, ABSOLUTE, times(0, 0, int(seconds), int((at_us - seconds * 1e6) * 1000.0)), None)
 
     return set_by_c_library
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import Context
 from threading import Event, RLock, get_ident
 from typing import Any, Protocol
 
-from ..clock import Clock, elapsed_ns, elapsed_us, time_of, wait_for
+from ..clock import Clock, elapsed_us, time_of, wait_for
 from ..decision import Charge
 from .forks import reset_in_child
-from .timers import LoopTimers, no_timers, timers_of
+from .timers import TaskSleep, no_timers, timers_of
 
 
 class WakeUp(Protocol):
@@ -38,52 +37,10 @@ class WakeUp(Protocol):
         ...
 
 
-class TaskSleep(asyncio.Future["LoopTimers | None"]):
-    """What a task awaits while it sleeps. ``resume`` runs the task at once, and not in the loop's next iteration."""
-
-    __slots__ = ("_context", "_wake")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._wake: Callable[[Any], object] | None = None
-        self._context: Context | None = None
-
-    def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
-        """Called by the task that begins to await this."""
-        if self._wake is None and context is not None:
-            self._wake, self._context = fn, context
-        else:
-            super().add_done_callback(fn, context=context)
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        """The task is cancelled: it runs in the loop's next iteration, as after any other future."""
-        if not super().cancel(msg):
-            return False
-        self._wake_soon()
-        return True
-
-    def set_result(self, result: LoopTimers | None, /) -> None:
-        """The task runs in the loop's next iteration."""
-        super().set_result(result)
-        self._wake_soon()
-
-    def resume(self, result: LoopTimers | None) -> None:
-        """Run the task now, from a callback of the loop, where no other task runs."""
-        asyncio.Future.set_result(self, result)
-        wake, self._wake = self._wake, None
-        if wake is not None and self._context is not None:
-            self._context.run(wake, self)
-
-    def _wake_soon(self) -> None:
-        wake, self._wake = self._wake, None
-        if wake is not None:
-            self.get_loop().call_soon(wake, self, context=self._context)
-
-
 class LoopWakeUp:
     """The wake-up of a task in an event loop. It has a timer only while it sleeps until a time that is set."""
 
-    __slots__ = ("_future", "_handle", "_now", "_thread", "_timers", "at_us", "loop", "timer")
+    __slots__ = ("_handle", "_now", "_thread", "_timers", "at_us", "decide", "loop", "sleeping", "timer")
 
     def __init__(self, clock: Clock | None) -> None:
         self.at_us = math.inf
@@ -95,13 +52,14 @@ class LoopWakeUp:
             self._now = time_of(clock)
             self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
         self._thread = get_ident()
-        self._future: TaskSleep | None = None
+        self.sleeping: TaskSleep | None = None
+        self.decide: Callable[[Any, float], Any] | None = None
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
-        if self._future is None:  # it looks at the time before it sleeps
+        if self.sleeping is None:  # it looks at the time before it sleeps
             return
         try:
             if get_ident() != self._thread:
@@ -122,41 +80,33 @@ class LoopWakeUp:
         """Sleep until the time that is set; returns the time."""
         try:
             while (future := self.start_sleep()) is not None:
-                self.end_sleep(await future)
+                await future
         except BaseException:
             self.give_up()
             raise
         return self._now()
 
     def start_sleep(self) -> TaskSleep | None:
-        """What to await, and then to ``end_sleep``, or else to ``give_up``; ``None`` if the time that is set has come.
+        """What to await, or else to ``give_up``; ``None`` if the time that is set has come.
 
-        It may end early: so the time has to be looked at again.
+        Its result is what the waiter has taken, or ``None``. It may end early: so the time has to be looked at again.
         """
         if self.at_us < math.inf and self.at_us <= self._now():
             return None
-        self._future = future = TaskSleep(self.loop)
+        self.sleeping = future = TaskSleep(self.loop)
         if self.at_us < math.inf:  # otherwise, the timer is set with the time
             self._set_timer()
         return future
 
-    def end_sleep(self, timers: LoopTimers | None) -> float:
-        """The task runs again, with the result of the future; returns the time."""
-        if timers is None:
-            return self._now()
-        now_us = elapsed_ns() / 1000
-        timers.was_late(now_us - self.at_us)
-        return now_us
-
     def give_up(self) -> None:
         """The task does not wait any more."""
-        self._future = None
+        self.sleeping = None
         self._cancel_timer()
 
     def _set_timer(self, now_us: float | None = None) -> None:
         if self.timer or self._handle is not None:
             self._cancel_timer()
-        future = self._future
+        future = self.sleeping
         if future is None or future.done():
             return
         at_us = self.at_us
@@ -177,15 +127,9 @@ class LoopWakeUp:
         if self.timer and (timers := self._timers()) is not None:
             timers.cancel(self)
 
-    def ring(self, timers: LoopTimers) -> None:
-        """Its timer has rung: the task runs now."""
-        future, self._future = self._future, None
-        if future is not None and not future.done():
-            future.resume(timers)
-
     def _end_sleep_soon(self) -> None:
         self._handle = None
-        future, self._future = self._future, None
+        future, self.sleeping = self.sleeping, None
         if future is not None and not future.done():
             future.set_result(None)
 

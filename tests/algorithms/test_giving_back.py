@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import example, given
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_LOWS, current, reset_us
 from asgi_ratelimit.algorithms.draining import drained
-from asgi_ratelimit.quotas import TokenBucket
-from tests.support.bucket_histories import NOW, Buckets, Step, carry_out, histories
+from asgi_ratelimit.quotas import Quota, TokenBucket
+from tests.support.bucket_histories import NOW, Buckets, Step, carry_out, directed_history, histories
 from tests.support.examples import up_to
 
+SOME = up_to(400).max_examples
 FIRST, LATER, LEFT = Step("take", cost=0.1), Step("take", max_wait=math.inf), Step("settle", which=1, share=0.1)
 UNRECORDED = Step("take", max_wait=math.inf, may_settle=False)
 BACK, PAUSE = Step("settle"), Step("move", us=50_000)
@@ -31,6 +33,107 @@ def test_the_promise_holds_for_actual_units(history: tuple[list[TokenBucket], li
     for step in history[1]:
         carry_out(buckets, step)
     buckets.require_promise()
+
+
+def require_promise(quotas: Sequence[Quota], steps: Sequence[Step]) -> None:
+    """In no interval more actual units than promised, after a history and whatever one quota has at its end."""
+    buckets = Buckets(quotas)
+    for step in steps:
+        carry_out(buckets, step)
+    buckets.require_promise()
+
+
+def test_the_promise_holds_where_slots_lie_ahead() -> None:
+    """Those that are cancelled leave gaps, and what is booked in these and above them is given back as well."""
+    for seed in range(SOME):
+        require_promise(*directed_history(random.Random(seed)))
+
+
+@pytest.mark.long
+def test_the_promise_holds_in_twenty_thousand_such_histories() -> None:
+    """With up to three quotas, one of which another one keeps waiting."""
+    for seed in range(1_000_000, 1_020_000):
+        require_promise(*directed_history(random.Random(seed)))
+
+
+def queue(*costs: float, may_settle: bool = True, only: int | None = None, max_wait: float = math.inf) -> list[Step]:
+    """Takes that book ahead."""
+    return [Step("take", 0, cost, max_wait, only, may_settle) for cost in costs]
+
+
+def back(*whiches: int, share: float = 0.0) -> list[Step]:
+    """Open takes are settled, each by its number among those that are still open."""
+    return [Step("settle", which=which, share=share) for which in whiches]
+
+
+def move(seconds: float) -> Step:
+    """Time goes by."""
+    return Step("move", us=round(seconds * 1e6))
+
+
+TOO_EARLY: dict[str, tuple[list[Quota], list[Step]]] = {
+    "a pair of a cancelled slot that lies beyond the queue": (
+        [TokenBucket(5, burst=2)],
+        [
+            *queue(1, 2, 1, 2, 1),
+            *back(2, share=0.9),
+            *[*back(1, 1, 1), *queue(1), move(0.5), *back(2, 2), *queue(1, 1)],
+        ],
+    ),
+    "a charge of an empty bucket that waits for another quota": (
+        [TokenBucket(5, burst=2, name="quota"), TokenBucket(3, burst=5, name="other")],
+        [
+            *[*queue(0.25, may_settle=False), *queue(0.5, only=0), move(0.1), *queue(2, 2, may_settle=False)],
+            *[*back(1, 0), move(0.2), *back(0), move(0.2), *queue(2.5, only=1), *queue(1, only=1, max_wait=0.0)],
+        ],
+    ),
+    "a charge of the same microsecond as others, above later slots": (
+        [TokenBucket(1, burst=20, name="quota"), TokenBucket(1, 1.0, 20, 0.5, name="other")],
+        [
+            *[*queue(0.25, may_settle=False, only=0), *queue(0.5, may_settle=False), *queue(20, only=0)],
+            *[*queue(10, may_settle=False, only=0), *queue(1, may_settle=False), *back(2, 2, 2)],
+            *[*queue(1, only=1, max_wait=0.0), *queue(1, may_settle=False, only=1), *queue(1, may_settle=False)],
+            *[*queue(1, only=1), *queue(1, may_settle=False), *back(0, 4), move(1), *back(0, 0, 1)],
+            *[*queue(20, may_settle=False, only=0), *back(0, 0), *queue(1, only=0, max_wait=0.0)],
+        ],
+    ),
+    "a charge before what may still be booked ahead": (
+        [TokenBucket(3, burst=2, name="quota"), TokenBucket(1, burst=3, name="other")],
+        [
+            *[*queue(1, may_settle=False, only=0), *queue(0.1, only=1), *queue(3, may_settle=False, only=1)],
+            *[move(0.5), *back(2, share=0.9), *back(1), *queue(1, only=1)],
+        ],
+    ),
+    "a charge in a gap that has come to lie at the end of the queue, before a later slot": (
+        [TokenBucket(2, 1.0, 20, 0.5, name="slow"), TokenBucket(2, 10.0, 5.5, name="quota")],
+        [
+            *[*queue(0.25), *queue(1, only=0), *queue(1), *queue(1, only=0), *queue(5.5, only=1), *queue(1)],
+            *[*queue(1, only=1), *queue(1), *back(7, 3), *back(3, share=0.9), *queue(0.1, 1, only=1)],
+            *[*back(4, 1, 4, 0, 1, 1, 0), *queue(1)],
+        ],
+    ),
+    "a debit behind a slot that was not recorded": (
+        [TokenBucket(0.5, burst=1, name="quota"), TokenBucket(2, burst=2, name="other")],
+        [
+            *[*queue(0.25, may_settle=False, only=0), *queue(1, may_settle=False, only=1), *queue(1, only=1)],
+            *[move(0.5), *queue(1, 1, may_settle=False, only=0), *back(1, 1), move(0.000001), *back(0, share=1.5)],
+            *[*back(0), *queue(1, only=0)],
+        ],
+    ),
+    "the newest charge of a bucket that drains at two rates": (
+        [TokenBucket(5, 1.0, 2, 0.5)],
+        [
+            *[*queue(1, 1, 1), *back(2), *queue(2, 2), *back(1, 0), *back(0, share=0.9), *back(0)],
+            *[*queue(0.5, 0.25, 0.25), *back(0), *queue(1)],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("quotas", "steps"), TOO_EARLY.values(), ids=TOO_EARLY)
+def test_nothing_that_is_given_back_lets_anybody_go_too_early(quotas: list[Quota], steps: list[Step]) -> None:
+    """Histories in which an interval once had more than its promise."""
+    require_promise(quotas, steps)
 
 
 @given(histories(recorded=True, up=False), st.randoms(use_true_random=False))

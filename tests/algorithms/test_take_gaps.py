@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_GAPS, State, decide
 from asgi_ratelimit.algorithms.kinds import ALGORITHMS
-from asgi_ratelimit.algorithms.take import MAX_ROUNDS
+from asgi_ratelimit.algorithms.take import MAX_LOOKS
 from asgi_ratelimit.decision import Charge, SettledCharge, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -48,21 +48,22 @@ def test_charges_agree_on_a_gap_that_they_share() -> None:
     assert written == [with_gaps(10, 50), with_gaps(20, 60), with_gaps(5)]
 
 
+def test_two_charges_with_all_gaps_find_the_one_that_they_share() -> None:
+    """Behind hundreds of which only one of them has each."""
+    first, second = ([start + 4 * number for number in range(MAX_GAPS - 1)] for start in (10, 12))
+    delay, written = wait_of(with_gaps(*first, 1_900, level=2_000), with_gaps(*second, 1_900, level=2_000))
+    assert delay == 190.0
+    assert written == [with_gaps(*first, level=2_000), with_gaps(*second, level=2_000)]
+
+
 def test_charges_whose_gaps_disagree_go_to_the_ends_of_all_queues() -> None:
-    """After a few rounds; a gap that they share later is out of reach, and none is used up."""
-    rounds = MAX_ROUNDS + 3
-    first = [10 + 4 * number for number in range(rounds)]
-    second = [12 + 4 * number for number in range(rounds)]
-    delay, written = wait_of(with_gaps(*first, 90), with_gaps(*second, 90, level=500))
-    assert delay == 100.0
-    assert [state and state[3] for state in written] == [with_gaps(*first, 90)[3], with_gaps(*second, 90)[3]]
-
-
-def test_charges_that_agree_late_but_in_time() -> None:
-    """The last round still finds the gap that they share."""
-    first, second = [10, 14], [12, 16]
-    delay, _ = wait_of(with_gaps(*first, 18), with_gaps(*second, 18))
-    assert delay == pytest.approx(1.8)
+    """After a thousand looks; a gap that they share later is out of reach, and none is used up."""
+    starts = [[10 + 30 * number + 2 * charge for number in range(MAX_GAPS - 1)] for charge in range(12)]
+    assert len(starts) * MAX_GAPS > MAX_LOOKS
+    states = [with_gaps(*gaps, 9_000, level=10_000) for gaps in starts]
+    delay, written = wait_of(*states)
+    assert delay == 1_000.0
+    assert [state and state[3] for state in written] == [state[3] for state in states]
 
 
 def test_a_shared_gap_beyond_the_longest_wait_is_refused() -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decide, pack, reset_us, unpack
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
+from tests.support.direct_script import DirectScript
 from tests.support.examples import up_to
+from tests.support.redis_server import RedisServer
+from tests.support.version_histories import TwoVersions, emptied, random_habits, random_step, random_versions
 
+SOME = up_to(200).max_examples
 NOW = 1_800_000_000_000_000.0
 SECOND = 1_000_000.0
 
@@ -122,6 +128,57 @@ def test_no_version_ever_admits_more_than_its_quota(
             for to, (last, _) in enumerate(entries[at:], at):
                 units = sum(cost for _, cost in entries[at : to + 1])
                 assert units <= most(quota, (last - first) / SECOND) + 1e-6
+
+
+@pytest.fixture(scope="module")
+def script(redis_server: RedisServer) -> Iterator[DirectScript]:
+    """The script on a Redis of its own."""
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield DirectScript(client)
+
+
+def require_both_quotas(seed: int, script: DirectScript | None = None) -> None:
+    """Takes, bookings, settlements up and down, and cancellations of two versions, as the seed says."""
+    chance = random.Random(seed)
+    versions = TwoVersions(random_versions(chance), script)
+    habits = random_habits(chance)
+    for _ in range(chance.randint(5, 60)):
+        random_step(chance, versions, habits)
+    versions.require_each_promise()
+    versions.require_both_quotas_together()
+
+
+def test_in_no_interval_more_than_both_quotas_together(script: DirectScript) -> None:
+    """Of quotas of any kind, in actual units, in memory and on Redis, whose values are equal to the bit."""
+    for seed in range(SOME):
+        script.client.flushdb()
+        require_both_quotas(seed, script)
+
+
+def require_waits_as_for_an_emptied_bucket(seed: int) -> None:
+    """One version books nothing ahead, and nothing is debited under it; the other does anything."""
+    chance = random.Random(seed)
+    versions = TwoVersions(random_versions(chance))
+    habits, late = random_habits(chance, (True, False)), versions.quotas[1]
+    for _ in range(chance.randint(5, 40) if versions.quotas[0].stamp != late.stamp else 0):
+        random_step(chance, versions, habits)
+        for cost in {cost for cost in (0.1, 0.5, late.most / 2, late.most) if cost <= late.most}:
+            waited, most = versions.retry_after(1, cost), emptied(late, versions.now).retry_after(1, cost)
+            assert waited <= most, (versions.quotas, cost)
+
+
+def test_who_has_booked_nothing_waits_no_longer_than_for_an_emptied_bucket() -> None:
+    """Whatever the other version takes, books, gives back or is debited."""
+    for seed in range(SOME):
+        require_waits_as_for_an_emptied_bucket(seed)
+
+
+@pytest.mark.long
+def test_both_in_ten_thousand_histories() -> None:
+    """In memory."""
+    for seed in range(1_000_000, 1_010_000):
+        require_both_quotas(seed)
+        require_waits_as_for_an_emptied_bucket(seed)
 
 
 def test_the_value_means_something_as_long_as_either_version_does() -> None:

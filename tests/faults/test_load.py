@@ -119,7 +119,7 @@ async def until_charged(tried: Trial, keys: list[str]) -> None:
 async def test_a_flood_of_new_keys(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offender among them is still refused, in an outage too, although little is remembered."""
     monkeypatch.setattr(denials, "MAX_DENIALS", 100)
-    monkeypatch.setattr(node, "MAX_STATES", 500)
+    monkeypatch.setattr(node, "MAX_VALUES", 500)
     monkeypatch.setattr(denials, "LONGEST_US", 0.0)  # so that Redis decides each take of the offender
     async with trial(server.url, server) as tried:
         await spray(tried, "before")

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Limiter, PaceTimeout, RedisStore, SyncLimiter, Ticket
+from asgi_ratelimit.limiter import UnownedLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock, SteppedLimiter
@@ -46,6 +47,48 @@ async def test_a_ticket_is_the_slot_that_pace_would_book(store: Store, clock: St
     decision = await limiter.redeem(str(last))
     assert (decision.allowed, decision.granted, decision.ready_at) == (True, 3, last.ready_at)
     assert decision.delay == pytest.approx(0.5, abs=2e-6)
+
+
+VERSIONS = pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("10/hour", "20/hour"),
+        ("10/hour burst 2", "10/hour burst 1"),
+        ("10/hour fixed", "20/hour fixed"),
+        ("10/hour rolling", "20/hour rolling"),
+    ],
+)
+
+
+@VERSIONS
+async def test_a_ticket_of_an_old_version_gives_its_slot_back(
+    store: Store, clock: SteppedClock, old: str, new: str
+) -> None:
+    """Cancelled by a program that has another limit, all at once: nothing is used or waits any more."""
+    clock.move_to(3_600_000.0)
+    texts = [str(await UnownedLimiter(old, store=store, name="jobs").reserve("guild")) for _ in range(16)]
+    deployed = UnownedLimiter(new, store=store, name="jobs")
+    for text in reversed(texts):
+        await deployed.cancel(Ticket.parse(text))
+    for quota in (old, new):
+        limiter = UnownedLimiter(quota, store=store, name="jobs")
+        unused, peeked = await limiter.peek("other"), await limiter.peek("guild")
+        assert (await limiter.waiting("guild"), peeked.remaining) == (0.0, unused.remaining)
+
+
+async def test_a_ticket_without_the_numbers_of_its_quota(store: Store) -> None:
+    """As an older version of this package has written it: it is read, redeemed and cancelled."""
+    limiter = Limiter(GUILD, store=store, name="jobs")
+    first, second = [_older(str(await limiter.reserve("guild"))) for _ in range(2)]
+    assert (await limiter.redeem(first)).allowed
+    await limiter.cancel(Ticket.parse(second))
+    assert (await limiter.peek("guild")).remaining == 9
+
+
+def _older(text: str) -> str:
+    items = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    items[0], items[5] = 3, [charge[:-1] for charge in items[5]]
+    return base64.urlsafe_b64encode(json.dumps(items).encode()).decode().rstrip("=")
 
 
 async def test_a_ticket_does_not_compete_again(store: Store, clock: SteppedClock) -> None:

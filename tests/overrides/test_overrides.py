@@ -129,6 +129,8 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
         ((5, "5/minute"), {}, ConfigurationError, 'not 5: name="login"'),
         (("login", "5/minute"), {"seconds": 0}, ValueError, "not 0: seconds=3600"),
         (("login", "5/minute"), {"seconds": float("inf")}, ValueError, "not inf"),
+        (("login", "5/minute"), {"seconds": 1e11}, ValueError, "at most 100 years"),
+        (("login", "5/minute"), {"seconds": 10**400}, ValueError, "at most 100 years"),
         (("login", "5/minute"), {"by": "x" * 257}, ConfigurationError, 'by="alice"'),
         (("log\udcff", "5/minute"), {}, ConfigurationError, "name has half a character"),
         (("login", "5/minute"), {"by": "\ud800"}, ConfigurationError, "by has half a character"),

@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path
 
 import pytest
 
@@ -70,17 +69,15 @@ FOLDERS = {module: path.parent for module, path in FILES.items() if path.name ==
 """Every package, the outermost one included, and its folder."""
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_a_module_has_a_layer(module: str) -> None:
+def test_each_module_has_a_layer() -> None:
     """A new module or package must be given a layer."""
-    assert any(part_of(module) in layer for layer in LAYERS), f"{module} is in no layer"
+    assert [module for module in FILES if not any(part_of(module) in layer for layer in LAYERS)] == []
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_imports_point_down(module: str) -> None:
+def test_imports_point_down() -> None:
     """A module imports only from its own package, from lower layers, and what a package beside it exports."""
-    refused = sorted(imported for imported in own_imports(module) if not is_allowed(module, imported))
-    assert refused == [], f"{module} imports what is above it, or inside of a package beside it"
+    refused = {module: {name for name in own_imports(module) if not is_allowed(module, name)} for module in FILES}
+    assert {module: names for module, names in refused.items() if names} == {}, "above it, or inside of one beside it"
 
 
 def test_no_imports_form_a_circle() -> None:
@@ -88,31 +85,29 @@ def test_no_imports_form_a_circle() -> None:
     assert circle_in({module: own_imports(module) for module in FILES}) is None
 
 
-@pytest.mark.parametrize("package", FOLDERS)
-def test_the_parts_of_a_package_form_no_circle(package: str) -> None:
+def test_the_parts_of_each_package_form_no_circle() -> None:
     """Seen from its parent, a folder is one part: none of its modules imports a part that imports from the folder."""
-    assert circle_in(graph_of_parts(package)) is None
+    circles = {package: circle_in(graph_of_parts(package)) for package in FOLDERS}
+    assert {package: circle for package, circle in circles.items() if circle} == {}
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_no_private_name_is_imported(module: str) -> None:
+def test_no_private_name_is_imported() -> None:
     """What begins with an underscore is for its own module."""
-    private = [name for name in imports(module) if name.split(".")[0] == PACKAGE and has_private_part(name)]
-    assert private == []
+    own = [(module, name) for module in FILES for name in imports(module) if name.split(".")[0] == PACKAGE]
+    assert [(module, name) for module, name in own if has_private_part(name)] == []
 
 
-@pytest.mark.parametrize("module", FILES)
-def test_no_module_is_named_like_one_of_the_standard_library(module: str) -> None:
+def test_no_module_is_named_like_one_of_the_standard_library() -> None:
     """A reader of ``import logging`` never asks which one is meant."""
-    name = module.rpartition(".")[2]
-    assert name not in sys.stdlib_module_names or is_dunder(name)
+    names = {module: module.rpartition(".")[2] for module in FILES}
+    assert [module for module, name in names.items() if name in sys.stdlib_module_names and not is_dunder(name)] == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS.values(), ids=FOLDERS)
-def test_a_folder_is_small(folder: Path) -> None:
+def test_each_folder_is_small() -> None:
     """A folder has one idea, and at most ten modules."""
-    modules = sorted(path.stem for path in folder.glob("*.py") if not is_dunder(path.stem))
-    assert len(modules) <= MAX_MODULES, modules
+    modules = {name: [path.stem for path in folder.glob("*.py")] for name, folder in FOLDERS.items()}
+    sizes = {name: len([stem for stem in stems if not is_dunder(stem)]) for name, stems in modules.items()}
+    assert {name: size for name, size in sizes.items() if size > MAX_MODULES} == {}
 
 
 def test_an_optional_package_is_imported_by_one_module_at_most() -> None:

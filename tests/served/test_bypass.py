@@ -11,7 +11,6 @@ from itertools import count
 import httpx
 import pytest
 
-from tests.support.redis_server import RedisServer
 from tests.support.server import HOST, Uvicorn
 
 TIMEOUT = 20.0
@@ -307,12 +306,11 @@ NOWHERE = [
 ]
 
 
-@pytest.fixture(scope="module", params=["h11", "httptools"])
-def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Uvicorn]:
+@pytest.fixture(scope="module")
+def server(store_url: str) -> Iterator[Uvicorn]:
     """Each parser of HTTP that uvicorn has, each with another store."""
-    store = "memory://" if request.param == "h11" else redis_server.url
-    options = ("--no-proxy-headers", "--http", request.param)
-    with Uvicorn("tests.support.bypass_app:app", *options, env={"STORE": store}) as server:
+    options = ("--no-proxy-headers", "--http", "h11" if store_url == "memory://" else "httptools")
+    with Uvicorn("tests.support.bypass_app:app", *options, env={"STORE": store_url}) as server:
         yield server
 
 

@@ -14,28 +14,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
 
 TIMEOUT = 20.0
 CLIENTS = count(1)
 
 
-@pytest.fixture(scope="module", params=["memory", "redis"])
-def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> str:
-    """The URL of each store."""
-    return "memory://" if request.param == "memory" else redis_server.url
-
-
 @pytest.fixture(scope="module")
-def starlette_server(store: str) -> Iterator[Uvicorn]:
-    with Uvicorn("tests.support.apps:starlette_app", env={"STORE": store}) as server:
+def starlette_server(store_url: str) -> Iterator[Uvicorn]:
+    with Uvicorn("tests.support.apps:starlette_app", env={"STORE": store_url}) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def fastapi_server(store: str) -> Iterator[Uvicorn]:
-    with Uvicorn("tests.support.apps:fastapi_app", env={"STORE": store}) as server:
+def fastapi_server(store_url: str) -> Iterator[Uvicorn]:
+    with Uvicorn("tests.support.fastapi_apps:fastapi_app", env={"STORE": store_url}) as server:
         yield server
 
 
@@ -190,12 +183,12 @@ def test_errors_of_fastapi_carry_headers(fastapi_client: httpx.Client, path: str
     assert left(response) == '"per-hour";r=9'
 
 
-@pytest.mark.parametrize("app", ["starlette_app", "fastapi_app"])
-def test_the_lifespan_comes_to_its_end(app: str, store: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("app", ["apps:starlette_app", "fastapi_apps:fastapi_app"])
+def test_the_lifespan_comes_to_its_end(app: str, store_url: str, tmp_path: Path) -> None:
     """The server starts and stops with the app, whose store is closed meanwhile, and each is reported once."""
     messages = tmp_path / "messages"
     with (
-        Uvicorn(f"tests.support.apps:{app}", env={"STORE": store, "MESSAGES": str(messages)}) as server,
+        Uvicorn(f"tests.support.{app}", env={"STORE": store_url, "MESSAGES": str(messages)}) as server,
         a_client(server) as client,
     ):
         client.get("/who")

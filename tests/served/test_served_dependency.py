@@ -10,17 +10,15 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
 
 CLIENTS = count(1)
 
 
-@pytest.fixture(scope="module", params=["memory", "redis"])
-def server(request: pytest.FixtureRequest, redis_server: RedisServer) -> Iterator[Uvicorn]:
+@pytest.fixture(scope="module")
+def server(store_url: str) -> Iterator[Uvicorn]:
     """The app on each store."""
-    store = "memory://" if request.param == "memory" else redis_server.url
-    with Uvicorn("tests.support.inbound_apps:dependency_app", env={"STORE": store}) as server:
+    with Uvicorn("tests.support.inbound_apps:dependency_app", env={"STORE": store_url}) as server:
         yield server
 
 

@@ -21,6 +21,8 @@ from tests.support.server import ROOT, Uvicorn
 pytestmark = pytest.mark.anyio
 
 WORKERS = 4
+PAUSE = 0.02
+"""Seconds between two requests of a task."""
 LIMITS = """\
 [[rules]]
 name = "all"
@@ -92,6 +94,7 @@ class Load:
     async def go_on(self, client: httpx.AsyncClient) -> None:
         while not self.is_over:
             await self.send(client)
+            await asyncio.sleep(PAUSE)
 
     def all_say(self, limit: str) -> bool:
         """Whether each worker has answered with this limit."""

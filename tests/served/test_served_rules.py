@@ -9,21 +9,14 @@ import httpx
 import pytest
 from redis import Redis
 
-from tests.support.redis_server import RedisServer
 from tests.support.server import Uvicorn
 
 CLIENTS = count(1)
 
 
-@pytest.fixture(scope="module", params=["memory", "redis"])
-def store(request: pytest.FixtureRequest, redis_server: RedisServer) -> str:
-    """The URL of each store."""
-    return "memory://" if request.param == "memory" else redis_server.url
-
-
 @pytest.fixture(scope="module")
-def server(store: str) -> Iterator[Uvicorn]:
-    with Uvicorn("tests.support.inbound_apps:rules_app", env={"STORE": store}) as server:
+def server(store_url: str) -> Iterator[Uvicorn]:
+    with Uvicorn("tests.support.inbound_apps:rules_app", env={"STORE": store_url}) as server:
         yield server
 
 

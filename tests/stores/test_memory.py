@@ -75,12 +75,12 @@ def test_no_more_than_max_keys_are_stored(max_keys: int) -> None:
 
 
 def test_new_keys_do_not_fill_the_memory() -> None:
-    """Once the store is full, twenty thousand new keys add nothing that stays."""
+    """Once the store is full, eight thousand new keys add nothing that stays."""
     small = Small()
     small.spray("first", 2_000)
     tracemalloc.start()
     try:
-        small.spray("later", 20_000)
+        small.spray("later", 8_000)
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 400_000  # those of caches and of the hundred buckets
     finally:

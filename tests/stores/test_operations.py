@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.limiter import Limiter, SyncLimiter
-from asgi_ratelimit.quotas import FixedWindow, Quota, TokenBucket
+from asgi_ratelimit.limiter import Limiter, SyncLimiter, UnownedLimiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
@@ -178,6 +178,34 @@ def test_operations_are_charged_as_if_sent_once(calls: list[tuple[str, float, bo
         if decision.allowed:
             allowed[operation, cost] = decision
     assert with_ids.peek("key").states == without.peek("key").states
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (TokenBucket(10, 3600), TokenBucket(20, 3600, burst=10)),
+        (TokenBucket(10, 3600), TokenBucket(10, 60, burst=15, burst_allowance_factor=0.3, name="per-hour")),
+        (TokenBucket(0.3, 1, burst=10.7, burst_allowance_factor=0.7), TokenBucket(20, 3600, name="per-second")),
+        (FixedWindow(10, 3600), FixedWindow(20, 3600)),
+        (RollingWindow(10, 3600), RollingWindow(20, 3600)),
+    ],
+)
+@pytest.mark.parametrize("resent", [True, False])
+async def test_an_operation_that_another_version_sends_again(
+    store: Store, clock: SteppedClock, old: Quota, new: Quota, resent: bool
+) -> None:
+    """It gets the decision of the first one, and what that one settles is given back once, under both versions."""
+    clock.move_to(3_600_000.0)
+    before, after = UnownedLimiter(old, store=store), UnownedLimiter(new, store=store)
+    free = await remaining_units(before), await remaining_units(after)
+    decision = await before.rate_limit("key", 4, operation="id")
+    if resent:
+        again = await after.rate_limit("key", 4, operation="id")
+        assert again == decision
+        decision = again
+    await after.settle(decision, 1)
+    await before.settle(decision, 1)
+    assert (await remaining_units(before), await remaining_units(after)) == (free[0] - 1, free[1] - 1)
 
 
 async def test_memory_remembers_a_bounded_number(clock: SteppedClock) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI
-from fastapi import Request as Asked
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule, Store
 from asgi_ratelimit.keys import header
@@ -99,28 +96,6 @@ def a_starlette_app() -> Starlette:
     )
 
 
-def a_fastapi_app() -> FastAPI:
-    """Two routers deep, with a lifespan whose state the endpoints see."""
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, str]]:
-        yield {"greeting": "hello"}
-
-    leaf = APIRouter(prefix="/leaf")
-
-    @leaf.get("/{number}")
-    async def number(number: int, request: Asked) -> str:
-        return f"{request.state.greeting} {number}"
-
-    branch = APIRouter(prefix="/branch")
-    branch.include_router(leaf)
-    rule = Rule("/branch/leaf/{number:int}", "2/minute", only=True)
-    app = FastAPI(lifespan=lifespan, middleware=middleware(rule))
-    app.include_router(branch)
-    app.add_api_route("/boom", boom)
-    return app
-
-
 def write(message: Message) -> None:
     """Write the type of a message to the file that MESSAGES names, if it names one."""
     name = os.environ.get("MESSAGES")
@@ -132,7 +107,7 @@ def write(message: Message) -> None:
 class LifespanWriter:
     """Around an app: writes down the messages of its lifespan that the server has received."""
 
-    def __init__(self, app: Starlette | FastAPI) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,4 +119,3 @@ class LifespanWriter:
 
 
 starlette_app = LifespanWriter(a_starlette_app())
-fastapi_app = LifespanWriter(a_fastapi_app())

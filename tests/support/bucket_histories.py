@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from asgi_ratelimit.algorithms import State, decide, settle, settlement_of, used
 from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from tests.support.histories import Ledger
 
 NOW = 1_800_000_000_000_000.0
 
@@ -30,6 +31,10 @@ class Booked:
     decision: Decision
     actual: float
     is_settled: bool = False
+
+    @property
+    def slot_us(self) -> float:
+        return self.decision.now_us + round(self.decision.delay * 1e6)
 
 
 @dataclass
@@ -94,14 +99,17 @@ class Buckets:
             take = booked.decision.take
             assert take
             if self.quotas[number] in [charge.quota for charge in take.charges]:
-                slot = booked.decision.now_us + round(booked.decision.delay * 1e6)
-                found.append((slot, Fraction(min(booked.actual, booked.decision.granted))))
+                found.append((booked.slot_us, Fraction(min(booked.actual, booked.decision.granted))))
         return sorted(found)
 
     def require_promise(self) -> None:
-        """In no interval more actual units than ``burst + T * limit / period``, as a bucket of fractions says."""
+        """In no interval more actual units than the quota says: of a token bucket, as one of fractions says."""
         for number, quota in enumerate(self.quotas):
             if not isinstance(quota, TokenBucket):
+                ledger = Ledger(quota)
+                for slot, units in self.entries(number):
+                    ledger.admit(round(slot), float(units))
+                ledger.require_ceiling()
                 continue
             level, last, rate = Fraction(0), NOW, Fraction(quota.limit) / round(quota.period_us)
             for slot, units in self.entries(number):
@@ -122,6 +130,8 @@ class Step:
     may_settle: bool = True
     which: int = 0
     share: float = 0.0
+    is_ahead: bool | None = None
+    """Whether the slot of what is settled lies ahead; ``None`` where it does not matter."""
 
 
 BUCKETS = st.builds(
@@ -184,12 +194,59 @@ def random_history(chance: random.Random, most: int = 40, windows: float = 0.0) 
     return quotas, [step(kind) for kind in kinds]
 
 
+def directed_history(chance: random.Random) -> tuple[list[Quota], list[Step]]:
+    """Slots ahead, some of which are cancelled; then charges above them, settlements, and whatever can be had."""
+    limit, bursts, factors = chance.choice([1, 1, 2, 5]), [1, 2, 3, 5, 10, 20], [1.0, 1.0, 1.0, 1.0, 0.5]
+    limits = [
+        limit if chance.random() < 0.6 else chance.choice([1, 2, 0.5, 3]) for _ in range(chance.choice([1, 2, 3]))
+    ]
+    quotas = [
+        TokenBucket(each, 1.0, chance.choice(bursts), chance.choice(factors), name=f"quota {number}")
+        for number, each in enumerate(limits)
+    ]
+    unit, largest, recorded = 1_000_000 // limit, min(quota.burst for quota in quotas), chance.choice([1.0, 0.7, 0.3])
+    costs = [1.0, 1.0, 0.5, 0.25, 0.1, largest, largest / 2, 2.0, 3.0]
+    shares = [0.0, 0.0, 0.0, 0.1, 0.5, 0.9, *chance.choice([[], [], [1.5, 3.0]])]
+
+    def take(*waits: float) -> Step:
+        only = chance.choice([None, None, *range(len(quotas))])
+        cost = min(chance.choice(costs), largest)
+        if only is not None and chance.random() < 0.3:
+            cost = quotas[only].burst / chance.choice([1, 2])
+        return Step("take", 0, cost, chance.choice(waits), only, chance.random() < recorded)
+
+    def move() -> Step:
+        return Step("move", us=chance.choice([1, unit // 5, unit // 2, unit, 2 * unit, chance.randint(1, 3 * unit)]))
+
+    def back(is_ahead: bool | None) -> Step:
+        return Step("settle", which=chance.randrange(60), share=chance.choice(shares), is_ahead=is_ahead)
+
+    steps = [take(math.inf) for _ in range(chance.randint(2, 10))]
+    for _ in range(chance.randint(1, 4)):
+        steps += [back(True) for _ in range(chance.randint(1, 5))] + [move()][: chance.randint(0, 4)]
+        steps += [take(math.inf, math.inf, 0.0) for _ in range(chance.randint(1, 6))]
+        steps += [back(False) for _ in range(chance.randint(0, 3))] + [move()][: chance.randint(0, 3)]
+        steps += [back(chance.choice([False, False, True])) for _ in range(chance.randint(0, 3))]
+        steps += [take(0.0, 0.0, math.inf) for _ in range(chance.randint(0, 3))]
+    return quotas, steps + [step for _ in range(chance.randint(1, 6)) for step in (*all_of(chance, quotas), move())]
+
+
+def all_of(chance: random.Random, quotas: Sequence[Quota]) -> list[Step]:
+    """Takes of whatever one of the quotas has now."""
+    only = chance.randrange(len(quotas))
+    most = quotas[only].most
+    costs = sorted({most, most * 0.9, most / 2, *[cost for cost in (1.0, 0.5, 0.25, 0.1) if cost <= most]})
+    return [Step("take", cost=cost, only=only) for cost in reversed(costs)]
+
+
 def carry_out(buckets: Buckets, step: Step) -> None:
     """Do it."""
     if step.kind == "take":
         buckets.take(step.cost, step.max_wait, only=step.only, may_settle=step.may_settle)
     elif step.kind == "move":
         buckets.now += step.us
-    elif buckets.open():
-        booked = buckets.open()[step.which % len(buckets.open())]
-        buckets.settle(booked, step.share * booked.decision.granted)
+    else:
+        among = [booked for booked in buckets.open() if step.is_ahead in (None, booked.slot_us > buckets.now)]
+        if among:
+            booked = among[step.which % len(among)]
+            buckets.settle(booked, step.share * booked.decision.granted)

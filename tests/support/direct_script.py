@@ -56,11 +56,11 @@ class DirectScript:
             text = COUNTING + text.rstrip().removesuffix("return reply") + "reply[3] = tostring(calls)\nreturn reply\n"
         self._sha = client.script_load(text)
 
-    def call(self, actions: Sequence[Action], now_us: int = NOW_US) -> Reply:
+    def call(self, actions: Sequence[Action], now_us: int = NOW_US, births: int = BIRTHS) -> Reply:
         """Carry out actions in one call."""
         keys, quotas, packed = encode(self.prefix, actions)
         reply = self.client.evalsha(
-            self._sha, len(keys), *keys, quotas, packed, b"%d" % now_us, 3_600_000, BIRTHS, b"mark"
+            self._sha, len(keys), *keys, quotas, packed, b"%d" % now_us, 3_600_000, births, b"mark"
         )
         assert reply[0] == b"mark"
         return Reply(int(reply[2]), reply[3].decode())

@@ -132,7 +132,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         if time.monotonic() > deadline:
             raise RuntimeError(f"it did not come about: {is_so}")
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def asked(server: RedisServer, *command: Any) -> Any:

@@ -91,7 +91,8 @@ class RedisServer(Server):
     def command(self) -> Sequence[str]:
         """The command line of redis-server."""
         where = ("--bind", HOST, "--port", str(self.port))
-        return (find_redis(), *where, "--save", "", "--appendonly", "no", *self._options)
+        at_once = ("--repl-diskless-sync-delay", "0")  # a replica that comes: nobody waits for another one
+        return (find_redis(), *where, "--save", "", "--appendonly", "no", *at_once, *self._options)
 
     def greets(self, connection: socket.socket) -> bool:
         """Whether it has loaded, be it that it wants a password."""

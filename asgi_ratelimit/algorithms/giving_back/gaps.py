@@ -7,6 +7,7 @@ in this module.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 
 from ...quotas import TokenBucket
 from ..draining import drained
@@ -33,12 +34,17 @@ def earliest_gap(
     Gaps are in order, so the first one that fits is open first.
     """
     earliest = max(elapsed + min_wait_us, 0.0)
-    for gap in gaps:
+    are_over = bisect_right(gaps, earliest * quota.limit, key=_end)
+    for gap in gaps[are_over:]:
         if scaled <= gap[1]:
             wait_us = _wait(quota, gap, earliest, scaled) - elapsed
             if wait_us < NEVER:
                 return min(wait_us, end_wait_us)
     return end_wait_us
+
+
+def _end(gap: Gap) -> float:
+    return gap[0] + gap[1]
 
 
 def _wait(quota: TokenBucket, gap: Gap, earliest: float, scaled: float) -> float:

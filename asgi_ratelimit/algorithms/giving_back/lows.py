@@ -98,9 +98,12 @@ def _ended(pairs: Pairs, newest: tuple[float, float], since: float) -> Pairs:
 def without_slot(quota: TokenBucket, state: State, slot: float, level: float, rest: float) -> Pairs:
     """The pairs after the charge at the latest slot was given back, and the queue ends at ``level``.
 
-    If some of the charge is left, ``rest`` is the level then. Others may be booked for times until its slot.
+    If some of the charge is left, ``rest`` is the level then. Others may be booked for times until its slot, and where
+    that is one in a gap, for later ones, too.
     """
     last, lows = state[1], state[4]
+    if len(lows) > 1 and slot % 1.0 and lows[-1][0] > slot:
+        return _capped(quota, lows[1:], slot, level, last)
     earlier = tuple([pair for pair in lows[1:] if pair[0] < slot])
     if not lows or (rest > 0.0 and earlier and earlier[-1][0] >= math.floor(slot)):
         return earlier
@@ -112,14 +115,29 @@ def without_slot(quota: TokenBucket, state: State, slot: float, level: float, re
     return (*earlier, (latest, drained(quota, level, latest - last)))
 
 
+def _capped(quota: TokenBucket, pairs: Pairs, slot: float, level: float, last: float) -> Pairs:
+    """The pairs, those from ``slot`` on no higher than a queue that ends at ``level``; the newest one stays."""
+    after: list[tuple[float, float]] = []
+    most = NEVER
+    for time, low in reversed(pairs):
+        most = min(most, low, drained(quota, level, time - last) if time >= slot else low)
+        after.append((time, most))
+    return (*lowered(tuple(after[:0:-1]), NEVER), *after[:1])
+
+
 def first_lows(last: float, level: float, back: float) -> Lows:
     """The lows after the first settlement of a bucket of which nothing was recorded: it has sunk by ``back``."""
     return ((last, level, back),) if level > 0.0 else ()
 
 
 def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float, scaled: float) -> Lows:
-    """The lows after a debit at ``since``, whose level before it was ``left``: above the burst, they are recorded."""
-    lows, level = lows_after(quota, state, since, since, (left, left), scaled), left + scaled
+    """The lows after a debit at ``since``, whose level before it was ``left``: above the burst, they are recorded.
+
+    Where what was booked ahead was not, a slot may lie anywhere in the queue: it counts as one at the end of that.
+    """
+    is_unknown, level = not state[4] and state[0] > quota.burst_level, left + scaled
+    slot = since + left / quota.limit // 1.0 if is_unknown else since
+    lows = lows_after(quota, state, since, slot, (left, drained(quota, left, slot - since)), scaled)
     if not lows and left <= quota.burst_level < level:
         return ((since, level, 0.0), (since, level))
     return lows

@@ -37,7 +37,7 @@ def settings_of(content: str, file: str, environment: Mapping[str, str]) -> Sett
     except tomllib.TOMLDecodeError as error:
         line = _LINE.search(str(error))
         where = f"line {line[1]}" if line else "the last line"
-        raise ConfigurationError(f"{file}, {where}: this is no TOML: {error}") from error
+        raise ConfigurationError(f"{file}, {where}: not valid TOML: {error}") from error
     except RecursionError as error:
         raise ConfigurationError(f'{file}: its lists are nested too deeply: quota = "100/minute"') from error
     problems = Problems(file, key_lines(content))

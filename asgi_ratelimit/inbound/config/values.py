@@ -39,7 +39,7 @@ def text(value: Any) -> str:
     """A text."""
     if isinstance(value, str):
         return value
-    raise ConfigurationError("it is no text")
+    raise ConfigurationError("it must be a string")
 
 
 def flag(value: Any) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from random import random
 from typing import Any
 
-from ...clock import SystemClock
 from ...decision import Decision, Take
 from ...hooks.calling import Hooks
 from ...limiter import CallCounts, Limiter, count_take
@@ -20,6 +18,7 @@ from ...waiting import (
     Flow,
     GiveBack,
     PaceTimeout,
+    Slot,
     SlotWaiter,
     as_refused,
     pace_timeout,
@@ -30,17 +29,11 @@ from ...waiting import (
 from .bodies import watched
 from .exchange import Discard, Send
 from .pauses import Pauses, without_condition
+from .refusals import Refusals
 from .request_values import PacedRequest
-from .retry_after import THROTTLED, pause_of
+from .retry_after import THROTTLED
 from .settling import Settler, answer_of
 from .slowdown import Slowdown
-
-FIRST_BACKOFF_US = 500_000.0
-"""The longest first back-off after a refusal without a time to come back; each further one may be twice as long."""
-
-LONGEST_BACKOFF_US = 60_000_000.0
-
-TOO_MANY = 429
 
 
 class Sender:
@@ -66,13 +59,13 @@ class Sender:
         self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
         self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
-        self._retries = retries
         self._settler = settler
         self._hooks = hooks
         self._has_hooks = bool(hooks)
         hooks.watch(limiter.store)
         self._pauses = Pauses(limiter.store, limiter.name, self._now_us)
         self._slowdown = Slowdown()
+        self._refusals = Refusals(self._pauses, self._slowdown, retries, self._waiter)
 
     async def send_in_task(self, paced: PacedRequest) -> Any:
         """Send a request without blocking the event loop, and return its answer."""
@@ -82,13 +75,14 @@ class Sender:
                 return await run_async(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
+                booked: Slot | Decision
                 if self._spends is None:
-                    decision = await self._waiter.acquire(take)
+                    booked = await self._waiter.acquire_slot(take)
                 else:
-                    decision = await run_async(self._wait(paced, take))
-                if decision.delay or decision.degraded or self._has_hooks or not self._departs(take.charges):
-                    decision = await run_async(self._confirmed(paced, decision))
-                self._leaves(paced, decision)
+                    booked = await run_async(self._wait(paced, take))
+                if self._has_hooks or not _is_at_once(booked) or not self._departs(take.charges):
+                    booked = await run_async(self._confirmed(paced, _decision_of(booked)))
+                self._leaves(paced, booked)
                 paced.waited_us = self._now_us() - started_us
                 response = await self._transport.handle_async_request(paced.request)
             except BaseException:
@@ -96,8 +90,8 @@ class Sender:
                 raise
             paced.attempts = 1
             if self._settler is not None or response.status_code in THROTTLED:
-                return await run_async(self._go_on(paced, (decision, response)))
-            return self._answer(paced, decision, response)
+                return await run_async(self._go_on(paced, (_decision_of(booked), response)))
+            return self._answer(paced, None, response)
         except PaceTimeout as error:
             self._timed_out(paced, error.decision)
             raise
@@ -113,13 +107,14 @@ class Sender:
                 return run_sync(self._go_on(paced))
             try:
                 take = self._take(paced, paced.max_wait)
+                booked: Slot | Decision
                 if self._spends is None and len(paced.charges) == 1:
-                    decision = self._waiter.acquire_in_thread(take)
+                    booked = self._waiter.acquire_slot_in_thread(take)
                 else:
-                    decision = run_sync(self._wait(paced, take))
-                if decision.delay or decision.degraded or self._has_hooks or not self._departs(take.charges):
-                    decision = run_sync(self._confirmed(paced, decision))
-                self._leaves(paced, decision)
+                    booked = run_sync(self._wait(paced, take))
+                if self._has_hooks or not _is_at_once(booked) or not self._departs(take.charges):
+                    booked = run_sync(self._confirmed(paced, _decision_of(booked)))
+                self._leaves(paced, booked)
                 paced.waited_us = self._now_us() - started_us
                 response = self._transport.handle_request(paced.request)
             except BaseException:
@@ -127,8 +122,8 @@ class Sender:
                 raise
             paced.attempts = 1
             if self._settler is not None or response.status_code in THROTTLED:
-                return run_sync(self._go_on(paced, (decision, response)))
-            return self._answer(paced, decision, response)
+                return run_sync(self._go_on(paced, (_decision_of(booked), response)))
+            return self._answer(paced, None, response)
         except PaceTimeout as error:
             self._timed_out(paced, error.decision)
             raise
@@ -261,7 +256,7 @@ class Sender:
         try:
             backoff_us = None
             if response.status_code in THROTTLED:
-                backoff_us = yield from self._backoff(paced, decision, response)
+                backoff_us = yield from self._refusals.backoff_us(paced, response, decision.degraded)
             if backoff_us is None and self._settler is not None:
                 yield from self._settle_at_headers(self._settler, paced, decision, response)
         except GeneratorExit:
@@ -271,23 +266,6 @@ class Sender:
             raise
         return backoff_us
 
-    def _backoff(self, paced: PacedRequest, decision: Decision, response: Any) -> Flow[float | None]:
-        """As ``_received``, for a refusal. A pause that it asks for begins here; the next slot is after it."""
-        now_us = (self._waiter.clock or SystemClock()).now_us()
-        asked = pause_of(response.status_code, response.headers, now_us / SECOND_US)
-        is_jitter = False
-        if asked is not None and response.status_code == TOO_MANY:
-            is_jitter = self._slowdown.is_jitter(paced.key, asked, not decision.degraded, self._now_us())
-        if asked is not None and not is_jitter:
-            yield from self._pauses.begin(paced.key, asked)
-        if paced.attempts > self._retries or not paced.can_be_sent_again:
-            return None
-        longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
-        wait_us = float(math.ceil(random() * longest_us if asked is None else asked * SECOND_US))
-        if self._now_us() + wait_us > paced.deadline_us:
-            return None
-        return wait_us if asked is None or is_jitter else 0.0
-
     def _settle_at_headers(
         self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any
     ) -> Flow[None]:
@@ -296,12 +274,15 @@ class Sender:
             body = response.content if settler.reads_body else b""
             yield from settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
 
-    def _answer(self, paced: PacedRequest, decision: Decision, response: Any) -> Any:
-        """The answer for the caller; the request is under way until its body is closed."""
+    def _answer(self, paced: PacedRequest, decision: Decision | None, response: Any) -> Any:
+        """The answer for the caller; the request is under way until its body is closed.
+
+        The decision is needed where costs are settled.
+        """
         sent = {"waited": paced.waited_us / SECOND_US, "attempts": paced.attempts}
         response.extensions = {**response.extensions, "pace": sent}
         settle_body = None
-        if self._settler is not None and self._settler.reads_body:
+        if self._settler is not None and decision is not None and self._settler.reads_body:
             settle_body = partial(self._settle_body, self._settler, paced, decision, response)
         if response.is_closed:  # its body is at hand, and nobody will close it again
             self._finish(paced)
@@ -333,9 +314,12 @@ class Sender:
         peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
         raise pace_timeout(take, as_refused(peeked, too_long_us))
 
-    def _leaves(self, paced: PacedRequest, decision: Decision) -> None:
+    def _leaves(self, paced: PacedRequest, booked: Slot | Decision) -> None:
         """A request goes, which is counted."""
-        self._counts.count(decision)
+        if type(booked) is Slot and booked.is_plain:
+            self._counts.count_admitted(paced.charges[0].bucket)
+        else:
+            self._counts.count(_decision_of(booked))
         paced.is_counted = True
 
     def _timed_out(self, paced: PacedRequest, decision: Decision) -> None:
@@ -349,3 +333,11 @@ class Sender:
         wait, paced.wait = paced.wait, None
         if wait is not None:
             wait.end(decision)
+
+
+def _is_at_once(booked: Slot | Decision) -> bool:
+    return booked.is_at_once if type(booked) is Slot else not (booked.delay or booked.degraded)
+
+
+def _decision_of(booked: Slot | Decision) -> Decision:
+    return booked.decision if type(booked) is Slot else booked

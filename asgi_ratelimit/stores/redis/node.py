@@ -24,7 +24,8 @@ from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
-from .outage.local_decisions import MAX_STATES, LocalDecisions
+from .outage.local_decisions import MAX_VALUES, LocalDecisions
+from .outage.repayments import settlement_of_nothing
 from .script import Reply, decode, encode
 
 Answer: TypeAlias = ActionAnswer | StoreError
@@ -67,27 +68,32 @@ class NodeContext:
         ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        answers, states = decode(actions, reply, int(call[-1]))
-        self.local.latest_states.update(states)
-        if len(self.local.latest_states) > MAX_STATES:
-            self.local.forget_oldest_states()
-        denials, ledger = self.denials, self.local.ledger
+        answers, values = decode(actions, reply, int(call[-1]))
+        self.local.latest_values.update(values)
+        if len(self.local.latest_values) > MAX_VALUES:
+            self.local.forget_oldest_values()
+        denials = self.denials
         for action, answer in zip(actions, answers):
-            if type(action) is Peek:
-                continue
-            if type(answer) is tuple:
-                if len(answer) != PLAIN_PARTS and not is_allowed(answer):
-                    denials.note(decision_of(charges_of(action)[0], answer), sent_us)
-                elif denials.by_bucket:
+            if type(answer) is tuple and len(answer) == PLAIN_PARTS:
+                if denials.by_bucket:
                     denials.by_bucket.pop(action[1], None)  # type: ignore[index]  # it is a charge
-            elif isinstance(answer, Decision) and not answer.allowed:
-                denials.note(answer, sent_us)
-            elif not isinstance(answer, StoreError):
-                if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
-                    denials.forget(charges_of(action))
-                if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
-                    ledger.remove(action, answer if isinstance(answer, list) else ())
+            elif type(action) is not Peek:
+                self._learn(action, answer, sent_us)
         return answers
+
+    def _learn(self, action: Action, answer: Answer, sent_us: float) -> None:
+        """Remember a refusal; forget those of buckets that anything else has changed, and what is repaid."""
+        denials, ledger = self.denials, self.local.ledger
+        decision = answer
+        if type(answer) is tuple and not is_allowed(answer):
+            decision = decision_of(charges_of(action)[0], answer)
+        if isinstance(decision, Decision) and not decision.allowed:
+            denials.note(decision, sent_us)
+        elif not isinstance(answer, StoreError):
+            if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
+                denials.forget(charges_of(action))
+            if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
+                ledger.remove(action, answer if isinstance(answer, list) else ())
 
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
         """``finish`` for a call with so many actions that begins now; it tells the observers as well."""
@@ -143,7 +149,6 @@ class RedisNode:
         self.send = self._group.submit
         """``submit`` for a caller that the breaker has allowed."""
         self._next_repayment = 0.0
-        self.repay()  # what another event loop has left in the ledger, ahead of the first take
 
     def take(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take, whatever happens to Redis."""
@@ -191,6 +196,9 @@ class RedisNode:
     def _send_batch(self, actions: list[Action], submitted: float, finish: Finish[Answer]) -> None:
         if self._context.observers.references:
             finish = self._context.observed(len(actions), finish)
+        if self._context.local.ledger.has_entries:
+            self._caller.start(self._call(actions, submitted, finish))
+            return
         sent_us = self._context.denials.now_us()
         call = self._context.script_call(actions)
         self._caller.call(call, submitted, partial(self._answered, actions, call, sent_us, finish))
@@ -211,12 +219,53 @@ class RedisNode:
             answers = self._context.answers(actions, call, reply, sent_us)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
-        if self._is_untried or self.breaker.is_open or isinstance(answers, Exception):
-            self._finish(actions, answers, finish)
-        else:
+        is_plain = not (self._is_untried or self.breaker.is_open or self._context.local.ledger.has_entries)
+        if is_plain and not isinstance(answers, Exception):
             finish(answers)
+        else:
+            self._finish(actions, answers, finish)
+
+    async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
+        """Send a batch behind what the outage ledger has of its buckets, all within its deadline."""
+        answers: Sequence[Answer] | Exception = EventLoopEnded()
+        try:
             if self._context.local.ledger.has_entries:
-                self._repay_now_and_then()
+                await self._repay_ahead(actions, submitted)
+            answers = await self._answers(actions, submitted)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
+            answers = error
+        finally:
+            self._finish(actions, answers, finish)
+
+    async def _repay_ahead(self, actions: Sequence[Action], submitted: float) -> None:
+        """Charge Redis with the entries of the buckets of a batch, so that none of its takes passes before them.
+
+        While Redis may be out, what goes first changes no bucket: this process takes in its place until that is back.
+        """
+        others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
+        if not others:
+            return
+        ledger = self._context.local.ledger
+        if self._is_untried or self.breaker.is_open:
+            trial = [settlement_of_nothing(charges_of(others[0])[0])]
+            self._record_success(trial, await self._answers(trial, submitted))
+            await self._answers(ledger.collect(self._is_here, REPAID_TOGETHER), submitted)
+        buckets = {charge.bucket for action in others for charge in charges_of(action)}
+        while entries := ledger.of_buckets(buckets, self._is_here)[:REPAID_TOGETHER]:
+            if any(isinstance(answer, StoreError) for answer in await self._answers(entries, submitted)):
+                return
+
+    async def _answers(self, actions: Sequence[Action], submitted: float) -> list[Answer]:
+        """The answers to all actions; what the script leaves undone, at its bound of work, is sent again."""
+        answers: list[Answer] = []
+        while len(answers) < len(actions):
+            sent_us, left = self._context.denials.now_us(), actions[len(answers) :]
+            call = self._context.script_call(left)
+            (reply,) = await self._caller.evaluate([call], submitted)
+            if isinstance(reply, Exception):
+                raise store_error_of(reply, self._context.timeout) from reply
+            answers += self._context.answers(left, call, reply, sent_us)
+        return answers
 
     def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
         """Open or close the breaker by what came of a batch, then finish the batch."""
@@ -224,8 +273,11 @@ class RedisNode:
             if isinstance(answers, StoreError):
                 if not isinstance(answers, EventLoopEnded):
                     self._record_failure(answers)
-            elif not isinstance(answers, Exception) and (self._is_untried or self.breaker.is_open):
-                self._record_success(actions, answers)
+            elif not isinstance(answers, Exception):
+                if self._is_untried or self.breaker.is_open:
+                    self._record_success(actions, answers)
+                if self._context.local.ledger.has_entries and not self.breaker.is_open:
+                    self._repay_now_and_then()
         finally:
             finish(answers)
 
@@ -243,7 +295,7 @@ class RedisNode:
         self._is_untried = False
         self.breaker.record_success()
         self._context.local.store_is_back(self.name)
-        self.repay()
+        self._next_repayment = 0.0
 
     def _decide_without(self, action: Action, error: Exception) -> Answer:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""

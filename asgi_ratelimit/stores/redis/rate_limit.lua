@@ -45,6 +45,7 @@ local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of larg
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
+local QUOTA_SIZE = 59 -- bytes of a quota in ARGV[1]
 local BUCKET, FIXED, ROLLING = 4, 5, 6 -- the formats of values
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
@@ -63,7 +64,7 @@ local last_key, last_value -- the key that was read or written last, and its val
 
 -- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<c11dddddd', ARGV[1], quota * 59 - 58)
+  return struct.unpack('<c11dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
 end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
@@ -248,7 +249,9 @@ local function general_way()
   local MAX_RUNS = 256
   local MAX_AHEAD = 256
   local FINE = 2 ^ 30
-  local MAX_ROUNDS = 4
+  local MAX_LOOKS = 1000
+  local PIECES_OF_A_LOOK = 32
+  local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
@@ -393,8 +396,13 @@ local function general_way()
     end
 
     local function earliest_gap(quota, gaps, elapsed, scaled, end_wait_us, min_wait_us)
-      local earliest = max(elapsed + min_wait_us, 0)
-      for i = 1, #gaps, 2 do
+      local earliest, are_over, ahead = max(elapsed + min_wait_us, 0), 0, #gaps / 2
+      local passed = earliest * quota.limit
+      while are_over < ahead do
+        local middle = floor((are_over + ahead) / 2)
+        if gaps[2 * middle + 1] + gaps[2 * middle + 2] > passed then ahead = middle else are_over = middle + 1 end
+      end
+      for i = 2 * are_over + 1, #gaps, 2 do
         if scaled <= gaps[i + 1] then
           local wait_us = gap_wait(quota, gaps[i], gaps[i + 1], earliest, scaled) - elapsed
           if wait_us < huge then return min(wait_us, end_wait_us) end
@@ -554,7 +562,9 @@ local function general_way()
     end
 
     local function lows_after_debit(quota, state, since, left, scaled)
-      local lows, level = lows_after(quota, state, since, since, left, left, scaled), left + scaled
+      local is_unknown, level = #state.lows == 0 and state.level > quota.burst_level, left + scaled
+      local slot = is_unknown and since + floor(left / quota.limit) or since
+      local lows = lows_after(quota, state, since, slot, left, drained(quota, left, slot - since), scaled)
       if #lows == 0 and left <= quota.burst_level and quota.burst_level < level then
         return { since, level, 0, since, level }
       end
@@ -677,8 +687,22 @@ local function general_way()
       return most <= 0 or drained(quota, level, max(elapsed, 0) + opens) <= quota.burst_level - most
     end
 
+    local function capped(quota, lows, slot, level, last)
+      local most, count = huge, #lows
+      for i = count - 1, 1, -2 do
+        most = min(most, lows[i + 1], lows[i] >= slot and drained(quota, level, lows[i] - last) or lows[i + 1])
+        lows[i + 1] = most
+      end
+      local time, newest = lows[count - 1], lows[count]
+      lows[count], lows[count - 1] = nil, nil
+      local after = lowered(lows, huge)
+      after[#after + 1], after[#after + 2] = time, newest
+      return after
+    end
+
     local function without_slot(quota, state, slot, level, rest)
       local last, own, lows = state.last, floor(slot), { unpack(state.lows, 4) }
+      if slot ~= own and #lows > 0 and lows[#lows - 1] > slot then return capped(quota, lows, slot, level, last) end
       while #lows > 0 and lows[#lows - 1] >= slot do
         lows[#lows] = nil
         lows[#lows] = nil
@@ -1338,13 +1362,21 @@ local function general_way()
     return longest
   end
 
-  local function agreed(charges, wait_us)
-    for _ = 1, MAX_ROUNDS do
-      local latest_us = longest_wait(charges, huge, wait_us)
-      if latest_us == wait_us then return wait_us end
-      wait_us = latest_us
-    end
-    local ends = {}
+  local function looks(charge)
+    local pieces = charge.state.runs and #charge.state.runs / 3 or charge.state.parts and #charge.state.parts / 2 or 0
+    return 1 + floor(pieces / PIECES_OF_A_LOOK)
+  end
+
+  local function common_wait(charges, wait_us)
+    local looked, agreeing, number, ends = 0, 0, 0, {}
+    repeat
+      local charge = charges[number % #charges + 1]
+      local own_us = charge.quota.algorithm.wait(charge.quota, charge.state, now, charge.cost, wait_us)
+      agreeing = own_us == wait_us and agreeing + 1 or 1
+      wait_us, looked, number = own_us, looked + looks(charge), number + 1
+    until agreeing == #charges or wait_us == huge or looked >= MAX_LOOKS
+    steps = steps + LOOK_STEPS * looked
+    if agreeing == #charges or wait_us == huge then return wait_us end
     for i, charge in ipairs(charges) do
       local state = charge.quota.algorithm.at_end(charge.quota, charge.state)
       ends[i] = { quota = charge.quota, cost = charge.cost, state = state, size = 0 }
@@ -1374,7 +1406,7 @@ local function general_way()
     end
     local wait_us = longest_wait(charges, max_wait_us, 0)
     local waits = wait_us > 0 and wait_us <= max_wait_us and wait_us < huge
-    if waits and count > 1 then wait_us = agreed(charges, wait_us) end
+    if waits and count > 1 then wait_us = common_wait(charges, wait_us) end
     local allowed = wait_us <= max_wait_us and wait_us < huge
     for _, charge in ipairs(charges) do
       if allowed then
@@ -1451,7 +1483,8 @@ end
 
 -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
 -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for each
--- charge  I length and the value that it had before. It is written where the action is done, or is a settlement. A
+-- charge  I length and the value that it had before; of a take also the quota of each charge, as in ARGV[1]. It is
+-- written where the action is done, or is a settlement. A
 -- redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
 -- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
 -- unless that is 0.
@@ -1495,6 +1528,10 @@ local function once(at)
       local value = reply[number + i + 4]
       if type(value) ~= 'string' then value = '' end
       values[i + 2] = struct.pack('<I', #value) .. value
+      if is_take then
+        local quota = struct.unpack('<H', actions, start + 13 + 10 * (i - 1))
+        values[charges + i + 2] = ARGV[1]:sub((quota - 1) * QUOTA_SIZE + 1, quota * QUOTA_SIZE)
+      end
     end
     redis.call('SET', key, table.concat(values), 'PX', ttl_text(ceil((counts_until - now) / 1000)))
   end

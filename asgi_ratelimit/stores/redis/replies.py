@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ...algorithms import State, decide, foresee, reset_us, settle, settlement_of, unpack
+from ...algorithms import State, decide, foresee, pack, reset_us, settle, settlement_of, unpack
 from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
-from ...quotas import FixedWindow, Quota, TokenBucket
-from ..operations import as_allowed, decided_again, redeemed
+from ...quotas import SECOND_US, FixedWindow, TokenBucket
+from ..operations import as_allowed, decided_again, of_quotas, redeemed
 from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
+from .packed_quotas import SIZE, quota_in
 
-StatesByBucket: TypeAlias = dict[str, tuple[Quota, State]]
-"""The quota that a bucket was last charged under, and the state that it is in."""
+Values: TypeAlias = dict[str, bytes]
+"""The values that buckets have now, packed as they are in Redis."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -34,9 +35,9 @@ class Disagreements:
 
 
 def answer_to(
-    action: Action, verdict: int, values: Sequence[bytes | None], now: float, birth: int, after: StatesByBucket
+    action: Action, verdict: int, values: Sequence[bytes | None], now: float, birth: int, after: Values
 ) -> Answer:
-    """The answer to an action, from its values; the states that it leaves are added to ``after``.
+    """The answer to an action, from its values; the values that it leaves are added to ``after``.
 
     The first of the values are those of the keys of its operation; ``birth`` is that of the first of all.
     """
@@ -62,16 +63,14 @@ def answer_to(
     raise TypeError(f"{action!r} is no action")
 
 
-def _decision(
-    take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: StatesByBucket
-) -> Decision:
+def _decision(take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: Values) -> Decision:
     decision, written = decide(take, states, now, birth)
     if decision.allowed != allowed:
         return as_decided(decision, allowed)
     for charge, state, found in zip(take.charges, written, states):
         left = found if state is None else state
         if left is not None:
-            after[charge.bucket] = (charge.quota, left)
+            after[charge.bucket] = pack(charge.quota, left)
     return decision
 
 
@@ -84,14 +83,21 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         raise struct.error
     take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
     _, _, now, birth = _RECORD.unpack_from(record)
-    at, states = _RECORD.size, []
-    for charge in take.charges:
+    at, values = _RECORD.size, []
+    for _ in take.charges:
         (length,) = _LENGTH.unpack_from(record, at)
         at += _LENGTH.size + length
-        states.append(unpack(charge.quota, record[at - length : at] or None))
+        values.append(record[at - length : at] or None)
+    if at < len(record):  # a debit has no quotas, nor has what an older version of this package wrote
+        starts = range(at, len(record), SIZE)
+        quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
+        take = of_quotas(take, quotas)
+    states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
     if isinstance(action, Repayment) and birth < 0:
         return _booked(action, states, now, int(-birth))
-    decision = as_allowed(foresee(take, states, now)) if birth < 0 else decided_again(take, states, now, int(birth))
+    decision = decided_again(take, states, now, int(abs(birth)))
+    if birth < 0:
+        decision = replace(as_allowed(decision), ready_at=now / SECOND_US)
     if isinstance(action, Repayment):
         settlement = settlement_of(decision, [charge.cost for charge in take.charges])
         return [] if settlement is None else list(settlement.settled_charges)

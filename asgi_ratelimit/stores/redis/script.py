@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, Outcome, admit, current, decide, unpack
-from ...algorithms.packed import PLAIN_SIZE, unpack_plain
+from ...algorithms import ALGORITHMS, Outcome, admit, current, decide, pack, unpack
+from ...algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ...errors import StoreError
 from ...logs import FailureLog
-from ...quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ...quotas import Quota
 from .actions import (
     Action,
     Answer,
@@ -30,7 +29,8 @@ from .actions import (
     operation_keys,
     operation_of,
 )
-from .replies import YES, StatesByBucket, answer_to, as_decided
+from .packed_quotas import packed_quota
+from .replies import YES, Values, answer_to, as_decided
 
 Reply: TypeAlias = Sequence[bytes | None]
 
@@ -45,7 +45,6 @@ PEEK_US = -1.0
 
 _TEXTS = {bytes, type(None)}
 
-_QUOTA = struct.Struct("<11sdddddd")
 _ACTION = struct.Struct("<BHdH")
 _CHARGE = struct.Struct("<Hd")
 _SETTLED = struct.Struct("<Hdddddd")
@@ -66,7 +65,7 @@ def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0
         if type(action) is tuple:
             template, bucket = action
             keys.append(start + bucket.encode())
-            if template is latest or (latest is not None and template[:2] == latest[:2]):
+            if template is latest or (latest is not None and _is_equal(template, latest)):
                 runs[-1][1] += 1
             else:
                 latest = template
@@ -80,7 +79,12 @@ def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0
             latest = None
     numbers: dict[Quota, int] = {}
     packed = b"".join([_packed_run(action, count, each, numbers, operation_ttl_us) for action, count, each in runs])
-    return keys, b"".join(map(_packed_quota, numbers)), packed
+    return keys, b"".join(map(packed_quota, numbers)), packed
+
+
+def _is_equal(template: ChargeTemplate, other: ChargeTemplate) -> bool:
+    """Whether two templates differ in no more than the texts of buckets."""
+    return template.quota == other.quota and template.cost == other.cost
 
 
 def _packed_run(
@@ -145,8 +149,8 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], StatesByBucket]:
-    """From the script's reply, the answer to each action, and the states of the buckets now.
+def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], Values]:
+    """From the script's reply, the answer to each action, and the values that the buckets have now.
 
     A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
@@ -155,7 +159,7 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
     """
     now, verdicts, values = _parts(reply)
     answers: list[Answer | StoreError] = []
-    after: StatesByBucket = {}
+    after: Values = {}
     at = 0
     for action, verdict in zip(actions, verdicts):
         first, birth = at, births + at + 1
@@ -183,26 +187,27 @@ def _unreadable(action: Action, error: Exception) -> StoreError:
 
 
 def _outcome(
-    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
+    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: Values
 ) -> Outcome | Decision:
-    """The outcome of a charge; its new state is added to ``after``."""
-    (quota, cost, _, _), bucket = action
-    stamp, last, generation, level = quota.stamp, now, float(birth), 0.0
-    if value is not None and len(value) == PLAIN_SIZE:
+    """The outcome of a charge; its new value is added to ``after``."""
+    template, bucket = action
+    quota, left = template.quota, None
+    if value is None:
+        last, generation, level = now, float(birth), 0.0
+        if quota.is_simple:
+            left = admit(quota, level, 0.0, template.cost)  # type: ignore[arg-type]  # it is a token bucket
+    elif len(value) == PLAIN_SIZE and quota.is_simple:
         stamp, last, generation, level = unpack_plain(value)
-    elif value is not None:
-        stamp = b""
-    left = None
-    if isinstance(quota, TokenBucket) and quota.is_simple and stamp == quota.stamp and last <= now:
-        left = admit(quota, level, now - last, cost)
+        if stamp == quota.stamp and last <= now:
+            left = admit(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # as above
     if left is None or verdict != YES:
         return _general_outcome(action, verdict, value, now, birth, after)
-    after[bucket] = (quota, (left, now, int(generation), (), (), b""))
+    after[bucket] = pack_plain(quota.stamp, now, generation, left)
     return level, last, generation, now, left, birth
 
 
 def _general_outcome(
-    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: StatesByBucket
+    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: Values
 ) -> Outcome | Decision:
     """``_outcome`` for quotas and states of any kind, and for refusals."""
     charge, quota, stored = action[0].charge(action[1]), action[0].quota, unpack(action[0].quota, value)
@@ -212,7 +217,7 @@ def _general_outcome(
         decision, _ = decide(Take((charge,)), [state], now)
         return as_decided(decision, verdict == YES)
     if left is not None or stored is not None:
-        after[charge.bucket] = (quota, state if left is None else left)
+        after[charge.bucket] = pack(quota, state if left is None else left)
     return taken, state, now, birth
 
 
@@ -230,18 +235,3 @@ def _parts(reply: object) -> tuple[float, bytes, Reply]:
 
 def _nonsense(reply: object) -> StoreError:
     return StoreError(f"the script's reply has the wrong shape: {reply!r:.200}")
-
-
-@lru_cache(maxsize=4096)
-def _packed_quota(quota: Quota) -> bytes:
-    return _QUOTA.pack(quota.stamp, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
-
-
-def _own_numbers(quota: Quota) -> tuple[float, float, float]:
-    match quota:
-        case TokenBucket():
-            return quota.slow_rate, quota.burst_level, quota.burst_floor
-        case RollingWindow():
-            return quota.buckets, quota.part_us, 0.0
-        case FixedWindow():
-            return 0.0, 0.0, 0.0

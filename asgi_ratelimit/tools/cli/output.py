@@ -27,7 +27,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") ->
     widths = [max(map(len, each)) for each in zip(names, *shown)]
     aligns = [RIGHT if column.startswith(RIGHT) else "<" for column in columns]
     if title:
-        print(title)
+        print(printable(title))
     for row in [names, *shown]:
         print("  ".join([f"{value:{align}{width}}" for value, align, width in zip(row, aligns, widths)]).rstrip())
 
@@ -42,7 +42,9 @@ def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]], str], No
         return None
 
     def show(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-        table = Table(title=escape(title) or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
+        table = Table(
+            title=escape(printable(title)) or None, title_justify="left", header_style="bold", box=None, pad_edge=False
+        )
         for column in columns:
             table.add_column(escape(column.lstrip(RIGHT)), justify="right" if column.startswith(RIGHT) else "left")
         for row in rows:
@@ -81,14 +83,19 @@ def _plain(value: Any) -> Any:
 
 
 def text(value: object) -> str:
-    """A value in a table: large whole numbers with commas, other numbers with at most 6 digits."""
+    """A value in a table: large whole numbers with commas, other numbers with at most 6 digits, texts ``printable``."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if value.is_integer() else f"{value:.6g}"
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """A text without control characters, which clients may have put into a key: they are shown as in ``repr``."""
+    return text if text.isprintable() else "".join([each if each.isprintable() else repr(each)[1:-1] for each in text])
 
 
 def counted(number: int, word: str, plural: str = "") -> str:

@@ -23,7 +23,7 @@ from ..replay import Limits, Replay, limits_of, limits_of_file, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
 from .arguments import Parser, add_folder, add_json, listed, positive
-from .output import Row, counted, moment, print_json, print_table, progress, share
+from .output import Row, counted, moment, print_json, print_table, printable, progress, share
 
 _SUGGEST = "asgi-ratelimit suggest access.log --refuse 1%"
 _WHAT_IF = 'asgi-ratelimit what-if access.log --rule "/login 5/minute"'
@@ -250,7 +250,7 @@ def _suggested(name: str, uses: UsesByKey, suggestions: Sequence[Suggestion]) ->
 def _show_suggestions(name: str, uses: UsesByKey, suggestions: Sequence[Suggestion]) -> None:
     """Print suggestions as two tables: what clients use, and what limits would do."""
     requests = sum([len(each.times) for each in uses.values()])
-    print(f"{name}: {counted(requests, 'request')} of {counted(len(uses), 'client')}\n")
+    print(f"{printable(name)}: {counted(requests, 'request')} of {counted(len(uses), 'client')}\n")
     if not uses:
         return
     columns = [f">{quantile:.0%} of clients".replace("100% of clients", "the busiest") for quantile in QUANTILES]

@@ -104,7 +104,7 @@ class LogReader:
 def _hint(first: Sequence[str], seen: str) -> str:
     """What to do with a log of a kind that cannot be read."""
     if "\0" in seen or "\ufffd" in seen:
-        return "it is no text, or compressed: decompress it first"
+        return "it is not text, or compressed: decompress it first"
     if any(_UVICORN.search(line) for line in first):
         return (
             "a log of uvicorn has no times: record requests instead, asgi-ratelimit record main:app --out "

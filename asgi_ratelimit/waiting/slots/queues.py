@@ -15,11 +15,9 @@ has a timer. It goes when its slot has come and ``Departures`` lets it go, and t
 from __future__ import annotations
 
 import math
-from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 from threading import RLock
@@ -28,119 +26,11 @@ from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
 from ..forks import reset_in_child
-from ..wakeups import WakeUp
 from .departures import Departures
-from .slot import Slot, distance_of_slots, is_too_late
-from .store_time import StoreTime
+from .slot import Slot, is_too_late
+from .waiters import Queue, TaskWaiter, Waiter, fail
 
-_time, _order = attrgetter("at_us"), attrgetter("order")
-
-
-class Waiter:
-    """A caller that waits for a slot: its take, what it sleeps on, and the error that it gets instead, if any."""
-
-    __slots__ = (
-        "asked_us",
-        "departs_later",
-        "error",
-        "has_left",
-        "margin",
-        "order",
-        "priority",
-        "queue",
-        "take",
-        "wake_up",
-    )
-
-    def __init__(
-        self, take: Take, wake_up: WakeUp, priority: float = 0.0, margin: float = 0.0, departs_later: bool = False
-    ) -> None:
-        self.take = take
-        self.wake_up = wake_up
-        self.priority = priority
-        self.margin = margin
-        self.departs_later = departs_later
-        """Whether it asks a store first, once it has left the queue, and then waits for its departure."""
-        self.order = (-priority, 0)
-        self.queue: Queue | None = None
-        self.asked_us = 0.0
-        self.has_left = False
-        self.error: BaseException | None = None
-
-    def fail(self, error: BaseException) -> None:
-        """Wake the caller, which raises this error. Thread-safe."""
-        self.error = error
-        self.wake_up.set(0.0)
-
-
-@dataclass(slots=True)
-class Queue:
-    """The waiters and the slots of the same charges."""
-
-    key: Hashable
-    waiters: list[Waiter] = field(default_factory=list)
-    """The highest priority first, and then in the order in which they came."""
-    slots: list[Slot] = field(default_factory=list)
-    """In the order of their times."""
-    booking: int = 0
-    """How many slots are being booked."""
-    not_before_us: float = 0.0
-    """No waiter may leave before, because of what has left."""
-    store_time: StoreTime = field(default_factory=StoreTime)
-
-    def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
-        """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
-
-        ``running`` is an event loop that is known not to be closed, and ``now_us`` is now.
-        """
-        waiters = self.waiters
-        while waiters and (wake_up := waiters[0].wake_up).loop is not running and wake_up.is_dead:
-            waiters.pop(0).has_left = True
-            self.remove_surplus()  # it stays booked
-        if waiters and self.slots:
-            at_us, wake_up = self.slots[0].at_us, waiters[0].wake_up
-            if at_us < self.not_before_us:
-                at_us = self.not_before_us
-            if at_us < wake_up.at_us:
-                wake_up.set(at_us, now_us)
-
-    @property
-    def following(self) -> Slot | None:
-        """The second slot."""
-        return self.slots[1] if len(self.slots) > 1 else None
-
-    def add(self, slot: Slot) -> None:
-        """Add a slot."""
-        slots = self.slots
-        if not slots or slots[-1].at_us <= slot.at_us:
-            slots.append(slot)
-        else:
-            insort(slots, slot, key=_time)
-        if slots[0] is slot:
-            self.wake_first_in_time()
-
-    def add_answered(self, slot: Slot, asked_us: float) -> None:
-        """Add a slot that was asked for at ``asked_us``.
-
-        Evenly spaced slots do not begin later because their answers came late. Where there are bursts, that does no
-        harm, and gives the first calls time to arrive.
-        """
-        if slot.take is None or not distance_of_slots(slot.take):
-            self.add(slot)
-            return
-        now_us = slot.since_us
-        ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, asked_us, now_us)
-        if slot.ahead_us == ahead_us:
-            for each in self.slots:
-                each.move_up(ahead_us)
-            self.wake_first_in_time()
-        else:
-            slot.move_up(ahead_us)
-        self.add(slot)
-
-    def remove_surplus(self) -> Slot | None:
-        """Remove and return the newest slot, if there are more slots than waiters."""
-        return self.slots.pop() if len(self.slots) > len(self.waiters) else None
+_order = attrgetter("order")
 
 
 class SlotQueues:
@@ -202,13 +92,13 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key)
             waiter.queue, waiters = queue, queue.waiters
-            if waiters and (first := waiters[0].wake_up).loop is not waiter.wake_up.loop and first.is_dead:
+            if waiters and (first := waiters[0]).loop is not waiter.loop and first.is_dead:
                 queue.wake_first_in_time()
             waiter.order = order = (-waiter.priority, next(self._numbers))
             if not waiters or waiters[-1].order < order:
                 waiters.append(waiter)
             else:
-                if waiters[0].wake_up.at_us <= now_us:  # it has been woken
+                if waiters[0].at_us <= now_us:  # it has been woken
                     waiters[0].order = (-math.inf, 0)
                 insort(waiters, waiter, key=_order)
                 queue.wake_first_in_time()
@@ -233,7 +123,7 @@ class SlotQueues:
             queue.booking -= 1
             waiting = [each for each in queue.waiters if each.error is None]
             if error is not None and len(waiting) > len(queue.slots) + queue.booking:
-                (waiter if waiter in waiting else waiting[0]).fail(error)
+                fail(waiter if waiter in waiting else waiting[0], error)
             self._drop_if_empty(queue)
 
     def swap_for_newest(self, take: Take, slot: Slot) -> Slot | None:
@@ -269,53 +159,66 @@ class SlotQueues:
         Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
         error of a waiter that has failed.
         """
+        decided = self.decide(waiter, now_us)
+        if decided is None:
+            return None
+        taken, following = decided
+        if following is not None:
+            following.set(following.at_us, now_us)
+        if isinstance(taken, BaseException):
+            raise taken
+        return taken
+
+    def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
+        """As ``take_slot``, but returns the error, and the task whose timer is to be set to its ``at_us``, too."""
         if waiter.error is not None:
-            raise waiter.error
+            return waiter.error, None
         with self._lock:
             queue = waiter.queue
             if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
-                waiter.wake_up.set(math.inf)
+                waiter.set(math.inf)
                 return None
             slot = queue.slots[0]
             if slot.at_us > now_us:
-                waiter.wake_up.set(slot.at_us)
+                waiter.set(slot.at_us)
                 return None
-            if (now_us > slot.until_us or waiter.margin) and self._misses(queue, waiter, slot, now_us):
+            if (now_us > slot.until_us or waiter.waiting.margin) and self._misses(queue, waiter, slot, now_us):
                 queue.booking += 1
-                return queue.slots.pop(0)
+                return queue.slots.pop(0), None
             take = waiter.take
-            following_us = -1.0 if waiter.departs_later else self.departures.leave_simply(take.charges, now_us)
+            following_us = -1.0 if waiter.waiting.departs_later else self.departures.leave_simply(take.charges, now_us)
             if following_us < 0.0:
                 following_us = self._leave(queue, waiter, slot, now_us)
                 if following_us < 0.0:
                     return None
             del queue.slots[0], queue.waiters[0]
             waiter.has_left = True
-            if queue.waiters:
-                queue.not_before_us = now_us + following_us
-                queue.wake_first_in_time(waiter.wake_up.loop, now_us)
-            else:
+            if not queue.waiters:
                 self._drop_if_empty(queue)
-            return slot
+                return slot, None
+            queue.not_before_us = now_us + following_us
+            return slot, queue.next_of_loop(waiter.loop, now_us)
 
     def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
         """Whether a slot is not to be used any more."""
         if slot.is_missed(now_us):
             return True
-        return waiter.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+        return (
+            waiter.waiting.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+        )
 
     def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
         """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
 
         Then it may not leave yet, and its wake-up is set.
         """
-        if waiter.departs_later:
+        if waiter.waiting.departs_later:
             return 0.0
-        charges, margin = waiter.take.charges, waiter.margin
+        charges, margin = waiter.take.charges, waiter.waiting.margin
         wait_us = self.departures.leave(charges, now_us, slot.ahead_us, margin)
         if wait_us > 0.0:
             queue.not_before_us = now_us + wait_us
-            waiter.wake_up.set(queue.not_before_us)
+            waiter.set(queue.not_before_us)
             return -1.0
         return self.departures.wait_us(charges, now_us, slot.ahead_us, margin) if len(queue.waiters) > 1 else 0.0
 

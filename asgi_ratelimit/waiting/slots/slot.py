@@ -60,6 +60,19 @@ class Slot:
         assert isinstance(booked, Decision)
         return booked
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is of one charge of a plain bucket, which a store in this process has booked."""
+        return type(self.booked) is tuple
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether the store, which was not out, let its caller go at once."""
+        booked = self.booked
+        if isinstance(booked, tuple):
+            return not booked[0]
+        return not (booked.delay or booked.degraded)
+
     def is_missed(self, now_us: float) -> bool:
         """Whether its time is over."""
         return now_us > self.until_us and self.missed < MOST_MISSED

@@ -18,7 +18,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
     ("text", "line", "message"),
     [
         ('quota = "10/minit"', 1, "'minit' is not a unit of time, did you mean 'min'?"),
-        ("quota = 10", 1, 'quota = 10: it is no text: quota = "100/minute"'),
+        ("quota = 10", 1, 'quota = 10: it must be a string: quota = "100/minute"'),
         ('\nqouta = "1/s"', 2, "there is no key 'qouta', did you mean 'quota'?: quota = \"100/minute\""),
         ("zzz = 1", 1, "there is no key 'zzz': the keys here are client_ip, cost"),
         (RULE + 'kye = "user"', 4, "did you mean 'key'?"),
@@ -71,7 +71,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('quota = "${NO-LIMIT}"', 1, "is no variable: ${NAME}, or ${NAME:-default}"),
         ('\nkey = "header"', 2, 'key = "header": it lacks a name, header:X-Api-Key'),
         ('[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"', 4, "needs a parameter {idd}"),
-        ("\n\na = = 1", 3, "this is no TOML"),
+        ("\n\na = = 1", 3, "not valid TOML"),
     ],
 )
 def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, message: str) -> None:
@@ -99,7 +99,7 @@ def test_lists_that_are_nested_too_deeply(tmp_path: Path) -> None:
 
 def test_an_unfinished_text(tmp_path: Path) -> None:
     """It is wrong on its last line."""
-    with pytest.raises(ConfigurationError, match="the last line: this is no TOML"):
+    with pytest.raises(ConfigurationError, match="the last line: not valid TOML"):
         limited(tmp_path / "limits.toml", "a = [")
 
 

@@ -79,10 +79,10 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, outcome), states = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
+    (decision, outcome), values = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
-    assert states == {CHARGE.bucket: (QUOTA, (1e6, NOW_US, BIRTHS + 2, (), (), b""))}
+    assert values == {CHARGE.bucket: pack(QUOTA, (1e6, NOW_US, BIRTHS + 2, (), (), b""))}
     (refused, outcome), _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
@@ -102,13 +102,13 @@ def test_the_verdict_of_the_script_stands(
     """Where Python decides otherwise, that is logged and counted, and raises no error: the script has written."""
     before = Disagreements.count
     with caplog.at_level(logging.ERROR, logger="asgi_ratelimit"):
-        (decision,), states = decode([action], [NOW, STEPS, verdict, value], BIRTHS)
+        (decision,), values = decode([action], [NOW, STEPS, verdict, value], BIRTHS)
     assert (decision.allowed, decision.granted, decision.remaining, decision.before) == answer
     assert decision.allowed == (decision.retry_after == 0.0)
     assert Disagreements.count == before + 1
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "the script's verdict stands" in caplog.text
-    assert states == {}
+    assert values == {}
 
 
 @pytest.mark.parametrize("verdicts", [b"1", b"11", b"111"])

@@ -70,6 +70,18 @@ def test_markup_is_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert all(text in shown for text in ("[b]who", "[red]me[/red]", "[i]all"))
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_key_cannot_control_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    """Escape sequences and line breaks in what clients choose are shown, and not obeyed."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    output.print_table(("key", ">n"), [("\x1b]0;title\x07\nme\x9b31m", 1)], "title \x1b[2J")
+    shown = capsys.readouterr().out
+    assert r"\x1b]0;title\x07\nme\x9b31m" in shown
+    assert r"title \x1b[2J" in shown
+
+
 def test_completion_offers_commands() -> None:
     """The shell asks by a variable, and reads the answer from a file of its own."""
     with subprocess.Popen(

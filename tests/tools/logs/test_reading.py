@@ -125,7 +125,7 @@ def test_a_log_without_requests_is_an_error(tmp_path: Path) -> None:
         ),
         ('[{"time": 1, "path": "/"},\n{"time": 2, "path": "/"}]\n', r"jq -c '\.\[\]' makes such lines"),
         ('\n{\n"time": 1\n}\n', r"but '\{'\n.*jq -c '\.' makes"),
-        ("\0\0\n", "it is no text"),
+        ("\0\0\n", "it is not text"),
     ],
     ids=["uvicorn", "array", "object", "binary"],
 )

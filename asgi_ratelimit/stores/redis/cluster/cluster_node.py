@@ -14,7 +14,7 @@ from ..actions import Action, charges_of
 from ..batching import Finish
 from ..connection.addresses import Address
 from ..connection.script_calls import ScriptCall
-from ..connection.store_errors import EventLoopEnded, store_error_of
+from ..connection.store_errors import store_error_of
 from ..node import Answer, NodeContext, RedisNode
 from .redirections import Redirections
 from .slots import slot_of
@@ -52,16 +52,7 @@ class ClusterNode(RedisNode):
             finish = self._context.observed(len(actions), finish)
         self._caller.start(self._call(actions, submitted, finish))
 
-    async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
-        answers: Sequence[Answer] | Exception = EventLoopEnded()
-        try:
-            answers = await self._answers(actions, submitted)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
-            answers = error
-        finally:
-            self._finish(actions, answers, finish)
-
-    async def _answers(self, actions: Sequence[Action], submitted: float) -> Sequence[Answer]:
+    async def _answers(self, actions: Sequence[Action], submitted: float) -> list[Answer]:
         """The answers to all actions; what the script leaves undone, at its bound of work, is sent again."""
         groups: dict[int, list[int]] = {}
         for at, action in enumerate(actions):
@@ -74,8 +65,6 @@ class ClusterNode(RedisNode):
                 for at, answer in zip(group, in_group):
                     answers[at] = answer
             left = [group[len(done) :] for group, done in zip(left, in_groups) if len(done) < len(group)]
-        if self._context.local.ledger.has_entries:
-            self._repay_now_and_then()
         return answers
 
     async def _call_groups(self, groups: list[list[Action]], submitted: float) -> list[Sequence[Answer]]:

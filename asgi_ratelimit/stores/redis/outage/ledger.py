@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -134,6 +134,14 @@ class OutageLedger:
             self._look()
             entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
             return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
+
+    def of_buckets(self, buckets: Set[str], is_here: Callable[[Charge], bool]) -> list[Repayment]:
+        """What the store is to be charged with for these buckets, which ``is_here`` names with others."""
+        with self._lock:
+            if not buckets.isdisjoint(self._entries):
+                self._close(is_here)
+                self._look()
+            return self._repayments.of_buckets(buckets)
 
     def remove(self, entry: Repayment | Settlement, booked: Sequence[SettledCharge] = ()) -> None:
         """The store has carried an entry out; ``booked`` is where the charges of a repayment are."""

@@ -9,22 +9,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from ....algorithms import foresee, share
+from ....algorithms import foresee, share, unpack
 from ....clock import Clock, monotonic_us
 from ....decision import Charge, Decision, OnError, Take, checked_on_error
 from ....errors import ConfigurationError, StoreError
 from ....logs import REPORT_EVERY_US
-from ....quotas import Quota, RollingWindow, TokenBucket
+from ....quotas import Quota, TokenBucket
 from ...memory import MemoryStore
 from ...operations import OPERATION_TTL
-from ..replies import StatesByBucket
+from ..replies import Values
 from .ledger import OutageLedger
 
 DENIED_FOR = 1.0
 """The ``retry_after``, in seconds, of a take that ``on_error="deny"`` refuses."""
 
-MAX_STATES = 10_000
-"""How many states of buckets are remembered, with up to as many again that are older."""
+MAX_VALUES = 10_000
+"""How many values of buckets are remembered, with up to as many again that are older."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -33,7 +33,7 @@ class LocalDecisions:
     """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
 
     ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share
-    the store. It starts from the latest states that the store has reported, and writes what it admits into the
+    the store. It starts from the latest values that the store has reported, and writes what it admits into the
     ``ledger``, for the store to be charged with. ``"allow"`` admits all takes, ``"deny"`` refuses all.
     Raises ``ConfigurationError`` for any other ``on_error``.
     """
@@ -53,9 +53,9 @@ class LocalDecisions:
         self._clock = clock
         self._local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         self.ledger = OutageLedger(self._local, clock, parts_of)
-        self.latest_states: StatesByBucket = {}
-        """The states that the store has reported: updated with each reply."""
-        self._older_states: StatesByBucket = {}
+        self.latest_values: Values = {}
+        """The values that the store has reported: updated with each reply."""
+        self._older_values: Values = {}
         self._outages: set[str] = set()
         self._reasons: dict[tuple[str, str], float] = {}
 
@@ -64,16 +64,16 @@ class LocalDecisions:
         """Whether the store, or a node of it, is out."""
         return bool(self._outages)
 
-    def forget_oldest_states(self) -> None:
-        """Forget the states that were reported before the latest ones; called when there are ``MAX_STATES``."""
-        self._older_states = self.latest_states
-        self.latest_states = {}
+    def forget_oldest_values(self) -> None:
+        """Forget the values that were reported before the latest ones; called when there are ``MAX_VALUES``."""
+        self._older_values = self.latest_values
+        self.latest_values = {}
 
     async def forget(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges: the store has been reset."""
         for charge in charges:
-            self.latest_states.pop(charge.bucket, None)
-            self._older_states.pop(charge.bucket, None)
+            self.latest_values.pop(charge.bucket, None)
+            self._older_values.pop(charge.bucket, None)
         await self._local.reset(charges)
 
     def store_is_back(self, node: str = "") -> None:
@@ -115,22 +115,16 @@ class LocalDecisions:
         if self._replicas > 1:
             shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in take.charges])
             local_take = replace(take, charges=shares)
-        self._adopt_states(local_take.charges)
+        self._adopt_values(take.charges, local_take.charges)
         return replace(self.ledger.decide(take, local_take, is_unclear), degraded=True)
 
-    def _adopt_states(self, charges: Sequence[Charge]) -> None:
-        """Start from the latest states that the store has reported, once for each report."""
-        for charge in charges:
-            older = self._older_states.pop(charge.bucket, None)
-            quota, state = self.latest_states.pop(charge.bucket, older) or (charge.quota, None)
-            if state is not None and _has_equal_units(quota, charge.quota):
-                self.ledger.adopt(charge, share(quota, state, self._replicas))
-
-
-def _has_equal_units(quota: Quota, other: Quota) -> bool:
-    """Whether a state means as many units to one quota as to the other, which may have a share of its limit."""
-    parts = [quota.buckets if isinstance(quota, RollingWindow) else 0 for quota in (quota, other)]
-    return type(quota) is type(other) and quota.period_us == other.period_us and parts[0] == parts[1]
+    def _adopt_values(self, charges: Sequence[Charge], local_charges: Sequence[Charge]) -> None:
+        """Start from the latest values that the store has reported, once for each report."""
+        for charge, local_charge in zip(charges, local_charges):
+            older = self._older_values.pop(charge.bucket, None)
+            state = unpack(charge.quota, self.latest_values.pop(charge.bucket, older))
+            if state is not None:
+                self.ledger.adopt(local_charge, share(charge.quota, state, self._replicas))
 
 
 @lru_cache(maxsize=1024)

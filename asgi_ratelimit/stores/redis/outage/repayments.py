@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from random import getrandbits
 
@@ -35,17 +35,28 @@ class Repayments:
 
     def __init__(self) -> None:
         self.pending: dict[str, Repayment] = {}
+        self._by_bucket: dict[str, dict[str, Repayment]] = {}
         self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
         self._held: list[tuple[Sequence[SettledCharge], Sequence[Take], str]] = []
 
     def add(self, repayment: Repayment) -> None:
         """Another one that is pending."""
+        self._forget(repayment.operation)
         if len(self.pending) < MAX_REPAYMENTS:
             self.pending[repayment.operation] = repayment
+            for charge in repayment.charges:
+                self._by_bucket.setdefault(charge.bucket, {})[repayment.operation] = repayment
+
+    def of_buckets(self, buckets: Set[str]) -> list[Repayment]:
+        """Those that are pending for any of these buckets."""
+        found: dict[str, Repayment] = {}
+        for bucket in buckets & self._by_bucket.keys():
+            found |= self._by_bucket[bucket]
+        return list(found.values())
 
     def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> list[Settlement]:
         """The store has carried one out, and has its charges at ``booked``; returns what is to be settled there."""
-        if self.pending.pop(repayment.operation, None) is None:
+        if not self._forget(repayment.operation):
             return []
         for each in booked:
             paid = self._paid.setdefault(each.charge.bucket, [])
@@ -56,6 +67,15 @@ class Repayments:
             self._paid.popitem(last=False)
         held, self._held = self._held, []
         return [settlement for each in held for settlement in self.settle(*each)]
+
+    def _forget(self, operation: str) -> bool:
+        """Whether that was pending, and no longer is."""
+        repayment = self.pending.pop(operation, None)
+        for bucket in {charge.bucket for charge in repayment.charges} if repayment else ():
+            self._by_bucket[bucket].pop(operation)
+            if not self._by_bucket[bucket]:
+                del self._by_bucket[bucket]
+        return repayment is not None
 
     def holds(self, settled: SettledCharge) -> bool:
         """Whether a charge of the outage is in a repayment, and no longer in the local store alone."""
@@ -101,11 +121,8 @@ class Repayments:
         return replace(paid[-1].booked.charge, cost=settled.charge.cost) if paid else settled.charge
 
     def _is_pending(self, settled: SettledCharge) -> bool:
-        return any(
-            settled.since_us <= repayment.until_us and charge.bucket == settled.charge.bucket
-            for repayment in self.pending.values()
-            for charge in repayment.charges
-        )
+        of_bucket = self._by_bucket.get(settled.charge.bucket, {})
+        return any(settled.since_us <= repayment.until_us for repayment in of_bucket.values())
 
 
 def _are_others(undone: Sequence[Take], texts: Collection[str]) -> bool:
@@ -115,6 +132,11 @@ def _are_others(undone: Sequence[Take], texts: Collection[str]) -> bool:
 def debited(charge: Charge, units: float) -> SettledCharge:
     """``units`` of the bucket of ``charge``, to be charged whether they fit or not."""
     return SettledCharge(charge, 0.0, 0, 0.0, 0.0, charge.cost + units)
+
+
+def settlement_of_nothing(charge: Charge) -> Settlement:
+    """What the store has to write, but changes no bucket."""
+    return _alone(debited(charge, 0.0))
 
 
 def _alone(settled: SettledCharge) -> Settlement:

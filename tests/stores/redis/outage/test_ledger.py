@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import settlement_of
+from asgi_ratelimit.algorithms import pack, settlement_of
 from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement, Take
 from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -95,11 +95,12 @@ def test_the_bucket_in_the_store_is_charged(outage: Outage, quota: Quota) -> Non
 
 @pytest.mark.parametrize("quota", KINDS, ids=repr)
 def test_what_the_store_has_charged_is_not_in_the_ledger(outage: Outage, quota: Quota) -> None:
-    """The local bucket started from the store's state."""
+    """The local bucket started from what the store has reported."""
     (charged,) = run_in_place(outage.store.take((Take((Charge(quota, "key", 5),)),)))
     state = outage.store.state_of(Charge(quota, "key"))
     assert charged.take is not None
-    outage.local.latest_states.update({charged.take.charges[0].bucket: (charged.take.charges[0].quota, state)})
+    assert state is not None
+    outage.local.latest_values.update({charged.take.charges[0].bucket: pack(quota, state)})
     outage.take(quota, 7)
     assert outage.units() == {"key": 7}
     outage.take(quota, 2)  # the next outage begins with what is left here

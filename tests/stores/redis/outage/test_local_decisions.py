@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from asgi_ratelimit.algorithms import pack
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError, StoreError, StoreTimeout, StoreUnavailable
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -101,30 +102,40 @@ def test_invalid_options(on_error: Any, replicas: int, message: str) -> None:
         LocalDecisions(on_error, replicas, SteppedClock())
 
 
-def test_the_latest_states_of_the_store_count() -> None:
+def test_the_latest_values_of_the_store_count() -> None:
     """A bucket that was empty in the store is empty here, once."""
     local = LocalDecisions("local", 1, SteppedClock())
-    local.latest_states.update(empty("key"))
+    local.latest_values.update(empty("key"))
     assert not decide(local, Charge(QUOTA, "key")).allowed
     assert decide(local, Charge(QUOTA, "other")).allowed
 
 
-def test_old_states_are_forgotten() -> None:
+def test_old_values_are_forgotten() -> None:
     """Those before the latest ones: such a bucket starts full."""
     local = LocalDecisions("local", 1, SteppedClock())
     for number in range(4):
-        local.latest_states.update(empty(f"key {number}"))
+        local.latest_values.update(empty(f"key {number}"))
         if number % 2:
-            local.forget_oldest_states()
+            local.forget_oldest_values()
     allowed = [decide(local, Charge(QUOTA, f"key {number}")).allowed for number in range(4)]
     assert allowed == [True, True, False, False]
 
 
-def empty(key: str) -> dict[str, Any]:
-    """The state of a bucket that has nothing left."""
-    charge, store = Charge(QUOTA, key, QUOTA.burst), MemoryStore(clock=SteppedClock())
+def test_a_value_under_another_quota_counts() -> None:
+    """What was used before limit and period were changed stays used, as it does in the store."""
+    local = LocalDecisions("local", 1, SteppedClock())
+    local.latest_values.update(empty("key", TokenBucket(10, 1800, name="per-hour")))
+    assert decide(local, Charge(QUOTA, "key", 10)).allowed
+    assert not decide(local, Charge(QUOTA, "key")).allowed
+
+
+def empty(key: str, quota: TokenBucket = QUOTA) -> dict[str, bytes]:
+    """The value of a bucket that has nothing left."""
+    charge, store = Charge(quota, key, quota.burst), MemoryStore(clock=SteppedClock())
     assert store.submit(Take((charge,))).allowed
-    return {charge.bucket: (QUOTA, store.state_of(charge))}
+    state = store.state_of(charge)
+    assert state is not None
+    return {charge.bucket: pack(quota, state)}
 
 
 # The log

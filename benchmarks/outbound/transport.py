@@ -1,6 +1,6 @@
 """What ``PacedTransport`` adds to the transport that it wraps, for a request that does not wait.
 
-``scripts/bench outbound`` prints it below the table of calls. Wrapped and paced requests take turns, in short rounds,
+Wrapped and paced requests take turns, in short rounds,
 and the best round of each counts, because other programs disturb the measurement.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import httpx
@@ -91,16 +91,11 @@ def _difference(both: Callable[[], tuple[float, float]]) -> float:
     return min(paced for _, paced in rounds) - min(wrapped for wrapped, _ in rounds)
 
 
-def table() -> str:
+def table(_: Iterable[str] = ()) -> list[Sequence[str]]:
     """The figures as a table."""
-    rows = [
+    return [
         ("", "CPU µs more", "trips to the store"),
         ("---", "---:", "---:"),
         ("with `async`", f"{added_with_async():.1f}", f"{trips():.0f}"),
         ("without", f"{added_without_async():.1f}", f"{trips():.0f}"),
     ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-if __name__ == "__main__":
-    print(table())

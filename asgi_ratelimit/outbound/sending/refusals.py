@@ -1,0 +1,52 @@
+"""What a refusal asks for: a pause of its key, a slowdown, and a back-off before its request is sent again."""
+
+from __future__ import annotations
+
+import math
+from random import random
+from typing import Any
+
+from ...clock import SystemClock
+from ...quotas import SECOND_US
+from ...waiting import Flow, SlotWaiter
+from .pauses import Pauses
+from .request_values import PacedRequest
+from .retry_after import pause_of
+from .slowdown import Slowdown
+
+FIRST_BACKOFF_US = 500_000.0
+"""The longest first back-off after a refusal without a time to come back; each further one may be twice as long."""
+
+LONGEST_BACKOFF_US = 60_000_000.0
+
+TOO_MANY = 429
+
+
+class Refusals:
+    """Obeys refusals of the requests of one transport, each of which is sent again ``retries`` times at most."""
+
+    def __init__(self, pauses: Pauses, slowdown: Slowdown, retries: int, waiter: SlotWaiter) -> None:
+        self._pauses = pauses
+        self._slowdown = slowdown
+        self._retries = retries
+        self._now_us, self._clock = waiter.now_us, waiter.clock or SystemClock()
+
+    def backoff_us(self, paced: PacedRequest, response: Any, is_degraded: bool) -> Flow[float | None]:
+        """Microseconds to sleep before a refused request is sent again; ``None`` if the refusal is final.
+
+        A pause that it asks for begins here; the next slot is after it. ``is_degraded``: the store was out when the
+        request was sent.
+        """
+        asked = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
+        is_jitter = False
+        if asked is not None and response.status_code == TOO_MANY:
+            is_jitter = self._slowdown.is_jitter(paced.key, asked, not is_degraded, self._now_us())
+        if asked is not None and not is_jitter:
+            yield from self._pauses.begin(paced.key, asked)
+        if paced.attempts > self._retries or not paced.can_be_sent_again:
+            return None
+        longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
+        wait_us = float(math.ceil(random() * longest_us if asked is None else asked * SECOND_US))
+        if self._now_us() + wait_us > paced.deadline_us:
+            return None
+        return wait_us if asked is None or is_jitter else 0.0

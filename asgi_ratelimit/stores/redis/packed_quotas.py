@@ -1,0 +1,58 @@
+"""A quota as bytes: what the script decides by, and what it keeps of the quotas of an operation."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from ...quotas import (
+    BUCKET_FORMAT,
+    FIXED_FORMAT,
+    ROLLING_FORMAT,
+    SECOND_US,
+    FixedWindow,
+    Quota,
+    RollingWindow,
+    TokenBucket,
+)
+
+_QUOTA = struct.Struct("<11sdddddd")
+
+SIZE = _QUOTA.size
+
+
+@lru_cache(maxsize=4096)
+def packed_quota(quota: Quota) -> bytes:
+    """The numbers of a quota, as ``rate_limit.lua`` describes them."""
+    return _QUOTA.pack(quota.stamp, quota.period_us, quota.limit, quota.most, *_own_numbers(quota))
+
+
+def _own_numbers(quota: Quota) -> tuple[float, float, float]:
+    match quota:
+        case TokenBucket():
+            return quota.slow_rate, quota.burst_level, quota.burst_floor
+        case RollingWindow():
+            return quota.buckets, quota.part_us, 0.0
+        case FixedWindow():
+            return 0.0, 0.0, 0.0
+
+
+def quota_in(packed: bytes, likely: Quota) -> Quota:
+    """The quota in these bytes, under the name of the ``likely`` one, which is returned if it is that.
+
+    Raises ``struct.error`` where the bytes are those of no quota.
+    """
+    if packed == packed_quota(likely):
+        return likely
+    stamp, period_us, limit, _, first, second, _ = _QUOTA.unpack(packed)
+    period = period_us / SECOND_US
+    try:
+        if stamp[0] == BUCKET_FORMAT:
+            return TokenBucket(limit, period, second / period_us, first / limit, name=likely.name)
+        if stamp[0] == FIXED_FORMAT:
+            return FixedWindow(limit, period, name=likely.name)
+        if stamp[0] == ROLLING_FORMAT:
+            return RollingWindow(limit, period, int(first), name=likely.name)
+    except (ArithmeticError, ValueError):
+        pass
+    raise struct.error(f"{packed!r} is no quota")

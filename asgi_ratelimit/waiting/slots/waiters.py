@@ -1,0 +1,170 @@
+"""Callers that wait for slots of the same charges, each its own wake-up, and the queue of them and of their slots."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from bisect import insort
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+from ...clock import Clock
+from ...decision import Take
+from ..wakeups import LoopWakeUp, ThreadWakeUp
+from .slot import Slot, distance_of_slots
+from .store_time import StoreTime
+
+_time = attrgetter("at_us")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the waiters of one ``SlotWaiter`` have in common."""
+
+    clock: Clock | None
+    decide: Callable[[TaskWaiter, float], Any]
+    """``SlotQueues.decide``."""
+    margin: float = 0.0
+    departs_later: bool = False
+    """Whether a call asks a store first, once it has left the queue, and then waits for its departure."""
+
+
+class TaskWaiter(LoopWakeUp):
+    """A caller in a task that waits for a slot: its take, its place, and the error that it gets instead, if any."""
+
+    __slots__ = ("asked_us", "error", "has_left", "order", "priority", "queue", "take", "waiting")
+
+    def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
+        super().__init__(waiting.clock)
+        self.decide = waiting.decide
+        self.waiting = waiting
+        self.take = take
+        self.priority = priority
+        self.order: tuple[float, int] = (-priority, 0)
+        self.queue: Queue | None = None
+        self.asked_us = 0.0
+        self.has_left = False
+        self.error: BaseException | None = None
+
+
+class ThreadWaiter(ThreadWakeUp):
+    """As ``TaskWaiter``, of a thread."""
+
+    def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
+        super().__init__(waiting.clock)
+        self.waiting = waiting
+        self.take = take
+        self.priority = priority
+        self.order: tuple[float, int] = (-priority, 0)
+        self.queue: Queue | None = None
+        self.asked_us = 0.0
+        self.has_left = False
+        self.error: BaseException | None = None
+
+
+Waiter: TypeAlias = TaskWaiter | ThreadWaiter
+
+
+@dataclass(slots=True)
+class NewWaiter:
+    """The step that makes a waiter of the kind that its driver can let sleep."""
+
+    waiting: Waiting
+    take: Take
+    priority: float
+
+    async def in_task(self) -> TaskWaiter:
+        return TaskWaiter(self.waiting, self.take, self.priority)
+
+    def in_thread(self) -> ThreadWaiter:
+        return ThreadWaiter(self.waiting, self.take, self.priority)
+
+
+def fail(waiter: Waiter, error: BaseException) -> None:
+    """Wake a caller, which raises this error. Thread-safe."""
+    waiter.error = error
+    waiter.set(0.0)
+
+
+@dataclass(slots=True)
+class Queue:
+    """The waiters and the slots of the same charges."""
+
+    key: Hashable
+    waiters: list[Waiter] = field(default_factory=list)
+    """The highest priority first, and then in the order in which they came."""
+    slots: list[Slot] = field(default_factory=list)
+    """In the order of their times."""
+    booking: int = 0
+    """How many slots are being booked."""
+    not_before_us: float = 0.0
+    """No waiter may leave before, because of what has left."""
+    store_time: StoreTime = field(default_factory=StoreTime)
+
+    def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
+        """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
+
+        ``running`` is an event loop that is known not to be closed, and ``now_us`` is now.
+        """
+        waiters = self.waiters
+        while waiters and (first := waiters[0]).loop is not running and first.is_dead:
+            waiters.pop(0).has_left = True
+            self.remove_surplus()  # it stays booked
+        if waiters and self.slots:
+            at_us, first = self.slots[0].at_us, waiters[0]
+            if at_us < self.not_before_us:
+                at_us = self.not_before_us
+            if at_us < first.at_us:
+                first.set(at_us, now_us)
+
+    def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
+        """As ``wake_first_in_time``, but returns the first waiter if its timer has only to be set to its ``at_us``."""
+        first, slots = self.waiters[0], self.slots
+        if slots and type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
+            at_us = slots[0].at_us
+            if at_us < self.not_before_us:
+                at_us = self.not_before_us
+            if now_us < at_us < first.at_us:
+                first.at_us = at_us
+                return first
+        self.wake_first_in_time(running, now_us)
+        return None
+
+    @property
+    def following(self) -> Slot | None:
+        """The second slot."""
+        return self.slots[1] if len(self.slots) > 1 else None
+
+    def add(self, slot: Slot) -> None:
+        """Add a slot."""
+        slots = self.slots
+        if not slots or slots[-1].at_us <= slot.at_us:
+            slots.append(slot)
+        else:
+            insort(slots, slot, key=_time)
+        if slots[0] is slot:
+            self.wake_first_in_time()
+
+    def add_answered(self, slot: Slot, asked_us: float) -> None:
+        """Add a slot that was asked for at ``asked_us``.
+
+        Evenly spaced slots do not begin later because their answers came late. Where there are bursts, that does no
+        harm, and gives the first calls time to arrive.
+        """
+        if slot.take is None or not distance_of_slots(slot.take):
+            self.add(slot)
+            return
+        now_us = slot.since_us
+        ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, asked_us, now_us)
+        if slot.ahead_us == ahead_us:
+            for each in self.slots:
+                each.move_up(ahead_us)
+            self.wake_first_in_time()
+        else:
+            slot.move_up(ahead_us)
+        self.add(slot)
+
+    def remove_surplus(self) -> Slot | None:
+        """Remove and return the newest slot, if there are more slots than waiters."""
+        return self.slots.pop() if len(self.slots) > len(self.waiters) else None
