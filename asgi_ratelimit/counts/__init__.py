@@ -1,10 +1,10 @@
 """What a process counts of its decisions, and publishes once a second, so that all processes can be summed up."""
 
+from .minute_recordings import ALL, Recording, recording_in
 from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, RuleMinute, added, document_of
+from .published_sources import Row, outbound_sources
 from .publishing import Publisher, publish, publish_in_process, publish_on, reset_publishers, stop_publishing
-from .recordings import ALL, Recording, recording_in
 from .rule_counts import RESULTS, Counts, RuleCounts, counts_of
-from .sources import Row, outbound_sources
 from .waits import BOUNDS_NS, WaitTimes
 
 __all__ = [

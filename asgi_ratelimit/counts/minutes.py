@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import Any, TypeAlias
 
-from .recordings import Recording, encoded, most_cells
+from .minute_recordings import Recording, encoded, most_cells
+from .published_sources import Row
 from .rule_counts import RESULTS, RuleCounts
-from .sources import Row
 from .waits import WaitTimes
 
 FORMAT = 1

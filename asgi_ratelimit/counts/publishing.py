@@ -20,8 +20,8 @@ from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.name_owners import owned
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
+from .published_sources import Row, outbound_sources
 from .rule_counts import counts_of
-from .sources import Row, outbound_sources
 from .waits import WaitTimes
 
 SECOND_US = 1_000_000

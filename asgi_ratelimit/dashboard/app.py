@@ -25,10 +25,10 @@ from ..limiter import as_store
 from ..quota_text import as_quotas
 from ..stores import Store
 from .access import Access, Allow, Author, By
-from .actions import Actions
 from .assets import TYPES, asset, page
 from .forgery import Tokens, set_cookie
-from .state import State
+from .form_actions import Actions
+from .page_state import State
 from .streams import Streams
 from .what_if import estimate
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..clock import monotonic_us
 from ..errors import StoreError
-from .state import State
+from .page_state import State
 
 MOST_STREAMS = 32
 """The most pages that get events from one process at a time; others ask for the state from time to time."""

@@ -4,6 +4,7 @@
 clock, no lock, no logging.
 """
 
+from .answer_sources import Headers
 from .parsing import MAX_DELAY, parse
 from .rendering import (
     DIALECTS,
@@ -25,7 +26,6 @@ from .rendering import (
     retry_after_seconds,
 )
 from .server_limits import ServerLimit, ServerLimits
-from .sources import Headers
 
 __all__ = [
     "DIALECTS",

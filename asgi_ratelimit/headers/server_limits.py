@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..buckets import DEFAULT_NAME
-from ..profiles.sources import ResetMeaning
+from ..profiles.source_syntax import ResetMeaning
 
 SMALLEST_SHARE = 1e-6
 """Of a limit that is 1 altogether: with less than this, nothing is left."""

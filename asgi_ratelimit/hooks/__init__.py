@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..stores.calls import StoreCall
+from ..stores.call_observers import StoreCall
 from .events import Event, Failure, FailureHook, Hook, ObservedRequest, Result, failures
 from .limit_changes import ChangeHook, ChangeKind, LimitChange
 from .refusal_log import log_refusals

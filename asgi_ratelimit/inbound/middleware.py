@@ -29,8 +29,8 @@ from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLim
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_names
-from .functions.checked import CostFunction, QuotaFunction
 from .functions.failures import Failures
+from .functions.function_arguments import CostFunction, QuotaFunction
 from .outcomes import Settling
 from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
@@ -39,9 +39,9 @@ from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
+from .startup.app_routes import place_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
-from .startup.routes import place_of
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 from .websocket import Throttled
 

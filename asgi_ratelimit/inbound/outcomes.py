@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..decision import Decision, checked_actual
 from ..errors import StoreError
-from ..keys.calls import called
+from ..keys.program_functions import called
 from ..stores import Store, settle
 from .plan import SettleRule
 from .rules import CompiledRule

@@ -14,7 +14,7 @@ from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
 from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey
-from .functions.calls import Results, connection_of
+from .functions.connection_functions import Results, connection_of
 from .penalties.blocks import block_check
 from .rules import AppliedRule, CompiledRule
 

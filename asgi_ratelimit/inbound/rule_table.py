@@ -20,7 +20,8 @@ from ..overrides import NO_OVERRIDES, OFF, SHADOW, Override, limit_text, quotas_
 from ..quota_text import QuotaLike, as_quotas
 from .answers.responses import checked_on_limited
 from .delays import checked_max_delay
-from .functions.checked import (
+from .functions.failures import Failures
+from .functions.function_arguments import (
     CostFunction,
     QuotaFunction,
     checked_cost_or_function,
@@ -28,7 +29,6 @@ from .functions.checked import (
     checked_quota,
     takes_bytes,
 )
-from .functions.failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
 from .rules import CompiledRule, Rule, as_methods, as_on_error, require_agreement

@@ -20,8 +20,9 @@ from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import checked_max_delay
-from .functions.calls import Results, called_once
-from .functions.checked import (
+from .functions.connection_functions import Results, called_once
+from .functions.failures import Failures
+from .functions.function_arguments import (
     CostFunction,
     QuotaFunction,
     SettleFunction,
@@ -30,7 +31,6 @@ from .functions.checked import (
     checked_quota,
     takes_bytes,
 )
-from .functions.failures import Failures
 from .functions.key_watch import KeyWatch
 from .penalties.blocks import BLOCK
 from .penalties.penalty import Penalty, checked_penalty

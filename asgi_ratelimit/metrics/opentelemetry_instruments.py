@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from .instruments import Instrument
-from .recording import Bind, Labels, MetricsHook, Record
+from .metrics_hook import Bind, Labels, MetricsHook, Record
 
 try:
     from opentelemetry.metrics import Meter, MeterProvider, get_meter_provider

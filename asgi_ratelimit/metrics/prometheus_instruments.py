@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from .instruments import Instrument
-from .recording import Bind, Labels, MetricsHook, Record
+from .metrics_hook import Bind, Labels, MetricsHook, Record
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram

@@ -8,8 +8,8 @@ from typing import Self
 from ..errors import ConfigurationError, QuotaError, StoreError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
-from ..stores.checked import checked_store
 from ..stores.documents import MAX_BYTES, checked_seconds
+from ..stores.store_arguments import checked_store
 from .document import NAME, Change, Document, Override, checked_quota, unpacked
 from .watch import watch_of
 

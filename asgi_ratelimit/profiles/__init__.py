@@ -32,8 +32,8 @@ from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
 from .estimates import anthropic_estimate, model, openai_estimate
 from .hidden_limits import HiddenConcurrency, HiddenRate
 from .learning import LearnedEstimate
-from .routes import Routes
 from .searches import aimd, gradient
+from .shared_routes import Routes
 from .usage import anthropic_usage, openai_usage
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from ..errors import ConfigurationError
 from .hidden_limits import HiddenConcurrency, HiddenRate
-from .routes import NO_ROUTES, Routes
-from .sources import ResetMeaning, Sign, Source, Sources, Unit, each_source, require_one_of, require_sources
+from .shared_routes import NO_ROUTES, Routes
+from .source_syntax import ResetMeaning, Sign, Source, Sources, Unit, each_source, require_one_of, require_sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

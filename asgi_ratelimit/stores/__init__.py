@@ -10,7 +10,7 @@ from ..algorithms import Booking, Outcome
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from .by_store import ByStore
-from .calls import Observer
+from .call_observers import Observer
 from .memory import MemoryStore
 from .operations import settled_as
 from .urls import SCHEMES, shown

@@ -11,7 +11,7 @@ from starlette.types import Scope
 from ..inbound.dependency import RateLimit
 from ..inbound.middleware import RateLimitMiddleware
 from ..inbound.rules import CompiledRule
-from ..inbound.startup.routes import AppRoute, RouteMiddleware, example_path, walk
+from ..inbound.startup.app_routes import AppRoute, RouteMiddleware, example_path, walk
 from ..quota_text import as_text
 
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")

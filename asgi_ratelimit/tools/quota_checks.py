@@ -14,7 +14,7 @@ from ..inbound import RateLimit, RateLimitMiddleware
 from ..inbound.config import USUAL, LimitsFile
 from ..inbound.functions.failures import Failures
 from ..inbound.rules import CompiledRule
-from ..inbound.startup.routes import walk
+from ..inbound.startup.app_routes import walk
 from ..inbound.startup.startup_warnings import unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket

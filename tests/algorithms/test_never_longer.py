@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from asgi_ratelimit.algorithms import State, foresee, reset_us
 from asgi_ratelimit.decision import Charge, Settlement, Take
 from asgi_ratelimit.quotas import Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores.redis.actions import charges_of
+from asgi_ratelimit.stores.redis.script_actions import charges_of
 from tests.support.bucket_histories import (
     NOW,
     Buckets,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.counts import ALL, Recording, recording_in
-from asgi_ratelimit.counts.recordings import encoded
+from asgi_ratelimit.counts.minute_recordings import encoded
 
 seconds = st.lists(
     st.tuples(st.integers(0, 59), st.dictionaries(st.text(min_size=1), st.integers(1, 100))), max_size=20

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from asgi_ratelimit import Limiter, MemoryStore, StoreTimeout
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.dashboard.assets import TYPES
-from asgi_ratelimit.dashboard.state import State
+from asgi_ratelimit.dashboard.page_state import State
 from asgi_ratelimit.dashboard.streams import Streams
 from tests.support.asgi import Peer, http
 from tests.support.dashboards import app_with_page, state_of, visitor

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit import Limiter, MemoryStore, RedisStore, Rule
 from asgi_ratelimit.hooks import StoreCall
-from asgi_ratelimit.metrics import recording
+from asgi_ratelimit.metrics import metrics_hook
 from asgi_ratelimit.metrics.instruments import Instrument
-from asgi_ratelimit.metrics.recording import BoundedSeries, MetricsHook
+from asgi_ratelimit.metrics.metrics_hook import BoundedSeries, MetricsHook
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok
 from tests.support.visitors import Site, Visitor
@@ -127,7 +127,7 @@ def test_series_are_always_bounded(decisions: list[tuple[str, str]]) -> None:
         return lambda value: recorded.update({labels: value})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recording, "MAX_SERIES", 5)
+        patch.setattr(metrics_hook, "MAX_SERIES", 5)
         series = BoundedSeries(instrument, bind)
         for labels in decisions:
             series.record(1, *labels)

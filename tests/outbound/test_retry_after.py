@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.outbound.sending.retry_after import LONGEST_PAUSE, pause_of
+from asgi_ratelimit.outbound.sending.retry_after_parsing import LONGEST_PAUSE, pause_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
 

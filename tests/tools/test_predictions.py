@@ -19,7 +19,7 @@ from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.tools import Recorder
 from asgi_ratelimit.tools.cli import main
-from asgi_ratelimit.tools.cli.recording import RecordedApp
+from asgi_ratelimit.tools.cli.record_command import RecordedApp
 from asgi_ratelimit.tools.replay import LOGGED_KEY
 from asgi_ratelimit.tools.suggest import KINDS
 from tests.support.asgi import http, ok

@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision
 from ...headers import Header, names, retry_after, retry_after_seconds
-from ...keys.calls import called
+from ...keys.program_functions import called
 from ...quotas import SECOND_US, Quota
-from ..functions.calls import connection_of
-from ..functions.checked import require_function
+from ..functions.connection_functions import connection_of
 from ..functions.failures import Failures
+from ..functions.function_arguments import require_function
 from .header_options import HeaderOptions
 
 OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None

@@ -12,8 +12,8 @@ from weakref import ref
 from ...errors import ConfigurationError
 from ...overrides import EVERY, Repeating
 from .change_log import changes
+from .config_file import settings_of
 from .options import Options
-from .reading import settings_of
 
 logger = logging.getLogger("asgi_ratelimit")
 

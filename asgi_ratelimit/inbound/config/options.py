@@ -12,13 +12,13 @@ from ...quota_text import QuotaLike
 from ...stores import Store
 from ..answers.header_options import DialectName, HeaderOptions
 from ..delays import MAX_WAITING
-from ..functions.checked import CostFunction, QuotaFunction, address_key
 from ..functions.failures import Failures
+from ..functions.function_arguments import CostFunction, QuotaFunction, address_key
 from ..penalties.penalty import Penalty
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule
+from .config_file import Settings
 from .key_lines import Place
-from .reading import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from ...errors import StoreError
 from ...quotas import SECOND_US
 from ...stores import Store, settle
 from ...waiting import PaceTimeout, SlotWaiter, run_async
-from .arguments import require_asyncio
+from .delay_arguments import require_asyncio
 from .joining import beyond, joined
 from .receiving import Receiving
 

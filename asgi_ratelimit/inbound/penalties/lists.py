@@ -10,11 +10,11 @@ from starlette.types import Scope
 from ...decision import OnError
 from ...errors import ConfigurationError
 from ...keys.base import ScopeKey, ScopeTest
-from ...keys.calls import called
+from ...keys.program_functions import called
 from ..answers.responses import AccessDenied, LimitUnavailable
-from ..functions.calls import connection_of
-from ..functions.checked import require_function
+from ..functions.connection_functions import connection_of
 from ..functions.failures import Failures
+from ..functions.function_arguments import require_function
 
 Test: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 """Whether a connection is on a list, sync or async."""

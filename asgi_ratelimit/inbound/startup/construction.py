@@ -12,7 +12,7 @@ from ...errors import ConfigurationError
 from ...keys import KeyFunction, path_param
 from ...logs import logger
 from ..delays import require_asyncio
-from ..functions.checked import takes
+from ..functions.function_arguments import takes
 from ..rules import CompiledRule
 
 P = ParamSpec("P")

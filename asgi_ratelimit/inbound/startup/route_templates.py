@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from ...keys.path_patterns import route_path
 from ...stores.by_store import reference
-from .routes import AppRoute, walk
+from .app_routes import AppRoute, walk
 
 
 @dataclass(frozen=True, slots=True)

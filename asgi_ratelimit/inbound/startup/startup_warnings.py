@@ -13,7 +13,7 @@ from ...logs import warn_once
 from ...quota_text import as_text
 from ...stores import MemoryStore, Store
 from ..rules import CompiledRule
-from .routes import AppRoute, example_path, walk
+from .app_routes import AppRoute, example_path, walk
 from .worker_count import number_of_workers
 
 

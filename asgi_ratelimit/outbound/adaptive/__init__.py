@@ -1,6 +1,6 @@
 """Requests that keep to the limits that their servers report."""
 
-from .state import LearnedBucket
+from .learned_state import LearnedBucket
 from .transport import AdaptiveTransport
 
 __all__ = ["AdaptiveTransport", "LearnedBucket"]

@@ -18,9 +18,9 @@ from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..decorator import EVEN_BURST
 from ..wrapping_transport import WrappingTransport
+from .adaptive_sender import AdaptiveSender
 from .admission import NAME
-from .sender import AdaptiveSender
-from .state import LearnedBucket
+from .learned_state import LearnedBucket
 
 
 class AdaptiveTransport(WrappingTransport):

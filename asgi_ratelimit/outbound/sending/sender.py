@@ -26,14 +26,14 @@ from ...waiting import (
     run_sync,
     sleep,
 )
-from .bodies import watched
+from .backoff import Refusals
 from .exchange import Discard, Send
 from .pauses import Pauses, without_condition
-from .refusals import Refusals
 from .request_values import PacedRequest
-from .retry_after import THROTTLED
+from .retry_after_parsing import THROTTLED
 from .settling import Settler, answer_of
 from .slowdown import Slowdown
+from .watched_bodies import watched
 
 
 class Sender:

@@ -6,7 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..definitions import STANDARD_REFUSALS, LimitHeaders, Profile, Refusal
-from ..sources import Sources
+from ..source_syntax import Sources
 
 
 def _of_openai(name: str, window: Sources = ()) -> LimitHeaders:

@@ -6,7 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
-from ..routes import Routes
+from ..shared_routes import Routes
 
 discord = Profile(
     name="discord",

@@ -17,8 +17,8 @@ from itertools import islice
 
 from ...clock import monotonic_us
 from ...logs import REPORT_EVERY_US
+from .bucket_values import REFUSES, use_of
 from .refusing import RefusingBuckets, next_shard
-from .values import REFUSES, use_of
 
 LOOKS = 8
 """The most values that are looked at in one dictionary to find one that goes."""

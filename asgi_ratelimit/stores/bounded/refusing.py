@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection
 from itertools import islice
 
-from .values import free_at
+from .bucket_values import free_at
 
 ROWS_FOR_TWICE = 6
 """Rows for each doubling of the time until there is room."""

@@ -16,9 +16,7 @@ from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Settlement, Take
 from ...errors import StoreError, StoreTimeout, StoreUnavailable
 from ...quotas import SECOND_US
-from ..calls import Observers, StoreCall
-from .actions import Action, BucketCharge, Peek, Repayment, charges_of, is_operation, take_of
-from .actions import Answer as ActionAnswer
+from ..call_observers import Observers, StoreCall
 from .batching import Finish, GroupCommit
 from .connection.script_calls import ScriptCall, ScriptCaller
 from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
@@ -27,6 +25,8 @@ from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_VALUES, LocalDecisions
 from .outage.repayments import settlement_of_nothing
 from .script import Reply, decode, encode
+from .script_actions import Action, BucketCharge, Peek, Repayment, charges_of, is_operation, take_of
+from .script_actions import Answer as ActionAnswer
 
 Answer: TypeAlias = ActionAnswer | StoreError
 """The answer to an action, or the error of this one action."""

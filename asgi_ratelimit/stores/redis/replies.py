@@ -13,8 +13,8 @@ from ...algorithms import State, decide, foresee, pack, reset_us, settle, settle
 from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
 from ...quotas import SECOND_US, FixedWindow, TokenBucket
 from ..operations import as_allowed, decided_again, of_quotas, redeemed
-from .actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
 from .packed_quotas import SIZE, quota_in
+from .script_actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
 
 Values: TypeAlias = dict[str, bytes]
 """The values that buckets have now, packed as they are in Redis."""

@@ -17,7 +17,9 @@ from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement
 from ...errors import StoreError
 from ...logs import FailureLog
 from ...quotas import Quota
-from .actions import (
+from .packed_quotas import packed_quota
+from .replies import YES, Values, answer_to, as_decided
+from .script_actions import (
     Action,
     Answer,
     BucketCharge,
@@ -29,8 +31,6 @@ from .actions import (
     operation_keys,
     operation_of,
 )
-from .packed_quotas import packed_quota
-from .replies import YES, Values, answer_to, as_decided
 
 Reply: TypeAlias = Sequence[bytes | None]
 

@@ -17,17 +17,17 @@ from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, S
 from ...errors import ConfigurationError, StoreError
 from ...logs import warn_once
 from ..by_store import before_closing
-from ..calls import Observer
+from ..call_observers import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
-from .actions import Peek, Reset
 from .cluster.cluster import ClusterNodes
 from .cluster.slots import split
-from .connection.addresses import RedisLike, SingleAddress, addresses_of
+from .connection.server_addresses import RedisLike, SingleAddress, addresses_of
 from .denials import Denials
-from .documents import RedisDocuments
 from .node import NodeContext, RedisNode
 from .outage.local_decisions import LocalDecisions
+from .redis_documents import RedisDocuments
+from .script_actions import Peek, Reset
 
 LONGEST_USUAL = 60.0
 """Seconds of a deadline; a longer one is likely to be meant in milliseconds."""

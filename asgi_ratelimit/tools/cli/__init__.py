@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ...errors import RateLimitError
-from . import apps, buckets, overrides, recording, replays, simulating, watching
+from . import apps, bucket_commands, override_commands, record_command, replays, simulating, watching
 from .arguments import Parser, complete
 
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version of the package")
     commands = parser.add_subparsers(title="commands", metavar="command")
-    for module in (apps, simulating, replays, recording, buckets, overrides, watching):
+    for module in (apps, simulating, replays, record_command, bucket_commands, override_commands, watching):
         module.add_commands(commands)
     complete(parser)
     options = parser.parse_args(arguments)

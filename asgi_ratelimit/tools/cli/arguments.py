@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ...errors import QuotaError
-from ...inbound.functions.checked import takes
+from ...inbound.functions.function_arguments import takes
 from ...quota_text import parse_period
 
 Options = argparse.Namespace

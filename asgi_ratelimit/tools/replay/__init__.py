@@ -1,8 +1,8 @@
 """Replays of logs under limits that are not in force."""
 
 from .counts import KeyCount, Moment, Parts, RuleCounts, Timeline
-from .limits import LOGGED_KEY, Limits, limits_of, limits_of_file, scope_of
 from .replay import MOST_PATHS, Replay
+from .replayed_limits import LOGGED_KEY, Limits, limits_of, limits_of_file, scope_of
 from .report import report_of
 
 __all__ = [

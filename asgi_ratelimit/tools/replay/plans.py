@@ -15,9 +15,9 @@ from ...inbound.plan import Plan
 from ...inbound.rules import CompiledRule
 from ...quotas import Quota
 from ..logs import LoggedRequest
-from .buckets import ReplayedBuckets, States
 from .counts import RuleCounts
-from .limits import LOGGED_KEY, scope_of
+from .replayed_buckets import ReplayedBuckets, States
+from .replayed_limits import LOGGED_KEY, scope_of
 
 ALLOWED: Final = 0
 REFUSED: Final = 1

@@ -14,10 +14,10 @@ from ...inbound.penalties.blocks import BlockCheck, apply_penalties
 from ...inbound.plan import Plan, PlannedTakes
 from ...quotas import SECOND_US
 from ..logs import LoggedRequest
-from .buckets import ReplayedBuckets
 from .counts import RuleCounts, Timeline
-from .limits import LOGGED_KEY, Limits, scope_of
 from .plans import ALLOWED, REFUSED, UNDECIDED, UNLIMITED, Decide, decider
+from .replayed_buckets import ReplayedBuckets
+from .replayed_limits import LOGGED_KEY, Limits, scope_of
 
 MOST_PATHS = 50_000
 """Methods and paths whose plans are kept."""

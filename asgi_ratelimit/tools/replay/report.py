@@ -11,8 +11,8 @@ from typing import Any
 from ...quotas import SECOND_US
 from ..coverage import quotas_as_text
 from .counts import KeyCount, Moment, RuleCounts
-from .limits import Limits
 from .replay import Replay
+from .replayed_limits import Limits
 
 PARTS = 60
 """The parts of the time among which the worst moments are."""

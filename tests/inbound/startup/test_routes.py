@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 
-from asgi_ratelimit.inbound.startup.routes import AppRoute, example_path, place_of, walk
+from asgi_ratelimit.inbound.startup.app_routes import AppRoute, example_path, place_of, walk
 from tests.support.asgi import ok
 
 

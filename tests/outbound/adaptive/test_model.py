@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asgi_ratelimit.headers import ServerLimit, ServerLimits
-from asgi_ratelimit.outbound.adaptive.calls import Call
 from asgi_ratelimit.outbound.adaptive.model import Model
+from asgi_ratelimit.outbound.adaptive.waiting_requests import Call
 from asgi_ratelimit.profiles import aimd, gradient, named
 from tests.support.examples import up_to
 

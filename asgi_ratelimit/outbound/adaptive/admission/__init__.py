@@ -9,9 +9,9 @@ from ....limiter import Limiter
 from ....stores.documents import documents
 from ....waiting import SlotWaiter
 from .locked_model import LockedModel
-from .publishing import Publisher
 from .rates import NAME
 from .shared import SharedAdmission
+from .shared_numbers import Publisher
 from .simple import SimpleAdmission
 
 Admission: TypeAlias = SimpleAdmission | SharedAdmission

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from ....decision import Charge
 from ....quotas import Quota
 from ..bucket import Bucket
-from ..calls import Call
 from ..hidden import HiddenBucket
+from ..waiting_requests import Call
 from .rates import NAME, learned_charge, pause_condition, pioneer_charge
 
 

@@ -19,11 +19,11 @@ from ....quotas import SECOND_US
 from ....stores import reset, settle
 from ....waiting import CallStore, Flow, GiveBack, SlotWaiter
 from ..bucket import Bucket
-from ..calls import Call
+from ..waiting_requests import Call
 from .locked_model import LockedModel
 from .needs import Need, is_gate, needs_of, units_of
-from .publishing import Publisher
 from .rates import LONG_WINDOW_S, renewal_charge
+from .shared_numbers import Publisher
 
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
 """How soon a request looks again whether the pioneer of another process has its answer; each look doubles the time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....profiles import Profile
-from .buckets import ConcurrencyBucket, HiddenBucket, Outcome, RateBucket
+from .hidden_buckets import ConcurrencyBucket, HiddenBucket, Outcome, RateBucket
 
 
 def hidden_buckets(profile: Profile) -> tuple[HiddenBucket, ...]:

@@ -11,9 +11,9 @@ from typing import Any, cast
 from ....decision import Charge, Decision, Redemption, Settlement, Take
 from ....errors import ConfigurationError, StoreError, StoreUnavailable
 from ...operations import given_back
-from ..actions import Action, Answer, BucketCharge, Peek, take_of
-from ..connection.addresses import Address, ClusterAddresses
+from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
+from ..script_actions import Action, Answer, BucketCharge, Peek, take_of
 from .cluster_node import ClusterNode
 from .slots import Part, joined, slot_of, split
 from .topology import Topology

@@ -10,12 +10,12 @@ from redis.exceptions import AskError, AuthenticationError, NoPermissionError
 
 from ....decision import Charge
 from ....errors import StoreUnavailable
-from ..actions import Action, charges_of
 from ..batching import Finish
-from ..connection.addresses import Address
 from ..connection.script_calls import ScriptCall
+from ..connection.server_addresses import Address
 from ..connection.store_errors import store_error_of
 from ..node import Answer, NodeContext, RedisNode
+from ..script_actions import Action, charges_of
 from .redirections import Redirections
 from .slots import slot_of
 

@@ -8,8 +8,8 @@ from typing import Any
 from redis.exceptions import AskError, MovedError, RedisError
 
 from ....errors import StoreError, StoreTimeout, StoreUnavailable
-from ..connection.addresses import Address, ClusterAddresses
 from ..connection.script_calls import ScriptCaller
+from ..connection.server_addresses import Address, ClusterAddresses
 from ..connection.store_errors import store_error_of
 
 MAX_REDIRECTIONS = 5

@@ -9,8 +9,8 @@ from redis.asyncio import ConnectionPool
 from redis.exceptions import AskError, MovedError
 
 from ....errors import StoreError
-from ..connection.addresses import Address
 from ..connection.script_calls import ScriptCall, ScriptCaller
+from ..connection.server_addresses import Address
 
 
 class Redirections:

@@ -14,7 +14,7 @@ from redis.crc import key_slot
 
 from ....algorithms import foresee
 from ....decision import Charge, Decision, QuotaState, Redemption, Settlement, Take
-from ..actions import Action, Peek, Reset, charges_of
+from ..script_actions import Action, Peek, Reset, charges_of
 
 
 @dataclass(slots=True)

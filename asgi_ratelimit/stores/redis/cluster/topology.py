@@ -15,8 +15,8 @@ from redis.exceptions import AskError, MovedError
 
 from ....clock import monotonic_us
 from ....errors import StoreError, StoreTimeout, StoreUnavailable
-from ..connection.addresses import Address, ClusterAddresses
 from ..connection.script_calls import ScriptCaller
+from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from ..outage.breaker import Breaker
 

@@ -21,7 +21,7 @@ from ....clock import Clock
 from ....decision import Charge, Decision, SettledCharge, Settlement, Take
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
-from ..actions import Repayment
+from ..script_actions import Repayment
 from .repayments import Repayments, debited
 
 MAX_ENTRIES = 10_000

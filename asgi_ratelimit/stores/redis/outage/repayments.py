@@ -9,7 +9,7 @@ from random import getrandbits
 
 from ....decision import Charge, SettledCharge, Settlement, Take
 from ...operations import take_text
-from ..actions import Repayment
+from ..script_actions import Repayment
 
 MAX_REPAYMENTS = 10_000
 """The most repayments that are pending, and the most buckets whose repayments can be settled."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from ....buckets import bucket, escaped
 from ....errors import ConfigurationError, StoreError
-from ..connection.addresses import Address, ClusterAddresses, RedisLike, SingleAddress, addresses_of
 from ..connection.script_calls import ScriptCaller
+from ..connection.server_addresses import Address, ClusterAddresses, RedisLike, SingleAddress, addresses_of
 from .stored_buckets import StoredBucket, stored_bucket
 
 COUNT = 1000

@@ -14,9 +14,9 @@ from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.operations import given_back, take_text
-from asgi_ratelimit.stores.redis.actions import Repayment
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
+from asgi_ratelimit.stores.redis.script_actions import Repayment
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.support import strategies

@@ -16,10 +16,10 @@ from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
 from .admission import LockedModel, admission_over
-from .bodies import BodyRule, ReadBody
-from .calls import Call
 from .changes import Changes
-from .state import LearnedBucket, learned_buckets
+from .learned_state import LearnedBucket, learned_buckets
+from .limit_bodies import BodyRule, ReadBody
+from .waiting_requests import Call
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, that is learned from an answer."""

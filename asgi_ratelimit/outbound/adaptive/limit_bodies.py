@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from ...profiles import Profile
-from ...profiles.sources import Source, each_source
+from ...profiles.source_syntax import Source, each_source
 
 MAX_BODY = 65_536
 """Bytes of the largest body that is read for what it says of limits, compressed or not."""

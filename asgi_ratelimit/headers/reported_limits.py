@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Container
 
 from ..profiles.definitions import LimitHeaders
-from ..profiles.sources import Sources
+from ..profiles.source_syntax import Sources
+from .answer_sources import Answer
 from .drafts import first_number, policies_in, with_policies
+from .numbers_and_times import number, seconds_until
 from .server_limits import ServerLimit
-from .sources import Answer
-from .values import number, seconds_until
 
 MAX_UNITS = 1e15
 """A larger number of units is no limit."""

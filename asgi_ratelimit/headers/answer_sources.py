@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeAlias
 
-from ..profiles.sources import Sign, Source, Sources, each_source
+from ..profiles.source_syntax import Sign, Source, Sources, each_source
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str | bytes, str | bytes]]
 """A mapping, such as ``httpx.Headers``, or pairs; names in any case."""

@@ -11,7 +11,7 @@ from ...quotas import SECOND_US
 from ...waiting import Flow, SlotWaiter
 from .pauses import Pauses
 from .request_values import PacedRequest
-from .retry_after import pause_of
+from .retry_after_parsing import pause_of
 from .slowdown import Slowdown
 
 FIRST_BACKOFF_US = 500_000.0

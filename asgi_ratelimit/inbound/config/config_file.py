@@ -12,7 +12,7 @@ from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip
 from ...quota_text import as_quotas
 from ..rules import Rule
-from . import values
+from . import config_values as values
 from .environment import with_environment
 from .key_lines import Place, key_lines
 from .problems import Problems, did_you_mean

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...profiles import Ban, Profile
-from ...profiles.routes import NO_ROUTES, Routes
+from ...profiles.shared_routes import NO_ROUTES, Routes
 from .bucket import Bucket
 from .hidden import HiddenBucket
 from .resets import Rate

@@ -16,7 +16,7 @@ from ...quota_text import as_quotas
 from ..answers.header_options import header_options
 from ..answers.responses import checked_on_limited
 from ..delays import checked_max_delay, checked_max_waiting
-from ..functions.checked import checked_cost_or_function, checked_key, require_function, takes_bytes
+from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
 from ..penalties.penalty import Penalty
 from ..rules import as_methods, as_on_error
 from .problems import did_you_mean

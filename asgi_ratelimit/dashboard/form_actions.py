@@ -13,7 +13,7 @@ from ..quota_text import RESERVED_NAMES, as_quotas, parse_period
 from ..quotas import Quota
 from ..stores import Store, reset
 from ..stores.name_owners import owned
-from .state import State
+from .page_state import State
 from .summaries import KeyCounts
 
 Fields: TypeAlias = Mapping[str, str]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from starlette.requests import HTTPConnection, Request
 from starlette.types import Scope
 
-from ...keys.calls import called
+from ...keys.program_functions import called
 
 Results: TypeAlias = dict[int, Any]
 """What functions have returned for one request, by their identity: each is called once."""

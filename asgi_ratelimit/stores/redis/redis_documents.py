@@ -13,8 +13,8 @@ from ...errors import StoreUnavailable
 from ..documents import checked_content, checked_seconds
 from ..event_loops import running_loop
 from .cluster.commands import ClusterCommands
-from .connection.addresses import ClusterAddresses, SingleAddress
 from .connection.script_calls import ScriptCaller
+from .connection.server_addresses import ClusterAddresses, SingleAddress
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from . import access_log, json_lines
 from .files import LogFile
 from .json_lines import Fields
 from .ordering import Ordered
-from .recordings import recording_parser, salt_of
+from .recording_format import recording_parser, salt_of
 from .requests import SKIPPED, LoggedRequest, ParseBlock, by_line
 
 LOOKS = 100
