@@ -136,11 +136,13 @@ class OutageLedger:
             return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
     def of_buckets(self, buckets: Set[str], is_here: Callable[[Charge], bool]) -> list[Repayment]:
-        """What the store is to be charged with for these buckets, which ``is_here`` names with others."""
+        """Some of what the store is to be charged with for these buckets; ``is_here`` names those and others."""
         with self._lock:
-            if not buckets.isdisjoint(self._entries):
-                self._close(is_here)
-                self._look()
+            pending = self._repayments.of_buckets(buckets)
+            if pending or buckets.isdisjoint(self._entries):
+                return pending
+            self._close(is_here)
+            self._look()
             return self._repayments.of_buckets(buckets)
 
     def remove(self, entry: Repayment | Settlement, booked: Sequence[SettledCharge] = ()) -> None:
