@@ -224,8 +224,7 @@ class RedisNode:
         """Send a batch behind what the outage ledger has of its buckets, all within its deadline."""
         answers: Sequence[Answer] | Exception = EventLoopEnded()
         try:
-            if self._context.local.ledger.has_entries:
-                await self._repay_ahead(actions, submitted)
+            await self._repay_ahead(actions, submitted)
             answers = await self._answers(actions, submitted)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
@@ -237,10 +236,10 @@ class RedisNode:
 
         While Redis may be out, what goes first changes no bucket: this process takes in its place until that is back.
         """
-        others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
-        if not others:
-            return
         ledger = self._context.local.ledger
+        others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
+        if not (ledger.has_entries and others):
+            return
         if self._is_untried or self.breaker.is_open:
             trial = [settlement_of_nothing(charges_of(others[0])[0])]
             self._record_success(trial, await self._answers(trial, submitted))
