@@ -12,6 +12,7 @@ import pytest
 from redis.asyncio import Redis
 
 from asgi_ratelimit.decision import Charge
+from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.limiter import SyncLimiter
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import RedisStore
@@ -202,6 +203,7 @@ GARBAGE = {
     "no time": lambda answer: b"*4" + with_call_id(answer) + b"$4\r\nnoon\r\n$1\r\n1\r\n$-1\r\n",
     "an error": lambda answer: b"-ERR no\r\n",
     "a list in a list": lambda answer: b"*4" + with_call_id(answer) + b"$1\r\n1\r\n$1\r\n1\r\n*0\r\n",
+    "a redirection that cannot be read": lambda answer: b"-MOVED x\r\n",
     "an answer of another service": lambda answer: b"HTTP/1.1 400 Bad Request\r\n\r\n",
 }
 
@@ -217,6 +219,25 @@ async def test_an_answer_that_makes_no_sense(proxy: Proxy, redis_server: RedisSe
         proxy.mangle = bytes
         await tried.until_back()
         assert proxy.connections > 1
+
+
+@pytest.mark.parametrize("answer", [b"-MOVED x\r\n", b"-ASK\r\n", b"-MOVED 1 host:\r\n"])
+async def test_a_greeting_that_cannot_be_read(
+    proxy: Proxy, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, answer: bytes
+) -> None:
+    """It is a failure of Redis: logged once, and not tried again for each take."""
+    async with disturbed(proxy, redis_server) as tried:
+        await tried.takes(1)
+        proxy.mangle = lambda _: answer
+        proxy.disconnect()
+        await tried.until_disconnected()
+        connections, takes = proxy.connections, 200
+        assert all([(await tried.take()).degraded for _ in range(takes)])
+        assert 0 < proxy.connections - connections < takes / 2
+        with pytest.raises(StoreError):
+            await tried.limiter.peek("key")
+        assert {record.name for record in caplog.records} == {"asgi_ratelimit"}
+        proxy.mangle = bytes
 
 
 @pytest.mark.usefixtures("unwatched")

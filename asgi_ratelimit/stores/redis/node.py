@@ -25,7 +25,18 @@ from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_VALUES, LocalDecisions
 from .outage.repayments import settlement_of_nothing
 from .script import Reply, decode, encode
-from .script_actions import Action, BucketCharge, Peek, Repayment, charges_of, is_operation, take_of
+from .script_actions import (
+    Action,
+    BucketCharge,
+    Peek,
+    Repayment,
+    charges_of,
+    has_written,
+    is_one_of,
+    is_operation,
+    take_of,
+    taken_as,
+)
 from .script_actions import Answer as ActionAnswer
 
 Answer: TypeAlias = ActionAnswer | StoreError
@@ -229,8 +240,7 @@ class RedisNode:
         """Send a batch behind what the outage ledger has of its buckets, all within its deadline."""
         answers: Sequence[Answer] | Exception = EventLoopEnded()
         try:
-            if self._context.local.ledger.has_entries:
-                await self._repay_ahead(actions, submitted)
+            await self._repay_ahead(actions, submitted)
             answers = await self._answers(actions, submitted)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
@@ -242,16 +252,18 @@ class RedisNode:
 
         While Redis may be out, what goes first changes no bucket: this process takes in its place until that is back.
         """
-        others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
-        if not others:
-            return
         ledger = self._context.local.ledger
+        others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
+        if not (ledger.has_entries and others):
+            return
+        own = taken_as(others)
         if self._is_untried or self.breaker.is_open:
             trial = [settlement_of_nothing(charges_of(others[0])[0])]
             self._record_success(trial, await self._answers(trial, submitted))
-            await self._answers(ledger.collect(self._is_here, REPAID_TOGETHER), submitted)
+            first = ledger.collect(self._is_here, REPAID_TOGETHER)
+            await self._answers([each for each in first if not is_one_of(each, own)], submitted)
         buckets = {charge.bucket for action in others for charge in charges_of(action)}
-        while entries := ledger.of_buckets(buckets, self._is_here)[:REPAID_TOGETHER]:
+        while entries := ledger.of_buckets(buckets, own, self._is_here)[:REPAID_TOGETHER]:
             if any(isinstance(answer, StoreError) for answer in await self._answers(entries, submitted)):
                 return
 
@@ -289,7 +301,7 @@ class RedisNode:
 
     def _record_success(self, actions: Sequence[Action], answers: Sequence[Answer]) -> None:
         """Close the breaker, unless Redis could not write before and this batch wrote nothing."""
-        if isinstance(self._failure, NotWritable) and not any(map(_has_written, actions, answers)):
+        if isinstance(self._failure, NotWritable) and not any(map(has_written, actions, answers)):
             self.breaker.record_failure()
             return
         self._is_untried = False
@@ -345,12 +357,3 @@ class RedisNode:
 def _resends(action: Action, error: Exception) -> bool:
     """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
     return is_operation(action) and isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, NotWritable))
-
-
-def _has_written(action: Action, answer: Answer) -> bool:
-    """Whether an action has changed a state: a refused take and a peek have not."""
-    if isinstance(answer, Decision):
-        return answer.allowed and not isinstance(action, Peek)
-    if isinstance(answer, tuple):
-        return is_allowed(answer)
-    return not isinstance(answer, StoreError)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...algorithms import Outcome
+from ...algorithms import Outcome, is_allowed
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
+from ...errors import StoreError
 from ..operations import settlement_text, take_text
 
 
@@ -101,8 +102,27 @@ def is_operation(action: Action) -> bool:
     return action.operation is not None if isinstance(action, Take) else not isinstance(action, (tuple, Peek, Reset))
 
 
+def taken_as(actions: Sequence[Action]) -> set[str]:
+    """The operations of takes: these are to carry out what a repayment would, because their decisions can be settled."""
+    return {take_text(each) for each in actions if isinstance(each, Take) and each.operation is not None}
+
+
+def is_one_of(action: Action, operations: set[str]) -> bool:
+    """Whether an action is a repayment under one of these operations."""
+    return isinstance(action, Repayment) and action.operation in operations
+
+
 def operation_keys(action: Action) -> int:
     """How many keys an action has besides those of its charges."""
     if not is_operation(action):
         return 0
     return 2 if isinstance(action, Settlement) and action.undone is not None else 1
+
+
+def has_written(action: Action, answer: Answer | StoreError) -> bool:
+    """Whether an action has changed a state: a refused take and a peek have not."""
+    if isinstance(answer, Decision):
+        return answer.allowed and not isinstance(action, Peek)
+    if isinstance(answer, tuple):
+        return is_allowed(answer)
+    return not isinstance(answer, StoreError)

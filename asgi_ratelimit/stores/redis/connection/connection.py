@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from hiredis import PushNotification, Reader
@@ -192,4 +193,7 @@ class RedisPyConnection:
 def _error_of(message: str) -> Exception:
     """The exception for an error that Redis answers."""
     code, _, text = message.partition(" ")
-    return _ERROR_CLASSES[code](text) if code in _ERROR_CLASSES else cast("Exception", ResponseError(message))
+    with suppress(ValueError):  # a redirection that cannot be read
+        if code in _ERROR_CLASSES:
+            return _ERROR_CLASSES[code](text)
+    return cast("Exception", ResponseError(message))

@@ -156,7 +156,7 @@ class ScriptCaller:
         try:
             async with asyncio.timeout_at(submitted + self._timeout):
                 return await work
-        except (TimeoutError, RedisError, OSError) as error:
+        except Exception as error:  # redis-py raises a ValueError for a redirection that it cannot read
             await self.aclose()  # late answers may follow, or the server may no longer be the primary
             raise store_error_of(error, self._timeout) from error
 

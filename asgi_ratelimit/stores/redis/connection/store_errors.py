@@ -61,6 +61,8 @@ def store_error_of(error: Exception, timeout: float) -> StoreError:
         return StoreUnavailable(f"Redis cannot be reached: {error}")
     if isinstance(error, ResponseError):
         return _error_of_response(error)
+    if not isinstance(error, RedisError):
+        return StoreUnavailable(f"Redis answered what redis-py cannot read: {error!r:.200}")
     return StoreError(f"Redis answered with an error: {error}")
 
 

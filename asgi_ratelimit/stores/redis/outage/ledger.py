@@ -135,13 +135,18 @@ class OutageLedger:
             entries: list[Repayment | Settlement] = [*self._postponed.values(), *self._repayments.pending.values()]
             return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
-    def of_buckets(self, buckets: Set[str], is_here: Callable[[Charge], bool]) -> list[Repayment]:
-        """What the store is to be charged with for these buckets, which ``is_here`` names with others."""
+    def of_buckets(self, buckets: Set[str], but: Set[str], is_here: Callable[[Charge], bool]) -> list[Repayment]:
+        """Some of what the store is to be charged with for these buckets, ``but`` for these operations.
+
+        ``is_here`` names these buckets and others.
+        """
         with self._lock:
-            if not buckets.isdisjoint(self._entries):
-                self._close(is_here)
-                self._look()
-            return self._repayments.of_buckets(buckets)
+            pending = self._repayments.of_buckets(buckets, but)
+            if pending or buckets.isdisjoint(self._entries):
+                return pending
+            self._close(is_here)
+            self._look()
+            return self._repayments.of_buckets(buckets, but)
 
     def remove(self, entry: Repayment | Settlement, booked: Sequence[SettledCharge] = ()) -> None:
         """The store has carried an entry out; ``booked`` is where the charges of a repayment are."""

@@ -47,12 +47,12 @@ class Repayments:
             for charge in repayment.charges:
                 self._by_bucket.setdefault(charge.bucket, {})[repayment.operation] = repayment
 
-    def of_buckets(self, buckets: Set[str]) -> list[Repayment]:
-        """Those that are pending for any of these buckets."""
+    def of_buckets(self, buckets: Set[str], but: Set[str]) -> list[Repayment]:
+        """Those that are pending for any of these buckets, ``but`` for these operations."""
         found: dict[str, Repayment] = {}
         for bucket in buckets & self._by_bucket.keys():
             found |= self._by_bucket[bucket]
-        return list(found.values())
+        return [repayment for operation, repayment in found.items() if operation not in but]
 
     def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> list[Settlement]:
         """The store has carried one out, and has its charges at ``booked``; returns what is to be settled there."""

@@ -1,0 +1,180 @@
+"""The end of an outage: Redis is charged with what was admitted meanwhile before it admits anything itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import product
+
+import pytest
+
+from asgi_ratelimit.decision import Decision
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import RedisStore
+from tests.support.proxy import Proxy
+from tests.support.redis_cluster import asked
+from tests.support.redis_server import RedisServer
+from tests.support.trial import BACK_WITHIN, PATIENT, frozen
+
+pytestmark = pytest.mark.anyio
+
+YEAR = 86_400 * 365
+LIMIT = 10
+KINDS: list[Callable[[float], Quota]] = [
+    lambda limit: TokenBucket(limit, YEAR, name="quota"),
+    lambda limit: FixedWindow(limit, YEAR, name="quota"),
+    lambda limit: RollingWindow(limit, YEAR, name="quota"),
+]
+EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=["bucket", "fixed", "rolling"])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A Redis for this module, to be frozen."""
+    with RedisServer() as own:
+        yield own
+
+
+@pytest.fixture
+async def line(server: RedisServer) -> AsyncIterator[Proxy]:
+    """A line to that Redis, which has no keys."""
+    server.flush()
+    async with Proxy(server.port) as own:
+        yield own
+
+
+def cut(line: Proxy) -> None:
+    """Nothing gets through any more."""
+    line.target = 1
+    line.disconnect()
+
+
+async def until_degraded(take: Callable[[], Awaitable[Decision]]) -> None:
+    """Take until the store is out."""
+    for _ in range(BACK_WITHIN * 100):
+        if (await take()).degraded:
+            return
+        await asyncio.sleep(0.01)
+    raise TimeoutError("the store does not go out")
+
+
+async def units_until_back(take: Callable[[], Awaitable[Decision]]) -> float:
+    """Take until Redis has decided; returns the units that were granted."""
+    granted = 0.0
+    for _ in range(BACK_WITHIN * 100):
+        decision = await take()
+        granted += decision.granted
+        if not decision.degraded:
+            return granted
+        await asyncio.sleep(0.01)
+    raise TimeoutError("the store does not come back")
+
+
+@EACH_KIND
+@pytest.mark.parametrize("cost", [1, 5, 10])
+@pytest.mark.parametrize("at_once", [1, 4])
+async def test_the_take_that_finds_redis_back(
+    line: Proxy, server: RedisServer, kind: Callable[[float], Quota], cost: float, at_once: int
+) -> None:
+    """It is refused where the quota was used up while the line was cut, whatever its cost, alone or with others."""
+    async with Limiter(kind(LIMIT), store=RedisStore(line.url, timeout=PATIENT)) as limiter:
+        await limiter.rate_limit("other")
+        cut(line)
+        await until_degraded(lambda: limiter.rate_limit("other"))
+        granted = sum([(await limiter.rate_limit("key", cost)).granted for _ in range(LIMIT)])
+        line.target = server.port
+
+        async def take() -> Decision:
+            decisions = await asyncio.gather(*[limiter.rate_limit("key", cost) for _ in range(at_once)])
+            return next((each for each in decisions if each.allowed), decisions[0])
+
+        assert granted + await units_until_back(take) == LIMIT
+        assert (await limiter.peek("key")).remaining == 0
+
+
+@EACH_KIND
+async def test_the_take_that_finds_a_frozen_redis_back(server: RedisServer, kind: Callable[[float], Quota]) -> None:
+    """It is refused where the quota was used up meanwhile."""
+    server.flush()
+    async with Limiter(kind(LIMIT), store=RedisStore(server.url, timeout=PATIENT)) as limiter:
+        await limiter.rate_limit("other")
+        async with frozen(server):
+            await until_degraded(lambda: limiter.rate_limit("other"))
+            assert (await limiter.rate_limit("key", LIMIT)).allowed
+        assert await units_until_back(lambda: limiter.rate_limit("key", LIMIT)) == 0
+
+
+async def test_the_first_takes_of_all_keys(line: Proxy, server: RedisServer) -> None:
+    """No key of any kind, limit and cost is granted more than its quota, however many there are in the ledger."""
+    store = RedisStore(line.url, timeout=PATIENT)
+    cases = [
+        (Limiter(kind(limit), store=store, name=f"{number} {limit}"), limit, f"key of {cost}", cost)
+        for number, kind in enumerate(KINDS)
+        for limit, cost in product((1, 2, 7, 20), (0.5, 1, 2, 3, 7, 11, 20))
+    ]
+    first, *_ = cases
+    await first[0].rate_limit("other", 0.1)
+    cut(line)
+    await until_degraded(lambda: first[0].rate_limit("other", 0.01))
+    granted = [0.0] * len(cases)
+
+    async def take(at: int) -> bool:
+        limiter, _, key, cost = cases[at]
+        decision = await limiter.rate_limit(key, cost)
+        granted[at] += decision.granted
+        return decision.degraded
+
+    for at, (_, limit, _, cost) in enumerate(cases):
+        for _ in range(int(limit / cost)):
+            assert await take(at)
+    line.target = server.port
+    for _ in range(BACK_WITHIN * 100):
+        if not any(await asyncio.gather(*map(take, range(len(cases))))):
+            break
+        await asyncio.sleep(0.01)
+    assert granted == [int(limit / cost) * cost for _, limit, _, cost in cases]
+    await store.aclose()
+
+
+async def test_takes_of_several_quotas(line: Proxy, server: RedisServer) -> None:
+    """Each of them is charged first, also for those of operations."""
+    quotas = [TokenBucket(LIMIT, YEAR, name="bucket"), FixedWindow(LIMIT + 1, YEAR, name="window")]
+    async with Limiter(quotas, store=RedisStore(line.url, timeout=PATIENT)) as limiter:
+        await limiter.rate_limit("other", 0.1)
+        cut(line)
+        await until_degraded(lambda: limiter.rate_limit("other", 0.01))
+        for number in range(LIMIT):
+            assert (await limiter.rate_limit("key", operation=f"{number}")).allowed
+        line.target = server.port
+        assert await units_until_back(lambda: limiter.rate_limit("key")) == 0
+        assert [state.remaining for state in (await limiter.peek("key")).states] == [0, 1]
+
+
+@EACH_KIND
+def test_the_first_take_of_a_later_event_loop(server: RedisServer, kind: Callable[[float], Quota]) -> None:
+    """It is refused, also where the ledger has many other keys."""
+    server.stop()
+    limiter = Limiter(kind(LIMIT), store=RedisStore(server.url, timeout=PATIENT))
+    decisions = [asyncio.run(limiter.rate_limit(f"key {number}", LIMIT)) for number in range(150)]
+    assert all(each.allowed and each.degraded for each in decisions)
+    server.start()
+
+    async def take() -> bool:
+        async with limiter:
+            return (await limiter.rate_limit("key 149", LIMIT)).allowed
+
+    assert not asyncio.run(take())
+
+
+async def test_an_empty_ledger_costs_no_trip(line: Proxy, server: RedisServer) -> None:
+    """The take that finds Redis back is then the one call of the script."""
+    store = RedisStore(line.url, timeout=PATIENT, on_error="deny")
+    async with Limiter(KINDS[0](LIMIT), store=store) as limiter:
+        await limiter.rate_limit("key")
+        cut(line)
+        await until_degraded(lambda: limiter.rate_limit("key"))
+        line.target = server.port
+        asked(server, "CONFIG", "RESETSTAT")
+        await units_until_back(lambda: limiter.rate_limit("key"))
+        assert b"cmdstat_evalsha:calls=1," in asked(server, "INFO", "commandstats")
