@@ -103,7 +103,7 @@ def is_operation(action: Action) -> bool:
 
 
 def taken_as(actions: Sequence[Action]) -> set[str]:
-    """The operations of takes: these are to carry out what a repayment would, because their decisions can be settled."""
+    """The operations of takes, which do what a repayment would, because their decisions can be settled."""
     return {take_text(each) for each in actions if isinstance(each, Take) and each.operation is not None}
 
 
