@@ -87,7 +87,7 @@ async def test_the_take_that_finds_a_primary_back(cluster: RedisCluster) -> None
         await tried.take("connected")
         await tried.takes(2, well)
         async with frozen(*cluster.primaries[:1]):
-            while not (await tried.take(key, 0.0001)).degraded:
+            while not (await tried.take(key, 0.0001)).degraded:  # noqa: ASYNC110  # there is no event for it
                 await asyncio.sleep(0.01)
             assert (await tried.take(key, QUOTA.burst - 1)).degraded
         while (decision := await tried.take(key)).degraded:

@@ -14,7 +14,7 @@ from redis.asyncio import ConnectionPool
 from ...algorithms import BIRTH_BITS, PLAIN_PARTS, Outcome, decision_of, is_allowed
 from ...clock import Clock, monotonic_us
 from ...decision import Charge, Decision, Settlement, Take
-from ...errors import StoreError, StoreTimeout, StoreUnavailable
+from ...errors import StoreError, StoreUnavailable
 from ...quotas import SECOND_US
 from ..call_observers import Observers, StoreCall
 from .batching import Finish, GroupCommit
@@ -33,7 +33,7 @@ from .script_actions import (
     charges_of,
     has_written,
     is_one_of,
-    is_operation,
+    resends,
     take_of,
     taken_as,
 )
@@ -154,7 +154,7 @@ class RedisNode:
             self._send_batch,
             self._decide_without,
             self._refuse_early,
-            resends=_resends,
+            resends=resends,
             eager=self.decides_in_outage,
         )
         self.send = self._group.submit
@@ -352,8 +352,3 @@ class RedisNode:
         """Another event loop may be out, or a slot of a cluster have moved here, while the ledger got its entries."""
         if monotonic_us() >= self._next_repayment:
             self.repay()
-
-
-def _resends(action: Action, error: Exception) -> bool:
-    """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
-    return is_operation(action) and isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, NotWritable))

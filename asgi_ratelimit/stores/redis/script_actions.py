@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from ...algorithms import Outcome, is_allowed
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, SettledCharge, Settlement, Take
-from ...errors import StoreError
+from ...errors import StoreError, StoreTimeout
 from ..operations import settlement_text, take_text
+from .connection.store_errors import NotWritable
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ def is_operation(action: Action) -> bool:
 
 
 def taken_as(actions: Sequence[Action]) -> set[str]:
-    """The operations of takes, which do what a repayment would, because their decisions can be settled."""
+    """The operations of takes, which are better carried out by these than by repayments: then they can be settled."""
     return {take_text(each) for each in actions if isinstance(each, Take) and each.operation is not None}
 
 
@@ -117,6 +118,11 @@ def operation_keys(action: Action) -> int:
     if not is_operation(action):
         return 0
     return 2 if isinstance(action, Settlement) and action.undone is not None else 1
+
+
+def resends(action: Action, error: Exception) -> bool:
+    """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
+    return is_operation(action) and isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, NotWritable))
 
 
 def has_written(action: Action, answer: Answer | StoreError) -> bool:
