@@ -178,3 +178,23 @@ async def test_an_empty_ledger_costs_no_trip(line: Proxy, server: RedisServer) -
         asked(server, "CONFIG", "RESETSTAT")
         await units_until_back(lambda: limiter.rate_limit("key"))
         assert b"cmdstat_evalsha:calls=1," in asked(server, "INFO", "commandstats")
+
+
+@EACH_KIND
+async def test_an_operation_that_finds_redis_back(
+    line: Proxy, server: RedisServer, kind: Callable[[float], Quota]
+) -> None:
+    """It is charged once, tells what is left, and can be refunded."""
+    async with Limiter(kind(LIMIT), store=RedisStore(line.url, timeout=PATIENT)) as limiter:
+        await limiter.rate_limit("other")
+        cut(line)
+        await until_degraded(lambda: limiter.rate_limit("other"))
+        assert (await limiter.rate_limit("key", 4, operation="id")).degraded
+        line.target = server.port
+        decision = await limiter.rate_limit("key", 4, operation="id")
+        while decision.degraded:
+            await asyncio.sleep(0.01)
+            decision = await limiter.rate_limit("key", 4, operation="id")
+        assert (decision.allowed, decision.remaining) == (True, LIMIT - 4)
+        await limiter.refund(decision)
+        assert (await limiter.peek("key")).remaining == LIMIT
