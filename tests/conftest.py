@@ -114,8 +114,9 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody reads overrides, where connections or commands are counted."""
-    monkeypatch.setattr("asgi_ratelimit.overrides.live_quotas.subscribe", lambda store, subscriber: None)
+    """Nobody reads overrides, where connections or commands are counted, or all answers are changed."""
+    for module in ("overrides.live_quotas", "inbound.middleware", "inbound.dependency"):
+        monkeypatch.setattr(f"asgi_ratelimit.{module}.subscribe", lambda store, subscriber: None)
 
 
 @pytest.fixture

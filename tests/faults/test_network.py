@@ -208,6 +208,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("mangled", GARBAGE)
 async def test_an_answer_that_makes_no_sense(proxy: Proxy, redis_server: RedisServer, mangled: str) -> None:
     """It is rejected, and the connection is closed."""
@@ -265,6 +266,7 @@ async def test_an_answer_that_is_repeated(proxy: Proxy, redis_server: RedisServe
         proxy.mangle = bytes
 
 
+@pytest.mark.usefixtures("unwatched")
 async def test_an_answer_that_is_repeated_later(proxy: Proxy, redis_server: RedisServer) -> None:
     """Not even after the next take has been sent."""
     earlier = [b""]

@@ -44,8 +44,9 @@ def test_requests_back_off_apart_from_each_other(client: Client) -> None:
     assert min(again) < 0.25 < max(again)
 
 
-def test_a_request_that_backs_off_is_not_under_way(module: Any) -> None:
+def test_a_request_that_backs_off_is_not_under_way(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five good ones go meanwhile, under a limit of one at a time."""
+    monkeypatch.setattr("asgi_ratelimit.outbound.sending.backoff.random", lambda: 0.5)
     client = Client(module, True)
     client.service.answers = [503]
     transport = client.transport("1000000/s", concurrency=1, retries=1)
