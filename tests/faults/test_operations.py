@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.limiter import Limiter, UnownedLimiter
 from asgi_ratelimit.stores import RedisStore
 from tests.faults.test_answers import FAULTS
 from tests.faults.test_network import GARBAGE, evaluations
@@ -134,6 +134,22 @@ async def test_a_redis_that_refuses(server: RedisServer, fault: Callable[[RedisS
         await takes(tried, range(10, 60))
         assert len({each.take.operation for each in tried.decisions if each and each.take.operation}) == QUOTA.burst
         assert (await tried.limiter.peek("key")).remaining == 0
+
+
+async def test_an_operation_of_an_outage_that_another_process_repeats(server: RedisServer) -> None:
+    """Redis is charged with it afterwards, and answers with what is left; it is not charged again."""
+    async with trial(server.url, server) as tried:
+        await takes(tried, range(3))
+        asked(server, "CONFIG", "SET", "maxmemory", "1")
+        (degraded,) = await takes(tried, [3])
+        assert degraded.degraded
+        asked(server, "CONFIG", "SET", "maxmemory", "0")
+        await tried.until_back()
+        await until_left(tried.limiter, QUOTA.burst - 4)
+        async with UnownedLimiter(QUOTA, store=RedisStore(server.url, timeout=30), name=tried.limiter.name) as other:
+            repeated = await other.rate_limit("key", operation="3")
+            assert (repeated.allowed, repeated.remaining, repeated.delay) == (True, QUOTA.burst - 4, 0.0)
+            assert (await other.peek("key")).remaining == QUOTA.burst - 4
 
 
 async def takes(tried: Trial, numbers: range | list[int]) -> list[Decision]:
