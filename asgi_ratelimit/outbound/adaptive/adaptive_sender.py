@@ -19,7 +19,7 @@ from .admission import LockedModel, admission_over
 from .changes import Changes
 from .learned_state import LearnedBucket, learned_buckets
 from .limit_bodies import BodyRule, ReadBody
-from .waiting_requests import Call
+from .queued_requests import Call
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, that is learned from an answer."""

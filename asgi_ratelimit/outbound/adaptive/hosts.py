@@ -14,7 +14,7 @@ from ...profiles import Profile
 from ...quotas import SECOND_US
 from .bucket import Bucket
 from .hidden import hidden_buckets
-from .waiting_requests import Call, Host, Route, Section
+from .queued_requests import Call, Host, Route, Section
 
 MAX_HOSTS = 1_000
 MAX_ROUTES = 10_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...quotas import SECOND_US
 from .bucket import Bucket
-from .waiting_requests import Host
+from .queued_requests import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ...quotas import SECOND_US
 from .bucket import LEAST, Bucket
 from .hidden import HiddenBucket, Outcome
 from .hosts import Hosts
-from .waiting_requests import Call, Host, LearnedLimit, Record, Route
+from .queued_requests import Call, Host, LearnedLimit, Record, Route
 
 MAX_MISSES = 3
 """A bucket that the answers to so many pioneers in a row do not report is none of their route any more."""

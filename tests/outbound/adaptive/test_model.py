@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asgi_ratelimit.headers import ServerLimit, ServerLimits
 from asgi_ratelimit.outbound.adaptive.model import Model
-from asgi_ratelimit.outbound.adaptive.waiting_requests import Call
+from asgi_ratelimit.outbound.adaptive.queued_requests import Call
 from asgi_ratelimit.profiles import aimd, gradient, named
 from tests.support.examples import up_to
 

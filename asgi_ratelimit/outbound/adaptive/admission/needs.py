@@ -13,7 +13,7 @@ from ....decision import Charge
 from ....quotas import Quota
 from ..bucket import Bucket
 from ..hidden import HiddenBucket
-from ..waiting_requests import Call
+from ..queued_requests import Call
 from .rates import NAME, learned_charge, pause_condition, pioneer_charge
 
 

@@ -9,8 +9,8 @@ import json
 
 from ....buckets import as_bytes, digest
 from ..bucket import Bucket
+from ..queued_requests import Call, LearnedLimit, Record
 from ..resets import Rate
-from ..waiting_requests import Call, LearnedLimit, Record
 
 FORMAT = 1
 

@@ -19,7 +19,7 @@ from ....quotas import SECOND_US
 from ....stores import reset, settle
 from ....waiting import CallStore, Flow, GiveBack, SlotWaiter
 from ..bucket import Bucket
-from ..waiting_requests import Call
+from ..queued_requests import Call
 from .locked_model import LockedModel
 from .needs import Need, is_gate, needs_of, units_of
 from .rates import LONG_WINDOW_S, renewal_charge

@@ -15,8 +15,8 @@ from ....stores.documents import Documents
 from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
 from ..bucket import LEAST, Bucket
+from ..queued_requests import Call, Record, Section
 from ..resets import Rate
-from ..waiting_requests import Call, Record, Section
 from .locked_model import LockedModel
 from .rates import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 from .records import decoded, encoded, name_of, record_of

@@ -8,7 +8,7 @@ from ....quotas import SECOND_US
 from ....waiting import Flow, SlotWaiter
 from ...sending.pauses import Pauses
 from ..bucket import Bucket
-from ..waiting_requests import Call
+from ..queued_requests import Call
 from .locked_model import LockedModel
 
 LONGEST_KEY = 250
