@@ -21,7 +21,7 @@ MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
-BUCKET_FORMAT, FIXED_FORMAT, ROLLING_FORMAT = 4, 5, 6
+BUCKET_FORMAT, FIXED_FORMAT, ROLLING_FORMAT = 4, 8, 9
 """The first byte of a stored value; see ``algorithms/packed.py``."""
 
 

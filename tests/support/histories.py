@@ -55,7 +55,7 @@ def without_generation(state: State | None) -> tuple[object, ...] | None:
     if state is None:
         return None
     core, last, _, gaps, lows, older = state
-    at = {4: 19, 5: 13, 6: 15}[older[0]] if older else 0
+    at = {4: 19, 8: 13, 9: 15}[older[0]] if older else 0
     return core, last, gaps, lows, older[:at], older[at + 8 :]
 
 
