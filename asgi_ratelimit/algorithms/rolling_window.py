@@ -131,13 +131,15 @@ def debit(quota: RollingWindow, state: State, now: float, units: float, place: f
     """
     (full_until, left, parts), last, generation, _, _, older = paid_back(quota, state, now)
     base, limit, units = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
-    first, before = index(quota, base), highest(quota, parts, max(place, index(quota, base)))
+    first = index(quota, base)
     if place > first:
+        most = highest(quota, parts, place)
         parts = with_units(quota, parts, place, units)
-        units = snapped(quota, max(highest(quota, parts, place) - max(limit, before), 0.0))
-    elif place >= first - quota.buckets and full_until <= first and before < limit:
-        fit = min(snapped(quota, limit - before), units)
-        parts, units = with_units(quota, parts, place, fit), snapped(quota, max(units - fit, 0.0))
+        units = snapped(quota, max(snapped(quota, most + units) - max(limit, most), 0.0))
+    elif first - quota.buckets <= place < first and full_until <= first:
+        fit = min(snapped(quota, max(limit - highest(quota, parts, first), 0.0)), units)
+        if fit > 0.0:
+            parts, units = with_units(quota, parts, place, fit), snapped(quota, max(units - fit, 0.0))
     core = bounded(quota, full_until, snapped(quota, left + units), parts, first)
     return paid_back(quota, (core, base, generation, (), (), older), base)
 

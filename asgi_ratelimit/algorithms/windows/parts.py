@@ -118,6 +118,8 @@ def _windows_paid(quota: RollingWindow, parts: Parts, windows: float, at: float,
     length, number, latest = quota.buckets + 1.0, 0.0, at
     for position, (part, _) in enumerate(parts, 1):
         start, here = max(part + length, at), windows - number
+        if start > stop:
+            break
         if position < len(parts):
             here = min(float(math.floor((parts[position][0] - start) / length)), here)
         if here <= 0.0:

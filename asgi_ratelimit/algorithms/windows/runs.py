@@ -73,8 +73,10 @@ def filled(quota: FixedWindow, runs: tuple[Run, ...], units: float, at: float, s
     """The windows from ``at`` to before ``stop``, filled up with ``units`` as far as that takes, and those left."""
     after: list[Run] = []
     for start, end, count in runs:
+        if start >= stop:
+            break
         if end > at:
-            units = _fill(quota, after, (at, min(start, stop), 0.0), units)
+            units = _fill(quota, after, (at, start, 0.0), units)
             units = _fill(quota, after, (max(start, at), min(end, stop), count), units)
             at = end
     return after, _fill(quota, after, (at, stop, 0.0), units)

@@ -294,6 +294,7 @@ local function general_way()
   -- The functions below change a state and return it.
   local function changed(state, changes)
     for name, value in pairs(changes) do state[name] = value end
+    state.with_debit = nil
     return state
   end
 
@@ -930,8 +931,9 @@ local function general_way()
       local after = {}
       for i = 1, #runs, 3 do
         local start, finish = runs[i], runs[i + 1]
+        if start >= stop then break end
         if finish > at then
-          units = fill(quota, after, at, min(start, stop), 0, units)
+          if start > at then units = fill(quota, after, at, start, 0, units) end
           units = fill(quota, after, max(start, at), min(finish, stop), runs[i + 2], units)
           at = finish
         end
@@ -941,7 +943,8 @@ local function general_way()
 
     local function runs_with_debit(quota, state)
       if state.debit <= 0 then return state.runs end
-      return (filled(quota, state.runs, state.debit, index(quota, state.last), huge))
+      state.with_debit = state.with_debit or filled(quota, state.runs, state.debit, index(quota, state.last), huge)
+      return state.with_debit
     end
 
     local function paid_back(quota, state, now)
@@ -1146,6 +1149,7 @@ local function general_way()
       local length, number, latest = quota.buckets + 1, 0, at
       for i = 1, #parts, 2 do
         local start, here = max(parts[i] + length, at), windows - number
+        if start > stop then break end
         if i + 2 <= #parts then here = min(floor((parts[i + 2] - start) / length), here) end
         if here > 0 then
           local due = here
@@ -1195,9 +1199,12 @@ local function general_way()
 
     local function with_debit(quota, state)
       if state.debit <= 0 then return state.full_until, state.parts end
-      local at = max(index(quota, state.last), state.full_until)
-      local parts, _, last = paid(quota, state.parts, state.debit, at, huge)
-      return last, parts
+      if not state.with_debit then
+        local at = max(index(quota, state.last), state.full_until)
+        local parts, _, last = paid(quota, state.parts, state.debit, at, huge)
+        state.with_debit = { last, parts }
+      end
+      return unpack(state.with_debit)
     end
 
     local function paid_back(quota, state, now)
@@ -1260,15 +1267,15 @@ local function general_way()
       paid_back(quota, state, now)
       local base, limit, parts, full_until = max(now, state.last), quota.limit, state.parts, state.full_until
       local first = index(quota, base)
-      local before = highest(quota, parts, max(place, first))
-      limit = snapped(quota, limit)
-      units = snapped(quota, units)
+      limit, units = snapped(quota, limit), snapped(quota, units)
       if place > first then
+        local most = highest(quota, parts, place)
         parts = with_units(quota, parts, place, units)
-        units = snapped(quota, max(highest(quota, parts, place) - max(limit, before), 0))
-      elseif place >= first - quota.buckets and full_until <= first and before < limit then
-        local fit = min(snapped(quota, limit - before), units)
-        parts, units = with_units(quota, parts, place, fit), snapped(quota, max(units - fit, 0))
+        units = snapped(quota, max(snapped(quota, most + units) - max(limit, most), 0))
+      elseif place < first and place >= first - quota.buckets and full_until <= first then
+        local fit = min(snapped(quota, max(limit - highest(quota, parts, first), 0)), units)
+        if fit > 0 then parts = with_units(quota, parts, place, fit) end
+        units = snapped(quota, max(units - fit, 0))
       end
       local debit = snapped(quota, state.debit + units)
       bounded(quota, changed(state, { debit = debit, last = base }), full_until, parts, first)
@@ -1444,6 +1451,7 @@ local function general_way()
     steps = steps + CHARGE_STEPS + charge.size / 16
     local whole, state = pcall(state_in, charge.quota, value)
     if whole then charge.state = state end
+    if charge.state and (charge.state.debit or 0) > 0 then steps = steps + charge.size / 32 end
     return charge, at
   end
 
@@ -1534,6 +1542,7 @@ local function general_way()
     local state = current(quota, settled.state, now, settled.birth)
     local is_there = state.generation == settled.generation and settled.since <= state.last
     if settled.units < 0 then
+      if quota.kind ~= BUCKET then steps = steps + settled.size / 32 end
       return algorithm.debit(quota, state, now, -settled.units, is_there and settled.place or -huge)
     end
     return is_there and algorithm.give_back(quota, state, now, settled) or nil
