@@ -1,4 +1,4 @@
-"""Random histories of a window whose charges come to more or less, while its limit changes; see ``bucket_histories``."""
+"""Random histories of a window whose charges come to more or less, while its limit changes."""
 
 from __future__ import annotations
 
