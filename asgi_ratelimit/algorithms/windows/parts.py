@@ -16,7 +16,7 @@ from ..state import snapped
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-PAYMENTS = 64
+PAYMENTS = 32
 """The most parts among those that are booked ahead that pay back a debit."""
 
 

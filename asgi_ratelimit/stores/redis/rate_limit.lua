@@ -252,7 +252,7 @@ local function general_way()
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
-  local PAYMENTS = 64
+  local PAYMENTS = 32
   local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
 
