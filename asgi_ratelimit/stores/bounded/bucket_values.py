@@ -23,9 +23,6 @@ UNUSED = _TIMES.pack(0.0, 0.0, 0.0)
 FULL, REFUSES = 0.0, 2.0
 """The use of a bucket that is full again, and of one without room for a unit."""
 
-_ROUNDING = 1e-5
-"""What a stamp rounds the numbers of a usual quota by, and more."""
-
 
 def value_of(quota: Quota, packed: bytes, now: float, outlook: Outlook) -> bytes:
     """The value of a state, packed, with this outlook at the time ``now``."""
@@ -71,4 +68,4 @@ def _numbers(stamp: bytes) -> tuple[float, float, float, float]:
     """The period in microseconds, the limit and the burst in a stamp, and the highest level with room for a unit."""
     period_us, limit, code = numbers_in(stamp)
     burst = least_burst(code, limit)
-    return period_us, limit, burst, (burst - 1.0 + burst * _ROUNDING) * period_us
+    return period_us, limit, burst, (burst - 1.0) * period_us
