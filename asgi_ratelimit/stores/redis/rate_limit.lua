@@ -152,8 +152,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
-  local level, left, last, generation, latest_ms, expiry
-  local server_ms = time_ms()
+  local level, left, last, generation, latest_ms, expiry, server_ms
   -- in the script's own variables again at the end: these are faster
   local done, steps_done, read_key, read_value, said = charges_done, steps, last_key, last_value, #verdicts
   local more_steps, needs_more = PLAIN_STEPS * charges, false
@@ -231,7 +230,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       end
       if scaled > 0 then -- a condition is not written
         if meaning_ms ~= latest_ms then
-          latest_ms = meaning_ms
+          latest_ms, server_ms = meaning_ms, server_ms or time_ms()
           if meaning_ms < least_ttl then meaning_ms = least_ttl end
           if meaning_ms > LONGEST_TTL then meaning_ms = LONGEST_TTL end
           expiry = server_ms + meaning_ms
@@ -239,7 +238,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
           if not takes_numbers then expiry = string.format('%d', expiry) end
         end
         read_key, read_value = keys[done + i], pack('<dddI', stamp, since, left, generation)
-        call('SET', read_key, read_value, 'PXAT', expiry) -- which takes less time than with PX
+        call('SET', read_key, read_value, 'PXAT', expiry, 'GET') -- PX and an answer 'OK' take more time
       end
     end
     said = said + 1
