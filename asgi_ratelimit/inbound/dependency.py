@@ -26,12 +26,13 @@ from ..stores import Store
 from ..stores.name_owners import register
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import receiving_of
+from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas, require_agreement
 from .startup.app_routes import place_text, walk

@@ -27,8 +27,9 @@ from ..stores.name_owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
+from .delays import MAX_WAITING, Receiving, Throttled, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_names
+from .enforcer import Enforcer
 from .functions.failures import Failures
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .outcomes import Settling
@@ -36,14 +37,13 @@ from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
-from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
 from .startup.app_routes import place_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
-from .websocket import Throttled
 
 
 class RateLimitMiddleware:
@@ -169,7 +169,7 @@ class RateLimitMiddleware:
                 self._count_wait(monotonic_ns() - sent_ns)
             limits, allowed = self._counted(template, bucket, outcome, send)
             if self._is_observed:
-                self._enforcer.observe_first(limits, scope, since_ns)
+                limits.observe_first(scope, since_ns)
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:

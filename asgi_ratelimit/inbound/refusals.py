@@ -17,8 +17,9 @@ from ..decision import Decision
 from ..errors import RateLimitError
 from ..headers import retry_after
 from .answers.responses import Connection, LimitUnavailable, OnLimited, is_outage, refusing_name
+from .enforcer import Enforcer, Handler
 from .penalties.blocks import is_blocked
-from .request_limits import Enforcer, Handler, RequestLimits
+from .request_limits import RequestLimits
 
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> Awaitable[None]:
