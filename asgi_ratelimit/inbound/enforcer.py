@@ -15,7 +15,7 @@ from ..headers import Dialect
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
-from ..limiter import publish_requests
+from ..limiter import publish_counts
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, submitter
 from .answers.responses import OnLimited, Refusal
 from .delays import MAX_WAITING, Receiving, WaitingCount, WaitingRequests
@@ -79,7 +79,7 @@ class Enforcer:
         outer = outer or self
         if not self.is_published:
             self.is_published = True
-            publish_requests(self.store)
+            publish_counts(self.store, by_app=True)
         since_ns = monotonic_ns()
         decisions = await self._decisions(planned.takes)
         latency = self._count_wait(since_ns)

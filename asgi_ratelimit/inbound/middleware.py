@@ -19,7 +19,7 @@ from ..hooks import Hook
 from ..hooks.calling import Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
-from ..limiter import as_store, publish_requests
+from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -304,7 +304,7 @@ class RateLimitMiddleware:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, owned_quotas(self.rule_table.declared))
         warn_of_workers(self._store)
-        publish_requests(self._store)
+        publish_counts(self._store, by_app=True)
         self._has_started = True
         self.overrides_changed()
         if self._file is not None:
