@@ -25,6 +25,7 @@ from .packed import pack
 from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,
+    GENERATIONS,
     MAX_GAPS,
     MAX_LOWS,
     NEVER_US,
@@ -41,6 +42,7 @@ from .take import decide, foresee
 __all__ = [
     "ALGORITHMS",
     "BIRTH_BITS",
+    "GENERATIONS",
     "MAX_GAPS",
     "MAX_LOWS",
     "NEVER_US",

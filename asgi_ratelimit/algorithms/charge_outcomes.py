@@ -32,6 +32,6 @@ def decision_of(charge: Charge, outcome: Outcome) -> Decision:
 def decision_of_booking(take: Take, booking: Booking) -> Decision:
     """The decision of a take of one charge that was booked."""
     _, (level, last, generation, now, _, birth) = booking
-    (charge,), state = take.charges, (level, last, int(generation), (), (), b"")
+    (charge,), state = take.charges, (level, last, generation, (), (), b"")
     taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, take.max_wait_us)
     return decide_taken(take, [state], [taken], now, birth)

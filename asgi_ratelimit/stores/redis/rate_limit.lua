@@ -6,9 +6,9 @@
 --
 -- KEYS     one string key for each charge, in the order of the takes, and before the charges of an operation its own
 --          key; all in one slot on a cluster
--- ARGV[1]  the distinct quotas, packed: for each  c11 stamp (its first byte is the format of values, and it is filled
+-- ARGV[1]  the distinct quotas, packed: for each  c8 stamp (its first byte is the format of values, and it is filled
 --          up with zeros), d period_us, d limit, d most, and then
---          for a token bucket (4)    d slow_rate, d burst_level, d burst_floor
+--          for a token bucket (7)    d slow_rate, d burst_level, d burst_floor
 --          for a fixed window (5)    d 0, d 0, d 0
 --          for a rolling window (6)  d buckets, d part_us, d 0
 -- ARGV[2]  the actions, packed: for each
@@ -24,7 +24,7 @@
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
 -- ARGV[5]  where births start: a state that is made for key number i of this call, from 1, is of the generation
---          births + i
+--          births + i, modulo GENERATIONS
 -- ARGV[6]  a mark of this call, to tell its reply from others
 --
 -- Values are packed as algorithms/packed.py describes.
@@ -45,8 +45,10 @@ local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of larg
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
-local QUOTA_SIZE = 59 -- bytes of a quota in ARGV[1]
-local BUCKET, FIXED, ROLLING = 4, 5, 6 -- the formats of values
+local QUOTA_SIZE = 56 -- bytes of a quota in ARGV[1]
+local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, lows and an older version
+local BUCKET, FIXED, ROLLING = 7, 5, 6 -- the formats of values
+local GENERATIONS = 2 ^ 31
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
 
@@ -64,7 +66,7 @@ local last_key, last_value -- the key that was read or written last, and its val
 
 -- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<c11dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
+  return struct.unpack('<c8dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
 end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
@@ -138,10 +140,11 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local now, births, reply = now, births, reply
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
-    local number, cost, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
+    local number, cost
     number, cost, at = unpack('<Hd', actions, at)
-    stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
-    if string.byte(stamp) ~= BUCKET then return count end
+    local start = (number - 1) * QUOTA_SIZE + 1
+    if string.byte(ARGV[1], start) ~= BUCKET then return count end
+    local stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = unpack('<ddddddd', ARGV[1], start)
     local scaled = scaled_cost(period_us, cost)
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
@@ -172,11 +175,11 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       reply[number + 4] = value
       level, left, last = 0, 0, now
       if value then
-        if #value ~= 35 then return count end -- an error is a table without a length
+        if #value ~= PLAIN_SIZE then return count end -- an error is a table without a length
         local found
-        found, last, generation, level = unpack('<c11ddd', value)
+        found, last, level, generation = unpack('<dddI', value)
         if found ~= stamp or now < last - period_us then return count end
-        local sum = last + generation + level
+        local sum = last + level
         if sum - sum ~= 0 then return count end -- one of them is not finite
         if is_simple and now >= last then
           left = level - (now - last) * limit
@@ -190,7 +193,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         end
         if may_settle and now > last and left > 0 then is_recorded = true end
       else
-        generation = births + number
+        generation = (births + number) % GENERATIONS
       end
       if is_several then
         charge.level, charge.left, charge.last, charge.generation = level, left, last, generation
@@ -227,7 +230,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       end
       if scaled > 0 then -- a condition is not written
         if meaning_ms ~= latest_ms then latest_ms, expiry = meaning_ms, expiry_after(meaning_ms) end
-        last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
+        last_key, last_value = keys[charges_done + i], pack('<dddI', stamp, since, left, generation)
         call('SET', last_key, last_value, 'PXAT', expiry)
       end
     end
@@ -245,14 +248,14 @@ end
 local function general_way()
   local MAX_GAPS = 256
   local MAX_LOWS = 8
-  local ANEW = 2 ^ 47
+  local ANEW = GENERATIONS
   local MAX_RUNS = 256
   local MAX_AHEAD = 256
   local FINE = 2 ^ 30
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
   local LOOK_STEPS = 8
-  local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
+  local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
   if not drained then define_draining() end
@@ -354,6 +357,19 @@ local function general_way()
     local units = floor(limit - count + 0.5)
     while units > 0 and (units > quota.limit or snapped(quota, count + units) > limit) do units = units - 1 end
     return max(units, 0)
+  end
+
+  -- stamps: those of token buckets, as quota_stamps.py packs them
+
+  local function period_in(stamp)
+    local format, high = struct.unpack('<BxxxI', stamp)
+    local zeros, digits = floor(high / 2 ^ 28) - 1, floor(high / 2 ^ 12) % 2 ^ 16
+    return zeros >= 0 and format == BUCKET and digits * 10 ^ zeros or 0
+  end
+
+  local function limit_in(stamp)
+    local code = floor(struct.unpack('<I', stamp) / 256)
+    return (struct.unpack('<f', struct.pack('<I', (code + 2 ^ 23) * 64)))
   end
 
   -- token_bucket: state.level -----------------------------------------------------------------------------------------
@@ -616,10 +632,8 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older, stamp)
-      local level = stored.level
-      if string.sub(stamp, 2, 5) ~= string.sub(quota.stamp, 2, 5) then
-        level = ceil(level / struct.unpack('<f', stamp, 2) * quota.period_us)
-      end
+      local level, own_us, other_us = stored.level, period_in(quota.stamp), period_in(stamp)
+      if own_us ~= other_us then level = ceil(level / other_us * quota.period_us) end
       local state = { level = min(level, quota.burst_level), last = stored.last, generation = anew(stored.generation) }
       return changed(state, { gaps = {}, lows = {}, older = older })
     end
@@ -635,7 +649,7 @@ local function general_way()
     end
 
     local function older_reset_us(quota, older, now)
-      local limit, last, _, level = struct.unpack('<fxxddd', older, 6)
+      local limit, last, level = limit_in(older), struct.unpack('<dd', older, 9)
       return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
     end
 
@@ -828,11 +842,11 @@ local function general_way()
     end
 
     function algorithm.pack(state)
-      return struct.pack('<d', state.level)
+      return struct.pack('<ddI', state.last, state.level, state.generation)
     end
 
     function algorithm.unpack(state, value, at)
-      state.level, at = struct.unpack('<d', value, at)
+      state.last, state.level, state.generation, at = struct.unpack('<ddI', value, at)
       return { state.level }, at
     end
 
@@ -1264,16 +1278,17 @@ local function general_way()
       local stamp, size = quota.stamp, #quota.stamp
       return string.sub(value, 1, 1) == string.sub(stamp, 1, 1) and string.sub(value, 6, size) == string.sub(stamp, 6)
     end
-    if #value < 35 then return false end
-    local format, period_us, limit, _, last, generation, level = struct.unpack('<BffHddd', value)
-    return format == BUCKET and is_finite({ period_us, limit, last, generation, level }) and period_us > 0 and limit > 0
+    if #value < PLAIN_SIZE then return false end
+    local last, level = struct.unpack('<dd', value, 9)
+    return period_in(value) > 0 and is_finite({ last, level })
   end
 
   local function unpacked(quota, value)
-    local state, last, generation, at = {}, struct.unpack('<dd', value, #quota.stamp + 1)
-    state.last, state.generation, state.gaps, state.lows, state.older = last, generation, {}, {}, ''
-    local core
-    if quota.kind ~= BUCKET then value, state.older = without_older(quota, value, at) end
+    local state, core, at = { gaps = {}, lows = {}, older = '' }, nil, #quota.stamp + 1
+    if quota.kind ~= BUCKET then
+      state.last, state.generation, at = struct.unpack('<dd', value, at)
+      value, state.older = without_older(quota, value, at)
+    end
     core, at = quota.algorithm.unpack(state, value, at)
     if at <= #value then
       local gaps, lows
@@ -1282,7 +1297,7 @@ local function general_way()
       state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
-    local whole = is_finite({ last, generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
+    local whole = is_finite({ state.last, state.generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
     return whole and (state.older == '' or is_version(quota, state.older)) and state or nil
   end
 
@@ -1311,7 +1326,8 @@ local function general_way()
 
   local function packed(quota, state)
     local generation, gaps, lows = state.generation, state.gaps, state.lows
-    local head = quota.stamp .. struct.pack('<dd', state.last, generation)
+    local head = quota.stamp
+    if quota.kind ~= BUCKET then head = head .. struct.pack('<dd', state.last, generation) end
     local value = head .. quota.algorithm.pack(state)
     if #gaps == 0 and #lows == 0 and state.older == '' then return value end
     if quota.kind ~= BUCKET then return value .. state.older .. struct.pack('<I', #state.older) end
@@ -1322,8 +1338,9 @@ local function general_way()
   -- kinds -------------------------------------------------------------------------------------------------------------
 
   local function current(quota, state, now, birth)
-    if not state then return quota.algorithm.fresh(now, birth) end
-    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, birth) end
+    local generation = birth % GENERATIONS
+    if not state then return quota.algorithm.fresh(now, generation) end
+    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, generation) end
     return state
   end
 

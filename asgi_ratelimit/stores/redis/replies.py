@@ -88,7 +88,7 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         (length,) = _LENGTH.unpack_from(record, at)
         at += _LENGTH.size + length
         values.append(record[at - length : at] or None)
-    if at < len(record):  # a debit has no quotas, nor has what an older version of this package wrote
+    if len(record) - at == SIZE * len(take.charges):  # a debit has no quotas, and an older version wrote other ones
         starts = range(at, len(record), SIZE)
         quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
         take = of_quotas(take, quotas)
