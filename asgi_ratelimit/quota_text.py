@@ -196,6 +196,13 @@ def as_text(quota: QuotaLike) -> str:
     return "; ".join(_written(each) for each in as_quotas(quota))
 
 
+def readable(quota: Quota) -> str:
+    """A quota as messages show it: as text where a text can say it."""
+    if isinstance(quota, TokenBucket) and quota.burst_allowance_factor != 1.0:
+        return repr(quota)
+    return f'"{as_text(quota)}"'
+
+
 def _written(quota: Quota) -> str:
     count, unit = in_units(quota.period)
     period = f"/{unit}" if count == 1 else f" per {_units(count)} {unit}s"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..buckets import key_in
-from ..clock import SystemClock
 from ..counts import MINUTES, NONE, Numbers, WaitTimes, added, document_of, publish_in_process
 from ..stores import Store
 from ..stores.documents import documents
+from ..stores.shared_time import shared_time
 from .parts import Part, part_of
 
 RECENT_MINUTES = 5
@@ -115,14 +115,15 @@ class Summaries:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._documents = documents(store)
-        self._now_us = (getattr(store, "clock", None) or SystemClock()).now_us
+        self._time = shared_time(store)
         self._minutes: dict[int, dict[str, Part]] = {}
         self._turn = 0
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
         await publish_in_process(self._store)
-        now = self._now_us() / 1e6
+        await self._time.look()
+        now = self._time.now_us() / 1e6
         latest = int(now) // 60
         wanted = range(latest - MINUTES + 1, latest + 1)
         self._turn = (self._turn + 1) % MINUTES

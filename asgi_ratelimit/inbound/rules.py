@@ -16,7 +16,7 @@ from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, key_text
 from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
-from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
+from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas, readable
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import checked_max_delay
@@ -324,8 +324,8 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
         other = quotas.setdefault((name, quota.name), quota)
         if other != quota:
             raise ConfigurationError(
-                f"two rules named {name!r} have different quotas named {quota.name!r}, {other!r} and "
-                f'{quota!r}, and would share a bucket: give one of them another name, Rule(..., name="uploads")'
+                f"two rules named {name!r} have different quotas named {quota.name!r}, {readable(other)} and "
+                f'{readable(quota)}, and would share a bucket: give one of them another name, Rule(..., name="uploads")'
             )
 
 
