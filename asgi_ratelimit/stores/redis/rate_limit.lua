@@ -263,6 +263,7 @@ local function general_way()
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
+  local PAYMENTS = 16
   local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
@@ -1167,42 +1168,48 @@ local function general_way()
       return after
     end
 
-    local function windows_paid(quota, parts, windows, at, stop)
-      local length, number, latest = quota.buckets + 1, 0, at
+    local function paid_in_turn(quota, parts, units, at, stop)
+      local limit, length, total, number, after = snapped(quota, quota.limit), quota.buckets + 1, 0, 1, {}
       for i = 1, #parts, 2 do
-        local start, here = max(parts[i] + length, at), windows - number
-        if start > stop then break end
-        if i + 2 <= #parts then here = min(floor((parts[i + 2] - start) / length), here) end
-        if here > 0 then
-          local due = here
-          if start + (here - 1) * length > stop then due = floor((stop - start) / length) + 1 end
-          if due > 0 then number, latest = number + due, start + (due - 1) * length end
-          if due < here or number == windows then break end
+        if parts[i] >= at - quota.buckets then
+          add(after, parts[i], parts[i + 1])
+          total = snapped(quota, total + parts[i + 1])
         end
       end
-      return number, latest
+      while true do
+        local fit = min(snapped(quota, max(limit - total, 0)), units)
+        if fit > 0 then
+          total, units = snapped(quota, total + fit), snapped(quota, max(units - fit, 0))
+          if after[#after - 1] == at then after[#after] = snapped(quota, after[#after] + fit) else add(after, at, fit) end
+        end
+        local windows = total == limit and ceil(units / limit) - 1 or 0
+        if at + windows * length > stop then windows = floor((stop - at) / length) end
+        if windows > 0 then
+          for i = number, #after, 2 do after[i] = after[i] + windows * length end
+          at, units = at + windows * length, snapped(quota, max(units - windows * limit, 0))
+        end
+        if units <= 0 or after[number] + length > stop then break end
+        at, total = after[number] + length, snapped(quota, max(total - after[number + 1], 0))
+        number = number + 2
+        if number > #after then total = 0 end
+      end
+      local left = {}
+      for i = number, #after do left[i - number + 1] = after[i] end
+      return left, units, at
     end
 
     local function paid(quota, parts, units, at, stop)
-      if at > stop then return parts, units, at end
-      local limit = snapped(quota, quota.limit)
-      local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
-      if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
-      local windows = ceil(units / limit) - 1
-      if windows > 0 then
-        local number, latest = windows_paid(quota, parts, windows, at, stop)
-        if number > 0 then
-          parts, at = with_units(quota, parts, latest, limit), latest
-          units = snapped(quota, max(units - number * limit, 0))
+      local limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
+      while at <= stop and units > 0 and (parts[#parts - 1] or at) > at do
+        at = payments < PAYMENTS and first_fit(quota, parts, at, least) or parts[#parts - 1]
+        if at <= stop and parts[#parts - 1] > at then
+          local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
+          if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
+          payments = payments + 1
         end
-        if number < windows then return parts, units, at end
       end
-      if units > 0 then
-        local rest = min(units, limit)
-        at = first_fit(quota, parts, at, rest)
-        if at <= stop then parts, units = with_units(quota, parts, at, rest), 0 end
-      end
-      return parts, units, at
+      if at > stop or units <= 0 then return parts, units, at end
+      return paid_in_turn(quota, parts, units, at, stop)
     end
 
     local function bounded(quota, state, full_until, parts, first)
