@@ -11,7 +11,7 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
-from .state import Outlook, State, Taken
+from .state import GENERATIONS, Outlook, State, Taken
 
 
 class Algorithm(Protocol):
@@ -36,7 +36,7 @@ class Algorithm(Protocol):
     def most_at_once(self, quota: Quota, state: State, now: float) -> float: ...
     def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]: ...
     def give_back(self, quota: Quota, state: State, now: float, settled: SettledCharge) -> State: ...
-    def debit(self, quota: Quota, state: State, now: float, units: float) -> State: ...
+    def debit(self, quota: Quota, state: State, now: float, units: float, place: float) -> State: ...
     def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
     def at_end(self, quota: Quota, state: State) -> State: ...
     def is_queue(self, quota: Quota, state: State, now: float) -> bool: ...
@@ -54,6 +54,9 @@ ALGORITHMS: dict[type, Algorithm] = {
 PIECES_OF_A_LOOK = 32
 """So many runs or parts of a window are gone through in the time of one look into a token bucket."""
 
+DEBIT_LOOKS = 4
+"""So many times are the runs or parts gone through where a debit is to be paid back."""
+
 States: TypeAlias = Sequence[State | None]
 
 
@@ -62,9 +65,9 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
     if value is None:
         return None
     if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
-        stamp, last, generation, level = unpack_plain(value)
-        if stamp == quota.stamp and level - level == last - last == generation - generation == 0.0:
-            return (level, last, int(generation), (), (), b"")
+        stamp, last, level, generation = unpack_plain(value)
+        if stamp == quota.stamp and level - level == last - last == 0.0:
+            return (level, last, generation, (), (), b"")
     try:
         if value.startswith(quota.stamp):
             return unpacked(quota, value)
@@ -87,15 +90,15 @@ def _unpacked_version(quota: Quota, value: bytes) -> State | None:
 
 
 def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> State:
-    """The state to decide on; one that is made here is of the generation ``birth``.
+    """The state to decide on; one that is made here is of the generation that begins with ``birth``.
 
     Where the clock fell back by more than a period, the state is as if it had last changed now.
     A smaller step back is left alone and drains nothing, so that it neither gives units nor locks anyone out.
     """
     if state is None:
-        return ALGORITHMS[type(quota)].fresh(now, birth)
+        return ALGORITHMS[type(quota)].fresh(now, birth % GENERATIONS)
     if now < state[1] - quota.period_us:
-        return ALGORITHMS[type(quota)].rebased(quota, state, now, birth)
+        return ALGORITHMS[type(quota)].rebased(quota, state, now, birth % GENERATIONS)
     return state
 
 
@@ -131,7 +134,8 @@ def looks(quota: Quota, state: State) -> int:
     """How much it costs to look for room in a state, compared with that in a token bucket with gaps."""
     if isinstance(quota, TokenBucket):
         return 1
-    return 1 + len(state[0] if isinstance(quota, FixedWindow) else state[0][1]) // PIECES_OF_A_LOOK
+    debit, pieces = state[0] if isinstance(quota, FixedWindow) else state[0][1:]
+    return 1 + (DEBIT_LOOKS if debit > 0.0 else 1) * len(pieces) // PIECES_OF_A_LOOK
 
 
 def reset_us(quota: Quota, state: State, now: float) -> float:

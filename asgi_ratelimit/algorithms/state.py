@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final, TypeAlias
 
+from ..decision import SettledCharge
 from ..quotas import FixedWindow, RollingWindow
 
 Gap: TypeAlias = tuple[float, float]
@@ -19,7 +20,7 @@ Outlook: TypeAlias = tuple[float, float, float]
 Taken: TypeAlias = tuple["State | None", float, Outlook]
 """The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
 
-PlainOutcome: TypeAlias = tuple[float, float, float, float, float, int]
+PlainOutcome: TypeAlias = tuple[float, float, int, float, float, int]
 """What came of one charge that a token bucket granted at once, where nothing but its level counts: the level before,
 ``last``, the generation, the time, the level after, and the birth of the decision."""
 
@@ -45,7 +46,10 @@ MAX_LOWS = 8
 """The most lows that a state holds."""
 
 BIRTH_BITS = 48
-"""Bits of a generation: a birth is a whole number from 0 to below 2 to this power."""
+"""A birth is a whole number from 0 to below 2 to this power."""
+
+GENERATIONS = 2**31
+"""The generation of a state that is made is its birth, modulo this: two lives of a bucket share one by that chance."""
 
 NEVER = math.inf
 
@@ -70,6 +74,14 @@ def given_back(quota: FixedWindow | RollingWindow, count: float, cost: float, ac
     """The ``count`` of a window or part in which a ``cost`` came to only ``actual`` units."""
     left = count - (snapped(quota, cost) - snapped(quota, actual))
     return snapped(quota, left) if left > 0.0 else 0.0
+
+
+def debit_beside(quota: FixedWindow | RollingWindow, debit: float, count: float, settled: SettledCharge) -> float:
+    """The ``debit`` after a charge came to less by more than its window or part counts: that was debited, too."""
+    if debit <= 0.0:
+        return 0.0
+    beyond = snapped(quota, settled.charge.cost) - snapped(quota, settled.actual) - count
+    return snapped(quota, max(debit - beyond, 0.0)) if beyond > 0.0 else debit
 
 
 def whole_units(quota: FixedWindow | RollingWindow, count: float) -> float:

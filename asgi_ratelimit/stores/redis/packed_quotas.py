@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
+from ...quota_stamps import BUCKET_FORMAT
 from ...quotas import (
-    BUCKET_FORMAT,
     FIXED_FORMAT,
     ROLLING_FORMAT,
     SECOND_US,
@@ -16,7 +16,7 @@ from ...quotas import (
     TokenBucket,
 )
 
-_QUOTA = struct.Struct("<11sdddddd")
+_QUOTA = struct.Struct("<8sdddddd")
 
 SIZE = _QUOTA.size
 

@@ -6,11 +6,11 @@
 --
 -- KEYS     one string key for each charge, in the order of the takes, and before the charges of an operation its own
 --          key; all in one slot on a cluster
--- ARGV[1]  the distinct quotas, packed: for each  c11 stamp (its first byte is the format of values, and it is filled
+-- ARGV[1]  the distinct quotas, packed: for each  c8 stamp (its first byte is the format of values, and it is filled
 --          up with zeros), d period_us, d limit, d most, and then
---          for a token bucket (4)    d slow_rate, d burst_level, d burst_floor
---          for a fixed window (5)    d 0, d 0, d 0
---          for a rolling window (6)  d buckets, d part_us, d 0
+--          for a token bucket (7)    d slow_rate, d burst_level, d burst_floor
+--          for a fixed window (8)    d 0, d 0, d 0
+--          for a rolling window (9)  d buckets, d part_us, d 0
 -- ARGV[2]  the actions, packed: for each
 --          equal takes    B 1, or B 2 for a best effort, H how many of them, on keys that follow one another,
 --                         d max_wait_us (-1: evaluate, but write nothing), H charges,
@@ -24,7 +24,7 @@
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
 -- ARGV[5]  where births start: a state that is made for key number i of this call, from 1, is of the generation
---          births + i
+--          births + i, modulo GENERATIONS
 -- ARGV[6]  a mark of this call, to tell its reply from others
 --
 -- Values are packed as algorithms/packed.py describes.
@@ -45,8 +45,10 @@ local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of larg
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
-local QUOTA_SIZE = 59 -- bytes of a quota in ARGV[1]
-local BUCKET, FIXED, ROLLING = 4, 5, 6 -- the formats of values
+local QUOTA_SIZE = 56 -- bytes of a quota in ARGV[1]
+local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, lows and an older version
+local BUCKET, FIXED, ROLLING = 7, 8, 9 -- the formats of values
+local GENERATIONS = 2 ^ 31
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
 
@@ -64,7 +66,7 @@ local last_key, last_value -- the key that was read or written last, and its val
 
 -- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<c11dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
+  return struct.unpack('<c8dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
 end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
@@ -138,10 +140,11 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local now, births, reply = now, births, reply
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
-    local number, cost, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
+    local number, cost
     number, cost, at = unpack('<Hd', actions, at)
-    stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
-    if string.byte(stamp) ~= BUCKET then return count end
+    local start = (number - 1) * QUOTA_SIZE + 1
+    if string.byte(ARGV[1], start) ~= BUCKET then return count end
+    local stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = unpack('<ddddddd', ARGV[1], start)
     local scaled = scaled_cost(period_us, cost)
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
@@ -172,11 +175,11 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       reply[number + 4] = value
       level, left, last = 0, 0, now
       if value then
-        if #value ~= 35 then return count end -- an error is a table without a length
+        if #value ~= PLAIN_SIZE then return count end -- an error is a table without a length
         local found
-        found, last, generation, level = unpack('<c11ddd', value)
+        found, last, level, generation = unpack('<dddI', value)
         if found ~= stamp or now < last - period_us then return count end
-        local sum = last + generation + level
+        local sum = last + level
         if sum - sum ~= 0 then return count end -- one of them is not finite
         if is_simple and now >= last then
           left = level - (now - last) * limit
@@ -190,7 +193,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         end
         if may_settle and now > last and left > 0 then is_recorded = true end
       else
-        generation = births + number
+        generation = (births + number) % GENERATIONS
       end
       if is_several then
         charge.level, charge.left, charge.last, charge.generation = level, left, last, generation
@@ -227,7 +230,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
       end
       if scaled > 0 then -- a condition is not written
         if meaning_ms ~= latest_ms then latest_ms, expiry = meaning_ms, expiry_after(meaning_ms) end
-        last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
+        last_key, last_value = keys[charges_done + i], pack('<dddI', stamp, since, left, generation)
         call('SET', last_key, last_value, 'PXAT', expiry)
       end
     end
@@ -245,14 +248,15 @@ end
 local function general_way()
   local MAX_GAPS = 256
   local MAX_LOWS = 8
-  local ANEW = 2 ^ 47
+  local ANEW = GENERATIONS
   local MAX_RUNS = 256
   local MAX_AHEAD = 256
   local FINE = 2 ^ 30
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
+  local DEBIT_LOOKS = 4
   local LOOK_STEPS = 8
-  local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
+  local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
   if not drained then define_draining() end
@@ -293,6 +297,7 @@ local function general_way()
   -- The functions below change a state and return it.
   local function changed(state, changes)
     for name, value in pairs(changes) do state[name] = value end
+    state.with_debit = nil
     return state
   end
 
@@ -349,11 +354,30 @@ local function general_way()
     return left > 0 and snapped(quota, left) or 0
   end
 
+  local function debit_beside(quota, debit, count, settled)
+    if debit <= 0 then return 0 end
+    local beyond = snapped(quota, settled.cost) - snapped(quota, settled.actual) - count
+    return beyond > 0 and snapped(quota, max(debit - beyond, 0)) or debit
+  end
+
   local function whole_units(quota, count)
     local limit = snapped(quota, quota.limit)
     local units = floor(limit - count + 0.5)
     while units > 0 and (units > quota.limit or snapped(quota, count + units) > limit) do units = units - 1 end
     return max(units, 0)
+  end
+
+  -- stamps: those of token buckets, as quota_stamps.py packs them
+
+  local function period_in(stamp)
+    local format, high = struct.unpack('<BxxxI', stamp)
+    local zeros, digits = floor(high / 2 ^ 28) - 1, floor(high / 2 ^ 12) % 2 ^ 16
+    return zeros >= 0 and format == BUCKET and digits * 10 ^ zeros or 0
+  end
+
+  local function limit_in(stamp)
+    local code = floor(struct.unpack('<I', stamp) / 256)
+    return (struct.unpack('<f', struct.pack('<I', (code + 2 ^ 23) * 64)))
   end
 
   -- token_bucket: state.level -----------------------------------------------------------------------------------------
@@ -616,10 +640,8 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older, stamp)
-      local level = stored.level
-      if string.sub(stamp, 2, 5) ~= string.sub(quota.stamp, 2, 5) then
-        level = ceil(level / struct.unpack('<f', stamp, 2) * quota.period_us)
-      end
+      local level, own_us, other_us = stored.level, period_in(quota.stamp), period_in(stamp)
+      if own_us ~= other_us then level = ceil(level / other_us * quota.period_us) end
       local state = { level = min(level, quota.burst_level), last = stored.last, generation = anew(stored.generation) }
       return changed(state, { gaps = {}, lows = {}, older = older })
     end
@@ -635,7 +657,7 @@ local function general_way()
     end
 
     local function older_reset_us(quota, older, now)
-      local limit, last, _, level = struct.unpack('<fxxddd', older, 6)
+      local limit, last, level = limit_in(older), struct.unpack('<dd', older, 9)
       return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
     end
 
@@ -828,18 +850,18 @@ local function general_way()
     end
 
     function algorithm.pack(state)
-      return struct.pack('<d', state.level)
+      return struct.pack('<ddI', state.last, state.level, state.generation)
     end
 
     function algorithm.unpack(state, value, at)
-      state.level, at = struct.unpack('<d', value, at)
+      state.last, state.level, state.generation, at = struct.unpack('<ddI', value, at)
       return { state.level }, at
     end
 
     return algorithm
   end
 
-  -- fixed_window: state.runs { start, stop, count, start, stop, count, ... } ------------------------------------------
+  -- fixed_window: state.debit, state.runs { start, stop, count, start, stop, count, ... } -----------------------------
 
   local function fixed_window()
     local algorithm = {}
@@ -903,51 +925,10 @@ local function general_way()
       return bounded(replaced(runs, at, count, first))
     end
 
-    function algorithm.fresh(now, birth)
-      return { runs = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
-    end
-
-    function algorithm.rebased(quota, state, now, birth)
-      local back, runs = index(quota, state.last) - index(quota, now), {}
-      for i = 1, #state.runs, 3 do add_run(runs, state.runs[i] - back, state.runs[i + 1] - back, state.runs[i + 2]) end
-      return changed(state, { runs = runs, last = now, generation = birth, rebased = true })
-    end
-
-    function algorithm.wait(quota, state, now, cost, min_wait_us)
-      if cost > quota.limit then return huge end
-      local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
-      local found = index(quota, max(now + min_wait_us, state.last))
-      for i = 1, #runs, 3 do
-        if found < runs[i] then break end
-        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
-      end
-      return max(min_wait_us, found * quota.period_us - now)
-    end
-
-    function algorithm.book(quota, state, now, cost, wait_us)
-      local taken, since, units = index(quota, now + wait_us), max(now, state.last), snapped(quota, cost)
-      local runs, first = state.runs, index(quota, since)
-      if #runs == 0 or runs[#runs - 1] <= first then
-        runs = { taken, taken + 1, units }
-      else
-        runs = with_count(runs, taken, snapped(quota, count_at(runs, taken) + units), first)
-      end
-      return changed(without_what_is_over(quota, state), { last = since, runs = runs })
-    end
-
-    function algorithm.give_back(quota, state, now, settled)
-      local base, place = max(now, state.last), settled.place
-      local first, count = index(quota, base), count_at(state.runs, place)
-      if place < first or count == 0 then return state end
-      local left = given_back(quota, count, settled.cost, settled.actual)
-      local after = replaced(state.runs, place, left, first)
-      return #after <= 3 * MAX_RUNS and changed(state, { last = base, runs = after }) or state
-    end
-
-    local function filled(quota, runs, start, stop, count, units)
+    local function fill(quota, runs, start, stop, count, units)
       local limit = snapped(quota, quota.limit)
       local free = max(limit - count, 0)
-      if units <= 0 or free == 0 then
+      if start >= stop or units <= 0 or free == 0 then
         add_run(runs, start, stop, count)
         return units
       end
@@ -960,22 +941,97 @@ local function general_way()
       return 0
     end
 
-    function algorithm.debit(quota, state, now, units)
-      local base, left, runs, after = max(now, state.last), snapped(quota, units), state.runs, {}
-      local at = index(quota, base)
+    local function filled(quota, runs, units, at, stop)
+      local after = {}
       for i = 1, #runs, 3 do
-        if runs[i + 1] > at then
-          left = filled(quota, after, at, max(runs[i], at), 0, left)
-          left = filled(quota, after, max(runs[i], at), runs[i + 1], runs[i + 2], left)
-          at = runs[i + 1]
+        local start, finish = runs[i], runs[i + 1]
+        if start >= stop then break end
+        if finish > at then
+          if start > at then units = fill(quota, after, at, start, 0, units) end
+          units = fill(quota, after, max(start, at), min(finish, stop), runs[i + 2], units)
+          at = finish
         end
       end
-      filled(quota, after, at, huge, 0, left)
-      return changed(state, { last = base, runs = bounded(after) })
+      return after, fill(quota, after, at, stop, 0, units)
+    end
+
+    local function runs_with_debit(quota, state)
+      if state.debit <= 0 then return state.runs end
+      state.with_debit = state.with_debit or filled(quota, state.runs, state.debit, index(quota, state.last), huge)
+      return state.with_debit
+    end
+
+    local function paid_back(quota, state, now)
+      if state.debit <= 0 then return state end
+      local base = max(now, state.last)
+      local first = index(quota, base)
+      local paid, left = filled(quota, state.runs, state.debit, index(quota, state.last), first + 1)
+      local runs = with_count(state.runs, first, count_at(paid, first), first)
+      return changed(state, { debit = left, runs = runs, last = base })
+    end
+
+    function algorithm.fresh(now, birth)
+      return { debit = 0, runs = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+    end
+
+    function algorithm.rebased(quota, state, now, birth)
+      local back, runs = index(quota, state.last) - index(quota, now), {}
+      for i = 1, #state.runs, 3 do add_run(runs, state.runs[i] - back, state.runs[i + 1] - back, state.runs[i + 2]) end
+      return changed(state, { runs = runs, last = now, generation = birth, rebased = true })
+    end
+
+    function algorithm.wait(quota, state, now, cost, min_wait_us)
+      if cost > quota.limit then return huge end
+      local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
+      if state.debit > 0 then runs = runs_with_debit(quota, state) end
+      local found = index(quota, max(now + min_wait_us, state.last))
+      for i = 1, #runs, 3 do
+        if found < runs[i] then break end
+        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
+      end
+      return max(min_wait_us, found * quota.period_us - now)
+    end
+
+    function algorithm.book(quota, state, now, cost, wait_us)
+      if state.debit > 0 then paid_back(quota, state, now) end
+      local taken, since, units = index(quota, now + wait_us), max(now, state.last), snapped(quota, cost)
+      local runs, first = state.runs, index(quota, since)
+      if #runs == 0 or runs[#runs - 1] <= first then
+        runs = { taken, taken + 1, units }
+      else
+        runs = with_count(runs, taken, snapped(quota, count_at(runs, taken) + units), first)
+      end
+      return changed(without_what_is_over(quota, state), { last = since, runs = runs })
+    end
+
+    function algorithm.give_back(quota, state, now, settled)
+      paid_back(quota, state, now)
+      local base, place = max(now, state.last), settled.place
+      local first, count = index(quota, base), count_at(state.runs, place)
+      if place < first or count == 0 then return state end
+      local after = replaced(state.runs, place, given_back(quota, count, settled.cost, settled.actual), first)
+      if #after > 3 * MAX_RUNS then return state end
+      local debit = debit_beside(quota, state.debit, count, settled)
+      return paid_back(quota, changed(state, { debit = debit, last = base, runs = after }), base)
+    end
+
+    function algorithm.debit(quota, state, now, units, place)
+      paid_back(quota, state, now)
+      local base, runs = max(now, state.last), state.runs
+      local first = index(quota, base)
+      units = snapped(quota, units)
+      if place > first then
+        local count = count_at(runs, place)
+        local total = snapped(quota, count + units)
+        runs = with_count(runs, place, total, first)
+        units = snapped(quota, max(total - max(snapped(quota, quota.limit), count), 0))
+      end
+      local debit = snapped(quota, state.debit + units)
+      return paid_back(quota, changed(state, { debit = debit, last = base, runs = runs }), base)
     end
 
     function algorithm.reset_us(quota, state, now)
-      local runs = state.runs
+      local runs = runs_with_debit(quota, state)
       local over = #runs > 0 and runs[#runs - 1] * quota.period_us or 0
       local own_us = over > now and max(over, state.last) - now or 0
       if state.older == '' then return own_us end
@@ -985,7 +1041,7 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older)
-      local state = { gaps = {}, lows = {} }
+      local state = { debit = stored.debit, gaps = {}, lows = {} }
       local at = index(quota, stored.last)
       local count = count_at(stored.runs, at)
       state.runs = count > 0 and { at, at + 1, count } or {}
@@ -997,27 +1053,30 @@ local function general_way()
       local at = index(quota, other.last)
       local count = count_at(other.runs, at)
       if at > index(quota, own.last) then count = snapped(quota, count + count_at(own.runs, at)) end
-      return changed(own, { runs = with_count(own.runs, at, count, at), last = other.last, older = other.older })
+      local runs = with_count(own.runs, at, count, at)
+      return changed(own, { debit = other.debit, runs = runs, last = other.last, older = other.older })
     end
 
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
       if current < index(quota, state.last) then return 0 end
-      return whole_units(quota, count_at(state.runs, current))
+      return whole_units(quota, count_at(runs_with_debit(quota, state), current))
     end
 
     function algorithm.at_end(quota, state)
-      local runs = state.runs
+      local runs = runs_with_debit(quota, state)
       if #runs == 0 then return state end
       local stop = runs[#runs - 1]
-      return { runs = { -huge, stop - 1, quota.limit, stop - 1, stop, runs[#runs] }, last = state.last }
+      return { debit = 0, runs = { -huge, stop - 1, quota.limit, stop - 1, stop, runs[#runs] }, last = state.last }
     end
 
     function algorithm.pack(state)
-      return packed_numbers(state.runs)
+      return struct.pack('<d', state.debit) .. packed_numbers(state.runs)
     end
 
     function algorithm.unpack(state, value, at)
+      state.debit, at = struct.unpack('<d', value, at)
+      if not is_finite({ state.debit }) then error('not finite') end
       state.runs = numbers_from(value, at, 3)
       return state.runs, #value + 1
     end
@@ -1025,7 +1084,7 @@ local function general_way()
     return algorithm
   end
 
-  -- rolling_window: state.full_until, state.parts { part, count, part, count, ... } -----------------------------------
+  -- rolling_window: state.full_until, state.debit, state.parts { part, count, part, count, ... } ----------------------
 
   local function rolling_window()
     local algorithm = {}
@@ -1100,6 +1159,44 @@ local function general_way()
       return after
     end
 
+    local function windows_paid(quota, parts, windows, at, stop)
+      local length, number, latest = quota.buckets + 1, 0, at
+      for i = 1, #parts, 2 do
+        local start, here = max(parts[i] + length, at), windows - number
+        if start > stop then break end
+        if i + 2 <= #parts then here = min(floor((parts[i + 2] - start) / length), here) end
+        if here > 0 then
+          local due = here
+          if start + (here - 1) * length > stop then due = floor((stop - start) / length) + 1 end
+          if due > 0 then number, latest = number + due, start + (due - 1) * length end
+          if due < here or number == windows then break end
+        end
+      end
+      return number, latest
+    end
+
+    local function paid(quota, parts, units, at, stop)
+      if at > stop then return parts, units, at end
+      local limit = snapped(quota, quota.limit)
+      local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
+      if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
+      local windows = ceil(units / limit) - 1
+      if windows > 0 then
+        local number, latest = windows_paid(quota, parts, windows, at, stop)
+        if number > 0 then
+          parts, at = with_units(quota, parts, latest, limit), latest
+          units = snapped(quota, max(units - number * limit, 0))
+        end
+        if number < windows then return parts, units, at end
+      end
+      if units > 0 then
+        local rest = min(units, limit)
+        at = first_fit(quota, parts, at, rest)
+        if at <= stop then parts, units = with_units(quota, parts, at, rest), 0 end
+      end
+      return parts, units, at
+    end
+
     local function bounded(quota, state, full_until, parts, first)
       if full_until <= first then full_until = 0 end
       local after, from = {}, 1
@@ -1114,8 +1211,28 @@ local function general_way()
       return changed(state, { full_until = full_until, parts = after })
     end
 
+    local function with_debit(quota, state)
+      if state.debit <= 0 then return state.full_until, state.parts end
+      if not state.with_debit then
+        local at = max(index(quota, state.last), state.full_until)
+        local parts, _, last = paid(quota, state.parts, state.debit, at, huge)
+        state.with_debit = { last, parts }
+      end
+      return unpack(state.with_debit)
+    end
+
+    local function paid_back(quota, state, now)
+      if state.debit <= 0 then return state end
+      local base, parts, left = max(now, state.last), nil, nil
+      local at = max(index(quota, state.last), state.full_until)
+      parts, left = paid(quota, state.parts, state.debit, at, index(quota, base))
+      changed(state, { debit = left, last = base })
+      return bounded(quota, state, state.full_until, parts, index(quota, base))
+    end
+
     function algorithm.fresh(now, birth)
-      return { full_until = 0, parts = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+      local state = { full_until = 0, debit = 0, parts = {}, last = now, generation = birth }
+      return changed(state, { gaps = {}, lows = {}, older = '' })
     end
 
     function algorithm.rebased(quota, state, now, birth)
@@ -1127,12 +1244,15 @@ local function general_way()
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local first = max(index(quota, max(now + min_wait_us, state.last)), state.full_until)
-      local found = first_fit(quota, state.parts, first, snapped(quota, cost))
+      local full_until, parts = state.full_until, state.parts
+      if state.debit > 0 then full_until, parts = with_debit(quota, state) end
+      local first = max(index(quota, max(now + min_wait_us, state.last)), full_until)
+      local found = first_fit(quota, parts, first, snapped(quota, cost))
       return max(min_wait_us, found * quota.part_us - now)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
+      if state.debit > 0 then paid_back(quota, state, now) end
       local taken, since = index(quota, now + wait_us), max(now, state.last)
       local parts = with_units(quota, state.parts, taken, snapped(quota, cost))
       without_what_is_over(quota, state)
@@ -1140,41 +1260,45 @@ local function general_way()
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local base, parts, after, size = max(now, state.last), state.parts, {}, 0
+      paid_back(quota, state, now)
+      local base, debit, parts, after, size = max(now, state.last), state.debit, state.parts, {}, 0
       for i = 1, #parts, 2 do
         local count = parts[i + 1]
-        if parts[i] == settled.place then count = given_back(quota, count, settled.cost, settled.actual) end
+        if parts[i] == settled.place then
+          debit = debit_beside(quota, debit, count, settled)
+          count = given_back(quota, count, settled.cost, settled.actual)
+        end
         if count > 0 then
           after[size + 1], after[size + 2] = parts[i], count
           size = size + 2
         end
       end
-      return bounded(quota, changed(state, { last = base }), state.full_until, after, index(quota, base))
+      bounded(quota, changed(state, { debit = debit, last = base }), state.full_until, after, index(quota, base))
+      return paid_back(quota, state, base)
     end
 
-    function algorithm.debit(quota, state, now, units)
-      local base, limit, left = max(now, state.last), snapped(quota, quota.limit), snapped(quota, units)
-      local first, parts, full_until = index(quota, base), state.parts, state.full_until
-      local at = max(first, full_until)
-      local free = min(max(limit - highest(quota, parts, at), 0), left)
-      if free > 0 then
-        free = snapped(quota, free)
-        parts, left = with_units(quota, parts, at, free), snapped(quota, max(left - free, 0))
+    function algorithm.debit(quota, state, now, units, place)
+      paid_back(quota, state, now)
+      local base, limit, parts, full_until = max(now, state.last), quota.limit, state.parts, state.full_until
+      local first = index(quota, base)
+      limit, units = snapped(quota, limit), snapped(quota, units)
+      if place > first then
+        local most = highest(quota, parts, place)
+        parts = with_units(quota, parts, place, units)
+        units = snapped(quota, max(snapped(quota, most + units) - max(limit, most), 0))
+      elseif place < first and place >= first - quota.buckets and full_until <= first then
+        local fit = min(snapped(quota, max(limit - highest(quota, parts, first), 0)), units)
+        if fit > 0 then parts = with_units(quota, parts, place, fit) end
+        units = snapped(quota, max(units - fit, 0))
       end
-      if left > limit then
-        local windows = ceil(left / limit)
-        at = max(at, parts[#parts - 1]) + windows * (quota.buckets + 1)
-        left = snapped(quota, max(left - (windows - 1) * limit, 0))
-      elseif left > 0 then
-        at = first_fit(quota, parts, at, left)
-      end
-      if left > 0 then parts, full_until = with_units(quota, parts, at, left), at end
-      return bounded(quota, changed(state, { last = base }), full_until, parts, first)
+      local debit = snapped(quota, state.debit + units)
+      bounded(quota, changed(state, { debit = debit, last = base }), full_until, parts, first)
+      return paid_back(quota, state, base)
     end
 
     function algorithm.reset_us(quota, state, now)
-      local parts = state.parts
-      local over = max(state.full_until, #parts > 0 and parts[#parts - 1] + quota.buckets + 1 or 0) * quota.part_us
+      local full_until, parts = with_debit(quota, state)
+      local over = max(full_until, #parts > 0 and parts[#parts - 1] + quota.buckets + 1 or 0) * quota.part_us
       local own_us = over > now and max(over, state.last) - now or 0
       if state.older == '' then return own_us end
       return max(own_us, algorithm.reset_us(quota, of_older(quota, state.older), now))
@@ -1183,7 +1307,7 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older)
-      local state = { gaps = {}, lows = {}, parts = {} }
+      local state = { debit = stored.debit, gaps = {}, lows = {}, parts = {} }
       local at, parts = index(quota, stored.last), stored.parts
       for i = 1, #parts, 2 do
         if parts[i] <= at then add(state.parts, parts[i], parts[i + 1]) end
@@ -1207,29 +1331,29 @@ local function general_way()
         end
       end
       for j = i, #used, 2 do add(after, used[j], used[j + 1]) end
-      changed(own, { last = other.last, older = other.older })
+      changed(own, { debit = other.debit, last = other.last, older = other.older })
       return bounded(quota, own, max(own.full_until, other.full_until), after, index(quota, other.last))
     end
 
     function algorithm.most_at_once(quota, state, now)
-      local current = index(quota, now)
-      if current < max(state.full_until, index(quota, state.last)) then return 0 end
-      return whole_units(quota, highest(quota, state.parts, current))
+      local current, full_until, parts = index(quota, now), with_debit(quota, state)
+      if current < max(full_until, index(quota, state.last)) then return 0 end
+      return whole_units(quota, highest(quota, parts, current))
     end
 
-    function algorithm.at_end(_, state)
-      local parts = state.parts
+    function algorithm.at_end(quota, state)
+      local full_until, parts = with_debit(quota, state)
       local latest = parts[#parts - 1] or 0
-      return { full_until = max(state.full_until, latest), parts = parts, last = state.last }
+      return { full_until = max(full_until, latest), debit = 0, parts = parts, last = state.last }
     end
 
     function algorithm.pack(state)
-      return struct.pack('<d', state.full_until) .. packed_numbers(state.parts)
+      return struct.pack('<dd', state.full_until, state.debit) .. packed_numbers(state.parts)
     end
 
     function algorithm.unpack(state, value, at)
-      state.full_until, at = struct.unpack('<d', value, at)
-      if not is_finite({ state.full_until }) then error('not finite') end
+      state.full_until, state.debit, at = struct.unpack('<dd', value, at)
+      if not is_finite({ state.full_until, state.debit }) then error('not finite') end
       state.parts = numbers_from(value, at, 2)
       return state.parts, #value + 1
     end
@@ -1250,8 +1374,8 @@ local function general_way()
 
   -- The value of a window and that of the other version in it; the core is from `at` on.
   local function without_older(quota, value, at)
-    local fixed, each = 0, 24
-    if quota.kind == ROLLING then fixed, each = 8, 16 end
+    local fixed, each = 8, 24
+    if quota.kind == ROLLING then fixed, each = 16, 16 end
     if (#value - at + 1 - fixed) % each == 0 then return value, '' end
     local size = struct.unpack('<I', value, #value - 3)
     local stop = #value - 4 - size
@@ -1264,16 +1388,17 @@ local function general_way()
       local stamp, size = quota.stamp, #quota.stamp
       return string.sub(value, 1, 1) == string.sub(stamp, 1, 1) and string.sub(value, 6, size) == string.sub(stamp, 6)
     end
-    if #value < 35 then return false end
-    local format, period_us, limit, _, last, generation, level = struct.unpack('<BffHddd', value)
-    return format == BUCKET and is_finite({ period_us, limit, last, generation, level }) and period_us > 0 and limit > 0
+    if #value < PLAIN_SIZE then return false end
+    local last, level = struct.unpack('<dd', value, 9)
+    return period_in(value) > 0 and is_finite({ last, level })
   end
 
   local function unpacked(quota, value)
-    local state, last, generation, at = {}, struct.unpack('<dd', value, #quota.stamp + 1)
-    state.last, state.generation, state.gaps, state.lows, state.older = last, generation, {}, {}, ''
-    local core
-    if quota.kind ~= BUCKET then value, state.older = without_older(quota, value, at) end
+    local state, core, at = { gaps = {}, lows = {}, older = '' }, nil, #quota.stamp + 1
+    if quota.kind ~= BUCKET then
+      state.last, state.generation, at = struct.unpack('<dd', value, at)
+      value, state.older = without_older(quota, value, at)
+    end
     core, at = quota.algorithm.unpack(state, value, at)
     if at <= #value then
       local gaps, lows
@@ -1282,7 +1407,7 @@ local function general_way()
       state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
-    local whole = is_finite({ last, generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
+    local whole = is_finite({ state.last, state.generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
     return whole and (state.older == '' or is_version(quota, state.older)) and state or nil
   end
 
@@ -1311,7 +1436,8 @@ local function general_way()
 
   local function packed(quota, state)
     local generation, gaps, lows = state.generation, state.gaps, state.lows
-    local head = quota.stamp .. struct.pack('<dd', state.last, generation)
+    local head = quota.stamp
+    if quota.kind ~= BUCKET then head = head .. struct.pack('<dd', state.last, generation) end
     local value = head .. quota.algorithm.pack(state)
     if #gaps == 0 and #lows == 0 and state.older == '' then return value end
     if quota.kind ~= BUCKET then return value .. state.older .. struct.pack('<I', #state.older) end
@@ -1322,8 +1448,9 @@ local function general_way()
   -- kinds -------------------------------------------------------------------------------------------------------------
 
   local function current(quota, state, now, birth)
-    if not state then return quota.algorithm.fresh(now, birth) end
-    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, birth) end
+    local generation = birth % GENERATIONS
+    if not state then return quota.algorithm.fresh(now, generation) end
+    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, generation) end
     return state
   end
 
@@ -1341,6 +1468,7 @@ local function general_way()
     steps = steps + CHARGE_STEPS + charge.size / 16
     local whole, state = pcall(state_in, charge.quota, value)
     if whole then charge.state = state end
+    if charge.state and (charge.state.debit or 0) > 0 then steps = steps + charge.size / 32 end
     return charge, at
   end
 
@@ -1363,8 +1491,9 @@ local function general_way()
   end
 
   local function looks(charge)
-    local pieces = charge.state.runs and #charge.state.runs / 3 or charge.state.parts and #charge.state.parts / 2 or 0
-    return 1 + floor(pieces / PIECES_OF_A_LOOK)
+    local state = charge.state
+    local pieces = state.runs and #state.runs / 3 or state.parts and #state.parts / 2 or 0
+    return 1 + floor(((state.debit or 0) > 0 and DEBIT_LOOKS or 1) * pieces / PIECES_OF_A_LOOK)
   end
 
   local function common_wait(charges, wait_us)
@@ -1428,11 +1557,12 @@ local function general_way()
     local quota, algorithm = settled.quota, settled.quota.algorithm
     if settled.units == 0 or (not settled.state and settled.units > 0) then return nil end
     local state = current(quota, settled.state, now, settled.birth)
-    if settled.units < 0 then return algorithm.debit(quota, state, now, -settled.units) end
-    if state.generation == settled.generation and settled.since <= state.last then
-      return algorithm.give_back(quota, state, now, settled)
+    local is_there = state.generation == settled.generation and settled.since <= state.last
+    if settled.units < 0 then
+      if quota.kind ~= BUCKET then steps = steps + settled.size / 32 end
+      return algorithm.debit(quota, state, now, -settled.units, is_there and settled.place or -huge)
     end
-    return nil
+    return is_there and algorithm.give_back(quota, state, now, settled) or nil
   end
 
   local function settle(at)

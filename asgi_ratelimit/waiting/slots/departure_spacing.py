@@ -64,8 +64,8 @@ class DepartureSpacing:
         elif isinstance(quota, TokenBucket):
             self._states[bucket] = charged, quota, (max(state[0] - units * quota.period_us, 0.0), *state[1:])
         elif isinstance(quota, RollingWindow):
-            full_until, parts = state[0]
-            self._states[bucket] = charged, quota, ((full_until, tuple(_less(parts, units))), *state[1:])
+            full_until, debit, parts = state[0]
+            self._states[bucket] = charged, quota, ((full_until, debit, tuple(_less(parts, units))), *state[1:])
         return True
 
     def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
