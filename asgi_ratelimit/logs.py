@@ -9,7 +9,7 @@ from functools import cache
 from .clock import monotonic_us
 
 PAGE = "docs/warnings.md"
-"""Where the docs explain the warnings: a path in the repository, because they are not published yet."""
+"""The page that explains the warnings: a path in the repository, until the docs are published."""
 
 REPORT_EVERY_US = 60_000_000
 """Microseconds between two reports of the same failure, at least."""
@@ -18,7 +18,7 @@ logger = logging.getLogger("asgi_ratelimit")
 
 
 def see(section: str) -> str:
-    """The reference to a section of the docs that ends a warning."""
+    """The end of a warning, which names a section of that page."""
     return f"({PAGE}#{section})"
 
 

@@ -67,7 +67,7 @@ _KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst":
 
 
 def _hint(word: str) -> str:
-    """What may have been meant by a word that follows a rate."""
+    """What a word that follows a rate may mean."""
     if word in (",", "+", "&", "and"):
         return ', and two quotas have ";" between them: "10/s; 1000/hour"'
     near = get_close_matches(word, _KINDS, 1)
@@ -197,7 +197,7 @@ def as_text(quota: QuotaLike) -> str:
 
 
 def readable(quota: Quota) -> str:
-    """A quota as messages show it: as text where a text can say it."""
+    """A quota in a message: its text, or its ``repr`` if no text says the same."""
     if isinstance(quota, TokenBucket) and quota.burst_allowance_factor != 1.0:
         return repr(quota)
     return f'"{as_text(quota)}"'

@@ -175,7 +175,7 @@ class Publisher:
             await self._write()
 
     async def _collect_now(self) -> bool:
-        with suppress(StoreError):  # then the time is that of the last look
+        with suppress(StoreError):  # the result of the last look then still counts
             await self._time.look()
         return await self.collect(self._time.now_us())
 

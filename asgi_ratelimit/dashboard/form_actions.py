@@ -19,7 +19,7 @@ from .summaries import KeyCounts
 Fields: TypeAlias = Mapping[str, str]
 
 _NO_RULE = "no process on this store has a rule of this name"
-_NO_PENALTY = 'the rule has no Penalty, and so looks for no blocks, Rule(..., penalty=Penalty("10 minutes", after=5))'
+_NO_PENALTY = 'the rule has no Penalty, and checks for no blocks, Rule(..., penalty=Penalty("10 minutes", after=5))'
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Actions:
     state: State
 
     def named(self, name: str) -> Callable[[Fields, str | None], Awaitable[str]] | None:
-        """The action of a form; ``None`` if there is none of that name."""
+        """The action of a form; ``None`` if there is no such form."""
         actions = {"set": self.set, "unset": self.unset, "reset": self.reset, "block": self.block, "lift": self.lift}
         return actions.get(name)
 

@@ -29,7 +29,7 @@ class RuleSummary:
     ``shadowed`` would have been refused, but for ``shadow``; ``degraded`` were decided without the store, and are among
     the others; ``failed`` are failures of a function of the program. ``quotas`` is what the programs say, as text, and
     empty where that is a function. ``minutes`` are the counts of each of the 60 minutes, the current one last.
-    ``has_penalty`` says whether it has a ``Penalty``, and so looks for blocks.
+    ``has_penalty`` says whether it has a ``Penalty``: only such a rule checks for blocks.
     """
 
     name: str

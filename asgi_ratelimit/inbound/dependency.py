@@ -86,7 +86,7 @@ class RateLimit:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
-            raise ConfigurationError(f"{quota!r} is no quota: {_QUOTA_OF_A_DEPENDENCY}")
+            raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key

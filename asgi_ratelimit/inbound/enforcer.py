@@ -1,4 +1,4 @@
-"""What a middleware and the dependencies behind it have in common: how they take, count and observe."""
+"""The enforcer of a middleware, and of the dependencies behind it: it takes, counts, and calls the hooks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Handler: TypeAlias = Callable[[Any, Any], Any]
 
 @dataclass(slots=True, eq=False)
 class Enforcer:
-    """What a middleware and the dependencies behind it have in common: where they take, and how they answer.
+    """What a middleware and the dependencies behind it share: where they take, and how they answer.
 
-    ``key`` is that of dependencies which have none of their own.
+    ``key`` is for dependencies without a key of their own.
     """
 
     name: str
@@ -41,23 +41,23 @@ class Enforcer:
     refusal: Refusal
     hooks: Hooks
     waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
-    """How many requests wait, and how many may at a time."""
+    """How many requests wait, and how many may wait at a time."""
     waiting_requests: WaitingRequests = field(init=False)
     failures: Failures = field(init=False)
-    """Where it is reported that a function of a dependency has failed."""
+    """Where failures of the functions of dependencies are reported."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
-    """The own answers of rules, by their names."""
+    """The ``on_limited`` of rules, by their names."""
     handler: Handler | None = None
-    """The handler that the app has for refusals."""
+    """The app's own handler for refusals."""
     route_of: RouteOf = lambda scope: None
     """The template of a request's route, for hooks."""
     counts: Counts = field(init=False)
     is_published: bool = False
-    """Whether it has seen to it that its counts are published."""
+    """Whether its counts are being published."""
     is_observed: bool = field(init=False)
     submit: Submit = field(init=False)
     submit_charge: SubmitCharge | None = field(init=False)
-    """Submits a request of one charge, where nobody needs a decision at once."""
+    """Submits a take of one charge, if nobody needs its decision at once."""
 
     def __post_init__(self) -> None:
         self.counts = counts_of(self.store)
@@ -71,10 +71,10 @@ class Enforcer:
     async def take(
         self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
     ) -> list[Decision]:
-        """The decision on each planned take, with penalties applied, counted; hooks are called with all of them.
+        """The decision on each planned take. Penalties are applied, decisions are counted, and the hooks are called.
 
-        A request that may wait instead of being refused does so here; it needs ``receiving``. ``outer`` is that of the
-        middleware around the app, by default this one: its hooks are called, and it counts the requests that wait.
+        A request that may wait instead of being refused waits here; it needs ``receiving``. ``outer`` is the enforcer
+        of the middleware around the app, by default this one: its hooks are called, and it counts waiting requests.
         """
         outer = outer or self
         if not self.is_published:
@@ -102,7 +102,7 @@ class Enforcer:
         return decisions
 
     async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
-        """The decision on one take that is enforced; hooks are called with it."""
+        """The decision on a single take that is enforced; the hooks are called with it."""
         since_ns = monotonic_ns()
         submitted = self.submit(take)
         decision = submitted if isinstance(submitted, Decision) else await submitted
@@ -113,7 +113,7 @@ class Enforcer:
         return [decision]
 
     async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
-        """The decision on one more take of a request, from the store of an earlier one; hooks are called with it.
+        """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
 
         Only a refusal is counted: the request was counted when it was admitted.
         """
@@ -126,7 +126,7 @@ class Enforcer:
         return decision
 
     def _count_wait(self, since_ns: int) -> float:
-        """The seconds since then, which are counted where the store may wait."""
+        """The seconds since ``since_ns``. They count as a wait for the store, unless that is in this process."""
         waited_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(waited_ns)
@@ -144,7 +144,7 @@ class Enforcer:
     async def _wait(
         self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
     ) -> Decision:
-        """Wait as one of the queue of the middleware around the app."""
+        """Wait in the queue of the middleware around the app."""
         outer.hooks.queued(outer.name, 1)
         try:
             return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)

@@ -116,7 +116,7 @@ class RequestLimits:
         return self._decisions
 
     def observe_first(self, scope: Scope, since_ns: int) -> None:
-        """Call the hooks with the first decision, which the store was asked for at this time."""
+        """Call the hooks with the first decision; its take was submitted at ``since_ns``."""
         enforcer = self.enforcer
         decision = self if self._decisions is None else self._decisions[0]
         latency = (monotonic_ns() - since_ns) / SECOND_NS

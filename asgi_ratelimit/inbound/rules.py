@@ -310,7 +310,7 @@ def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]
 
 
 def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
-    """``constant_quotas``, and that of blocks for each rule with a penalty: what is registered on a store."""
+    """What is registered on a store: ``constant_quotas``, and the quota of blocks for each rule with a penalty."""
     yield from constant_quotas(rules)
     for rule in rules:
         if rule.penalty is not None:

@@ -1,4 +1,4 @@
-"""Decisions of limiters, paced calls and transports are counted, and published."""
+"""Counts the decisions of limiters, paced calls and transports, and has them published."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class CallCounts:
 def publish_counts(store: Store, *, by_app: bool = False) -> None:
     """See to it that what this process counts, learns and lets wait is published, once a second.
 
-    For a store elsewhere, the background loop does so, which watches its overrides as well; no event loop of the
-    program lives long enough for sure. In memory, the running event loop does. Where there is none, whoever reads the
-    figures publishes them first. So it is for a stepped clock, too, which publishing must not move on, unless an app is
-    limited: ``by_app``.
+    For a store elsewhere, the background loop publishes, which also watches the overrides: an event loop of the program
+    may end early. In memory, the running event loop does. Without one, and with a stepped clock, which must not move
+    on because of it, the reader of the figures publishes them first. With a stepped clock, an app publishes all the
+    same: ``by_app``.
     """
     counts = counts_of(store)
     if counts.is_published and not by_app:  # the event loop of an app may be another one than before

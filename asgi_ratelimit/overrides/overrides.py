@@ -87,7 +87,7 @@ class Overrides:
         await self.aclose()
 
     async def _read(self) -> tuple[bytes | None, Document]:
-        """The document, and its content; afterwards, the time is that of the store."""
+        """The content of the document, and what it says. Looks at the time of the store first."""
         await self._watch.time.look()
         content = await self._documents.read(NAME)
         try:

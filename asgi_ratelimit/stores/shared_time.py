@@ -10,11 +10,11 @@ from .by_store import ByStore
 from .documents import documents
 
 LOOK_EVERY_US = 60_000_000.0
-"""Microseconds for which the difference of two clocks counts as known."""
+"""Microseconds between two comparisons of the clocks, at least."""
 
 
 class SharedTime:
-    """The clock of a store, or, for a store elsewhere without one, that of its server: by a look once a minute."""
+    """The time by the clock of a store; by that of its server if the store has none of its own."""
 
     def __init__(self, store: Store) -> None:
         clock = getattr(store, "clock", None)

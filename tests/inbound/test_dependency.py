@@ -82,7 +82,9 @@ def test_two_quotas_of_one_limit() -> None:
 
 def test_a_dependency_is_no_quota() -> None:
     """The error says where a quota by plan comes from."""
-    with pytest.raises(ConfigurationError, match=r"is no quota: let the dependency that returns the key set request"):
+    with pytest.raises(
+        ConfigurationError, match=r"is not a quota: let the dependency that returns the key set request"
+    ):
         RateLimit(Depends(hello))  # type: ignore[arg-type]
 
 

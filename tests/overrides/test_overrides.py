@@ -220,7 +220,7 @@ async def test_a_document_that_cannot_be_read(content: bytes) -> None:
     overrides = Overrides(store)
     with pytest.raises(StoreError, match="its key ends in :documents:overrides"):
         await overrides.set("login", "5/minute")
-    with pytest.raises(StoreError, match="none of overrides"):
+    with pytest.raises(StoreError, match="does not hold overrides"):
         await overrides.all()
     assert await documents(store).read("overrides") == content
 

@@ -137,7 +137,7 @@ class AccessDenied(Exception):
 
 
 RETRY_SOON: Final[Header] = (b"retry-after", b"1")
-"""Of a 503: nobody knows when a function works again."""
+"""For a 503: nobody knows when the function will work again."""
 
 
 class LimitUnavailable(Exception):

@@ -1,7 +1,4 @@
-"""What FastAPI passes to a dependency: it reads the signature of a limit, which this module makes.
-
-Annotations are evaluated, not strings, because FastAPI reads them.
-"""
+"""The signature of a limit, which tells FastAPI what to pass to it. Its annotations are objects, not strings."""
 
 from collections.abc import Mapping
 from inspect import Parameter, Signature, signature
@@ -15,13 +12,13 @@ from .dependency_key import DependencyKey
 
 
 class WithKeys(Protocol):
-    """A limit with keys that dependencies return, by the names under which FastAPI passes them."""
+    """A limit whose keys are values of dependencies, by the names under which FastAPI passes them."""
 
     dependency_keys: Mapping[str, DependencyKey]
 
 
 class InjectedParameters:
-    """The ``__signature__`` of limits: the connection, its answer, and what the dependencies return that are keys."""
+    """The ``__signature__`` of limits: the connection, its response, and the values of dependencies that are keys."""
 
     def __get__(self, limit: WithKeys | None, owner: type[Any]) -> Signature:
         if limit is None:

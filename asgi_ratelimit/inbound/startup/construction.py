@@ -44,7 +44,7 @@ def _log(text: str) -> None:
 
 
 def shows_use(use: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Raise ``ConfigurationError`` with the right use of a constructor for arguments that do not fit its parameters."""
+    """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit a constructor."""
 
     def checks(construct: Callable[P, None]) -> Callable[P, None]:
         @wraps(construct)
@@ -62,9 +62,9 @@ def shows_use(use: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 
 def used_as(use: str) -> Callable[[F], F]:
-    """Let Python's own error for a call with wrong arguments begin with the right use of a method.
+    """Put the right use of a method into the error that Python raises for a call with other arguments.
 
-    A check of the arguments would cost a call for each request.
+    A check of the arguments would cost each request a call.
     """
 
     def rename(method: F) -> F:
@@ -90,7 +90,7 @@ def checked_app(app: ASGIApp) -> ASGIApp:
 
 
 def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
-    """Raise ``ConfigurationError`` for a rule that cannot be applied where the middleware starts, with this scope."""
+    """Raise ``ConfigurationError`` for a rule that cannot apply to requests such as that of this scope."""
     for rule in rules:
         if rule.max_delay:
             require_asyncio()
@@ -99,7 +99,7 @@ def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
 
 
 def _require_no_parameter(key: KeyFunction) -> None:
-    """Raise for a parameter of the path in the key of a quota for all requests, which no router has read yet."""
+    """Raise for a path parameter in the key of a quota for all requests: no router has read the path yet."""
     if isinstance(key, path_param):
         key.of({})
     for part in getattr(key, "parts", ()):

@@ -60,7 +60,7 @@ def answer_to(
             return _booked(action, states, now, birth)
         case Peek():
             return foresee(action.take, states, now)
-    raise TypeError(f"{action!r} is no action")
+    raise TypeError(f"{action!r} is not an action")
 
 
 def _decision(take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: Values) -> Decision:

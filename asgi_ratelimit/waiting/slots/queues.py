@@ -171,7 +171,7 @@ class SlotQueues:
         return taken
 
     def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
-        """As ``take_slot``, but returns the error, and the task whose timer is to be set to its ``at_us``, too."""
+        """As ``take_slot``, but also returns the error, and the task whose timer is to be set to its ``at_us``."""
         if waiter.error is not None:
             return waiter.error, None
         with self._lock:

@@ -49,7 +49,7 @@ class Slot:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is of one charge of a plain bucket, which a store in this process has booked."""
+        """Whether a store in this process has booked it, for one charge of a plain bucket."""
         return type(self.booked) is tuple
 
     @property

@@ -99,7 +99,7 @@ class Queue:
     booking: int = 0
     """How many slots are being booked."""
     not_before_us: float = 0.0
-    """No waiter may leave before, because of what has left."""
+    """No waiter may leave earlier, because of calls that have left."""
     store_time: StoreTime = field(default_factory=StoreTime)
 
     def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:

@@ -47,16 +47,16 @@ class Repayer:
             self._task = asyncio.get_running_loop().create_task(self._repay(self._send_entries()))
 
     def start_now_and_then(self) -> None:
-        """Another event loop may be out, or a slot of a cluster have moved here, while the ledger got its entries."""
+        """``start``, at most once a second: another event loop or node may have added entries."""
         if monotonic_us() >= self._next_look_us:
             self.start()
 
     def look_soon(self) -> None:
-        """Let the next look be at once."""
+        """Let ``start_now_and_then`` start at once."""
         self._next_look_us = 0.0
 
     async def aclose(self) -> None:
-        """See through what is under way, for a few seconds at the most."""
+        """Finish what is under way, within a few seconds."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=CLOSE_WITHIN)
             self._task.cancel()
@@ -66,7 +66,7 @@ class Repayer:
         return self._submit_all(self._ledger.collect(self._is_here, REPAID_TOGETHER))
 
     async def _repay(self, answers: Sequence[asyncio.Future[Any]]) -> None:
-        """Until nothing is left, as what was settled meanwhile may have joined, or until one fails."""
+        """Send entries until none is left or one fails; settlements may add more meanwhile."""
         while answers:
             if any(isinstance(each, BaseException) for each in await asyncio.gather(*answers, return_exceptions=True)):
                 return
