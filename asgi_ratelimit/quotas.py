@@ -22,7 +22,7 @@ MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
-FIXED_FORMAT, ROLLING_FORMAT = 5, 6
+FIXED_FORMAT, ROLLING_FORMAT = 8, 9
 """The first byte of a stored value; see ``algorithms/packed.py``."""
 
 

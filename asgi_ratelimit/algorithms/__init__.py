@@ -18,8 +18,8 @@ stands for a bucket that was never used:
 * ``older``: the value of another version of the quota, under another limit, which other processes may still use.
 """
 
-from .charge_outcomes import availability, decision_of, decision_of_booking, is_allowed, wait_of
-from .draining import admit, book, refused
+from .charge_outcomes import decision_of, decision_of_booking, is_allowed, wait_of
+from .draining import admit, available, book, refused
 from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, taken_now, unpack, used
 from .packed import pack
 from .settle import settle, settlement_of
@@ -54,7 +54,7 @@ __all__ = [
     "State",
     "Taken",
     "admit",
-    "availability",
+    "available",
     "book",
     "booked_ahead",
     "current",

@@ -6,8 +6,6 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..decision import Charge, Decision, Take
-from ..quotas import Quota
-from .draining import available
 from .kinds import ALGORITHMS
 from .state import PLAIN_PARTS, Booking, Outcome
 from .take import decide_taken
@@ -21,14 +19,6 @@ def is_allowed(outcome: Outcome) -> bool:
 def wait_of(outcome: Outcome) -> float:
     """The microseconds until the charge would conform; 0 if it was taken."""
     return 0.0 if len(outcome) == PLAIN_PARTS else outcome[0][1]
-
-
-def availability(quota: Quota, outcome: Outcome) -> tuple[float, float]:
-    """The whole units that could be taken now, and the microseconds until one more could be."""
-    if len(outcome) == PLAIN_PARTS:
-        return available(quota, outcome[4])  # type: ignore[arg-type]  # it is a token bucket
-    units, more_us, _ = outcome[0][2]
-    return units, more_us
 
 
 def decision_of(charge: Charge, outcome: Outcome) -> Decision:

@@ -36,7 +36,7 @@ class Algorithm(Protocol):
     def most_at_once(self, quota: Quota, state: State, now: float) -> float: ...
     def place(self, quota: Quota, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]: ...
     def give_back(self, quota: Quota, state: State, now: float, settled: SettledCharge) -> State: ...
-    def debit(self, quota: Quota, state: State, now: float, units: float) -> State: ...
+    def debit(self, quota: Quota, state: State, now: float, units: float, place: float) -> State: ...
     def reset_us(self, quota: Quota, state: State, now: float) -> float: ...
     def at_end(self, quota: Quota, state: State) -> State: ...
     def is_queue(self, quota: Quota, state: State, now: float) -> bool: ...
@@ -53,6 +53,9 @@ ALGORITHMS: dict[type, Algorithm] = {
 
 PIECES_OF_A_LOOK = 32
 """So many runs or parts of a window are gone through in the time of one look into a token bucket."""
+
+DEBIT_LOOKS = 4
+"""So many times are the runs or parts gone through where a debit is to be paid back."""
 
 States: TypeAlias = Sequence[State | None]
 
@@ -131,7 +134,8 @@ def looks(quota: Quota, state: State) -> int:
     """How much it costs to look for room in a state, compared with that in a token bucket with gaps."""
     if isinstance(quota, TokenBucket):
         return 1
-    return 1 + len(state[0] if isinstance(quota, FixedWindow) else state[0][1]) // PIECES_OF_A_LOOK
+    debit, pieces = state[0] if isinstance(quota, FixedWindow) else state[0][1:]
+    return 1 + (DEBIT_LOOKS if debit > 0.0 else 1) * len(pieces) // PIECES_OF_A_LOOK
 
 
 def reset_us(quota: Quota, state: State, now: float) -> float:

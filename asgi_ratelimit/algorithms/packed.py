@@ -3,13 +3,13 @@
 A value is packed, little-endian. It starts with the quota's ``stamp``:
 
 * of a token bucket: B 7 and seven bytes more, see ``quota_stamps``;
-* of a fixed window: B 5, f limit;
-* of a rolling window: B 6, f limit, H buckets.
+* of a fixed window: B 8, f limit;
+* of a rolling window: B 9, f limit, H buckets.
 
 Then follows of a token bucket  d last, d level, I generation; and of a window  d last, d generation, and the core:
 
-* of a fixed window, for each run: d start, d stop, d count;
-* of a rolling window: d full_until, and for each part d part, d count.
+* of a fixed window: d debit, and for each run d start, d stop, d count;
+* of a rolling window: d full_until, d debit, and for each part d part, d count.
 
 In the value of a token bucket, H gaps and B lows follow where there are any, d, d for each gap, d, d, d for the first
 low, d, d for each other, and the value of another version of the quota to the end. In that of a window, the value of
@@ -31,9 +31,9 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .state import GENERATIONS, Gap, Gaps, Lows, State
 
 _HEAD = struct.Struct("<dd")
-_LEVEL = struct.Struct("<d")
 _PAIR = struct.Struct("<dd")
 _RUN = struct.Struct("<ddd")
+_DEBIT = struct.Struct("<d")
 _COUNTS = struct.Struct("<HB")
 _FIRST_LOW = struct.Struct("<ddd")
 _LENGTH = struct.Struct("<I")
@@ -56,9 +56,9 @@ def pack(quota: Quota, state: State) -> bytes:
         return plain + _packed_tail(gaps, lows, older) if gaps or lows or older else plain
     head = quota.stamp + _HEAD.pack(last, generation)
     if isinstance(quota, RollingWindow):
-        body = _LEVEL.pack(core[0]) + _packed_pairs(core[1])
+        body = _PAIR.pack(core[0], core[1]) + _packed_pairs(core[2])
     else:
-        body = b"".join([_RUN.pack(*run) for run in core])
+        body = _DEBIT.pack(core[0]) + b"".join([_RUN.pack(*run) for run in core[1]])
     return head + body + older + _LENGTH.pack(len(older)) if older else head + body
 
 
@@ -81,12 +81,11 @@ def unpacked(quota: Quota, value: bytes) -> State | None:
     core: Any
     value, older = _without_older(quota, value, at)
     if isinstance(quota, FixedWindow):
-        core = tuple(_RUN.iter_unpack(value[at:]))
-        numbers = [(last, generation), *core]
+        core = (*_DEBIT.unpack_from(value, at), tuple(_RUN.iter_unpack(value[at + _DEBIT.size :])))
+        numbers = [(last, generation, core[0]), *core[1]]
     else:
-        number, at = _LEVEL.unpack_from(value, at)[0], at + _LEVEL.size
-        core = (number, tuple(_PAIR.iter_unpack(value[at:])))
-        numbers = [(last, generation, number), *core[1]]
+        core = (*_PAIR.unpack_from(value, at), tuple(_PAIR.iter_unpack(value[at + _PAIR.size :])))
+        numbers = [(last, generation, *core[:2]), *core[2]]
     if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain(*numbers))):
         return None
     return (core, last, int(generation), (), (), older)
@@ -102,7 +101,7 @@ def _unpacked_bucket(quota: TokenBucket, value: bytes) -> State | None:
 
 def _without_older(quota: FixedWindow | RollingWindow, value: bytes, at: int) -> tuple[bytes, bytes]:
     """The value of a window and that of the other version in it; its core is from ``at`` on."""
-    fixed, each = (0, _RUN.size) if isinstance(quota, FixedWindow) else (_LEVEL.size, _PAIR.size)
+    fixed, each = (_DEBIT.size, _RUN.size) if isinstance(quota, FixedWindow) else (_PAIR.size, _PAIR.size)
     if (len(value) - at - fixed) % each == 0:
         return value, b""
     end = len(value) - _LENGTH.size
@@ -168,7 +167,7 @@ def of_older(quota: Quota, older: bytes) -> State:
         state = unpacked(quota, older)
     except struct.error:
         state = None
-    return state or (() if isinstance(quota, FixedWindow) else (0.0, ()), 0.0, 0, (), (), b"")
+    return state or ((0.0, ()) if isinstance(quota, FixedWindow) else (0.0, 0.0, ()), 0.0, 0, (), (), b"")
 
 
 def older_reset_us(quota: TokenBucket, older: bytes, now: float) -> float:

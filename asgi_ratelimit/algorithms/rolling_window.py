@@ -4,9 +4,11 @@ A part's units go only when its end has left the window: a unit in part i counts
 ``i + buckets + 1``. So any ``buckets + 1`` parts in a row have at most ``limit`` units, and these cover every interval
 of one period: that is the promise, at the price of one part's delay.
 
-The core is ``(full_until, parts)``: parts are pairs ``(part, count)`` in order, for those that may still matter, none
-of 0, and some may lie ahead. A take goes into the first part that leaves all windows around it at or under the limit.
-Nothing is taken before the part ``full_until``: a debit has filled all until then, or there were too many to store.
+The core is ``(full_until, debit, parts)``: parts are pairs ``(part, count)`` in order, for those that may still matter,
+none of 0, and some may lie ahead. A take goes into the first part that leaves all windows around it at or under the
+limit. Nothing is taken before the part ``full_until``, because there were too many to store.
+The debit is units that no window has had room for yet, as of the part of the latest change; see ``paid``. Nobody takes
+anything before it is paid back. What is booked ahead keeps its slots.
 Where a clock fell back into an earlier part, nothing is taken before the part of the latest change.
 """
 
@@ -19,10 +21,10 @@ from typing import TypeAlias
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
 from .packed import ANEW, of_older
-from .state import NEVER, Outlook, State, Taken, given_back, snapped, whole_units
+from .state import NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .windows.parts import Parts, first_fit, highest, paid, with_units
 
-Part: TypeAlias = tuple[float, float]
-Parts: TypeAlias = tuple[Part, ...]
+Core: TypeAlias = tuple[float, float, Parts]
 
 MAX_AHEAD = 256
 """The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
@@ -35,15 +37,15 @@ def index(quota: RollingWindow, now: float) -> float:
 
 def fresh(now: float, birth: int = 0) -> State:
     """The state of a bucket that was never used."""
-    return ((0.0, ()), now, birth, (), (), b"")
+    return ((0.0, 0.0, ()), now, birth, (), (), b"")
 
 
 def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
     """The state as if it had been last changed now: all parts are moved back by whole ones."""
-    (full_until, parts), last, _, _, _, older = state
+    (full_until, debit, parts), last, _, _, _, older = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(part - back, count) for part, count in parts])
-    return ((max(full_until - back, 0.0), moved), now, birth, (), (), older)
+    return ((max(full_until - back, 0.0), debit, moved), now, birth, (), (), older)
 
 
 def take(
@@ -74,89 +76,25 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
     """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
     if cost > quota.limit:
         return NEVER
-    (full_until, parts), last, _, _, _, _ = state
+    (full_until, debit, parts), last, _, _, _, _ = state
+    if debit > 0.0:
+        full_until, parts = with_debit(quota, state)
     first = max(index(quota, max(now + min_wait_us, last)), full_until)
     found = first_fit(quota, parts, first, snapped(quota, cost))
     return max(min_wait_us, found * quota.part_us - now)
 
 
-def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
-    """The first part from ``first`` on in which ``units`` conform: no window that has it gets more than the limit.
-
-    Of all the parts up to one, the fewest that leave no room for the units bar whatever is in one window with them.
-    """
-    most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
-    if not parts or parts[-1][0] <= first:
-        return _fit_at_end(quota, parts, first, most)
-    total, oldest, found = 0.0, 0, first
-    for number, (part, count) in enumerate(parts):
-        total = snapped(quota, total + count)
-        if total <= most:
-            continue
-        without = snapped(quota, total - parts[oldest][1])
-        while oldest < number and without > most:
-            total, oldest = without, oldest + 1
-            without = snapped(quota, total - parts[oldest][1])
-        if found < part - buckets:
-            break
-        if part <= parts[oldest][0] + buckets:
-            found = max(found, parts[oldest][0] + buckets + 1.0)
-    return found
-
-
-def _fit_at_end(quota: RollingWindow, parts: Parts, first: float, most: float) -> float:
-    """``first_fit`` where no part lies ahead, and ``most`` units may count beside those that are to fit."""
-    total, oldest = 0.0, first - quota.buckets
-    for part, count in reversed(parts):
-        if part < oldest:
-            break
-        total += count
-        if total % 1.0 != 0.0:
-            total = snapped(quota, total)
-        if total > most:
-            return part + quota.buckets + 1.0
-    return first
-
-
-def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
-    """The units of the fullest window that has the part ``at``."""
-    oldest = bisect_left(parts, (at - quota.buckets,))
-    total, most, latest = 0.0, 0.0, at + quota.buckets
-    for part, count in parts[oldest:]:
-        if part > at:
-            if part > latest:
-                break
-            while parts[oldest][0] < part - quota.buckets:
-                total, oldest = snapped(quota, total - parts[oldest][1]), oldest + 1
-        total += count
-        if total % 1.0 != 0.0:
-            total = snapped(quota, total)
-        if total > most:
-            most = total
-    return most
-
-
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
     """The state after taking ``cost`` at ``now + wait_us``."""
-    (full_until, parts), last, generation, _, _, older = state
+    if state[0][1] > 0.0:
+        state = paid_back(quota, state, now)
+    (full_until, debit, parts), last, generation, _, _, older = state
     taken, since = index(quota, now + wait_us), now if now > last else last
     after = with_units(quota, parts, taken, snapped(quota, cost))
-    return (bounded(quota, full_until, after, index(quota, since)), since, generation, (), (), older)
+    return (bounded(quota, full_until, debit, after, index(quota, since)), since, generation, (), (), older)
 
 
-def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> Parts:
-    """The parts with ``units`` more in the part ``at``."""
-    if not parts or parts[-1][0] < at:
-        return (*parts, (at, units))
-    if parts[-1][0] == at:
-        return (*parts[:-1], (at, snapped(quota, parts[-1][1] + units)))
-    number = bisect_left(parts, (at,))
-    if parts[number][0] == at:
-        return (*parts[:number], (at, snapped(quota, parts[number][1] + units)), *parts[number + 1 :])
-    return (*parts[:number], (at, units), *parts[number:])
-
-
-def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float) -> tuple[float, Parts]:
+def bounded(quota: RollingWindow, full_until: float, debit: float, parts: Parts, first: float) -> Core:
     """A core without what no longer matters from the part ``first`` on; at most ``MAX_AHEAD + buckets`` parts."""
     if full_until <= first:
         full_until = 0.0
@@ -164,7 +102,7 @@ def bounded(quota: RollingWindow, full_until: float, parts: Parts, first: float)
     if len(parts) - number > most:
         full_until = parts[-most - 1][0] + quota.buckets + 1.0
         number = bisect_left(parts, (full_until - quota.buckets,))
-    return full_until, parts[number:]
+    return full_until, debit, parts[number:]
 
 
 def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
@@ -174,40 +112,62 @@ def place(quota: RollingWindow, state: State, now: float, cost: float, wait_us: 
 
 def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCharge) -> State:
     """The state after a charge came to less than its cost, if the part that it was booked in still counts."""
-    (full_until, parts), last, generation, _, _, older = state
+    (full_until, left, parts), last, generation, _, _, older = paid_back(quota, state, now)
     base, after = max(now, last), []
     for part, count in parts:
         if part == settled.place:
+            left = debit_beside(quota, left, count, settled)
             count = given_back(quota, count, settled.charge.cost, settled.actual)  # noqa: PLW2901
         if count > 0.0:
             after.append((part, count))
-    return (bounded(quota, full_until, tuple(after), index(quota, base)), base, generation, (), (), older)
+    core = bounded(quota, full_until, left, tuple(after), index(quota, base))
+    return paid_back(quota, (core, base, generation, (), (), older), base)
 
 
-def debit(quota: RollingWindow, state: State, now: float, units: float) -> State:
-    """The state with ``units`` more: as many as fit go into this part, the rest where it fits, and none before that."""
-    (full_until, parts), last, generation, _, _, older = state
-    base, limit, left = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
+def debit(quota: RollingWindow, state: State, now: float, units: float, place: float) -> State:
+    """The state with ``units`` more in the part ``place``, or in that of now if it no longer counts.
+
+    What has no room now is paid back by the room to come. A part ahead counts it all the same.
+    """
+    (full_until, left, parts), last, generation, _, _, older = paid_back(quota, state, now)
+    base, limit, units = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
     first = index(quota, base)
-    at = max(first, full_until)
-    free = min(max(limit - highest(quota, parts, at), 0.0), left)
-    if free > 0.0:
-        free = snapped(quota, free)
-        parts, left = with_units(quota, parts, at, free), snapped(quota, max(left - free, 0.0))
-    if left > limit:
-        windows = math.ceil(left / limit)
-        at = max(at, parts[-1][0]) + windows * (quota.buckets + 1.0)
-        left = snapped(quota, max(left - (windows - 1.0) * limit, 0.0))
-    elif left > 0.0:
-        at = first_fit(quota, parts, at, left)
-    if left > 0.0:
-        parts, full_until = with_units(quota, parts, at, left), at
-    return (bounded(quota, full_until, parts, first), base, generation, (), (), older)
+    if place > first:
+        most = highest(quota, parts, place)
+        parts = with_units(quota, parts, place, units)
+        units = snapped(quota, max(snapped(quota, most + units) - max(limit, most), 0.0))
+    elif first - quota.buckets <= place < first and full_until <= first:
+        fit = min(snapped(quota, max(limit - highest(quota, parts, first), 0.0)), units)
+        if fit > 0.0:
+            parts, units = with_units(quota, parts, place, fit), snapped(quota, max(units - fit, 0.0))
+    core = bounded(quota, full_until, snapped(quota, left + units), parts, first)
+    return paid_back(quota, (core, base, generation, (), (), older), base)
+
+
+def paid_back(quota: RollingWindow, state: State, now: float) -> State:
+    """The state with what parts have had room for until now paid back."""
+    (full_until, left, parts), last, generation, _, _, older = state
+    if left <= 0.0:
+        return state
+    base = max(now, last)
+    parts, left, _ = paid(quota, parts, left, max(index(quota, last), full_until), index(quota, base))
+    return (bounded(quota, full_until, left, parts, index(quota, base)), base, generation, (), (), older)
+
+
+def with_debit(quota: RollingWindow, state: State) -> tuple[float, Parts]:
+    """The part before which nobody takes anything, and the parts as they will be then, when the debit is paid back."""
+    (full_until, left, parts), last, _, _, _, _ = state
+    if left <= 0.0:
+        return full_until, parts
+    parts, _, until = paid(quota, parts, left, max(index(quota, last), full_until), math.inf)
+    return until, parts
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
     """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
-    (full_until, parts), last, _, _, _, older = state
+    (full_until, debit, parts), last, _, _, _, older = state
+    if debit > 0.0:
+        full_until, parts = with_debit(quota, state)
     over: float = max(full_until, parts[-1][0] + quota.buckets + 1.0 if parts else 0.0) * quota.part_us
     own_us = max(over, last) - now if over > now else 0.0
     return max(own_us, reset_us(quota, of_older(quota, older), now)) if older else own_us
@@ -216,29 +176,34 @@ def reset_us(quota: RollingWindow, state: State, now: float) -> float:
 def of_version(quota: RollingWindow, stored: State, stamp: bytes, older: bytes) -> State:
     """The state that is made from one that was ``stored`` under another limit: the parts until that of ``last``.
 
-    What was used stays used. What is booked ahead keeps its slots, and nobody else waits for them.
+    What was used stays used, and the debit is paid back under the new limit. What is booked ahead keeps its slots, and
+    nobody else waits for them.
     """
-    (full_until, parts), last, generation, _, _, _ = stored
+    (full_until, debit, parts), last, generation, _, _, _ = stored
     at = index(quota, last)
     used = parts[: bisect_left(parts, (at + 1.0,))]
-    return ((min(full_until, at + 1.0 + quota.buckets), used), last, generation ^ ANEW, (), (), older)
+    return ((min(full_until, at + 1.0 + quota.buckets), debit, used), last, generation ^ ANEW, (), (), older)
 
 
 def merged(quota: RollingWindow, own: State, other: State) -> State:
     """The state made of the ``other`` version's, and what this one had booked ahead when that took over from it."""
-    (full_until, parts), last, generation, _, _, _ = own
+    (full_until, _, parts), last, generation, _, _, _ = own
     if last > other[1]:  # a clock fell back since
         return (*own[:5], other[5])
-    counts, first = dict(other[0][1]), index(quota, last) + 1.0
+    other_until, debit, other_parts = other[0]
+    counts, first = dict(other_parts), index(quota, last) + 1.0
     for part, count in parts[bisect_left(parts, (first,)) :]:
         counts[part] = snapped(quota, counts.get(part, 0.0) + count)
-    core = bounded(quota, max(full_until, other[0][0]), tuple(sorted(counts.items())), index(quota, other[1]))
+    merged_parts, at = tuple(sorted(counts.items())), index(quota, other[1])
+    core = bounded(quota, max(full_until, other_until), debit, merged_parts, at)
     return (core, other[1], generation, (), (), other[5])
 
 
 def most_at_once(quota: RollingWindow, state: State, now: float) -> float:
     """The most whole units that could be taken at once."""
-    (full_until, parts), last, _, _, _, _ = state
+    (full_until, debit, parts), last, _, _, _, _ = state
+    if debit > 0.0:
+        full_until, parts = with_debit(quota, state)
     current = index(quota, now)
     if current < max(full_until, index(quota, last)):
         return 0.0
@@ -254,34 +219,40 @@ def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
 
 def at_end(quota: RollingWindow, state: State) -> State:
     """The state as if every part before the last one in use were full."""
-    (full_until, parts) = state[0]
-    return ((max(full_until, parts[-1][0]), parts), *state[1:]) if parts else state
+    full_until, parts = with_debit(quota, state)
+    return ((max(full_until, parts[-1][0]), 0.0, parts), *state[1:]) if parts else state
 
 
 def is_queue(quota: RollingWindow, state: State, now: float) -> bool:
     """Whether what conforms at one time from now on conforms at any later one: nothing lies ahead."""
-    parts = state[0][1]
+    parts = state[0][2]
     return not parts or parts[-1][0] <= index(quota, now)
 
 
 def booked_ahead(quota: RollingWindow, state: State, now: float) -> float:
-    """The units that are booked for later: those of all parts to come. Whole windows that are not stored are full."""
-    return _counted_from(quota, state, index(quota, now) + 1.0)
+    """The units that are booked for later: those of all parts to come, and what they pay back.
+
+    Whole windows that are not stored are full.
+    """
+    return _counted_from(quota, paid_back(quota, state, now), index(quota, now) + 1.0)
 
 
 def share(quota: RollingWindow, state: State, replicas: float) -> State:
     """One replica's part of what was used."""
-    (full_until, parts), last, generation, _, _, _ = state
+    (full_until, debit, parts), last, generation, _, _, _ = state
     shared = tuple([(part, snapped(quota, count / replicas)) for part, count in parts])
-    return ((full_until, shared), last, generation, (), (), b"")
+    return ((full_until, snapped(quota, debit / replicas), shared), last, generation, (), (), b"")
 
 
 def used(quota: RollingWindow, state: State, now: float) -> float:
-    """The units of the current window and of the parts ahead. Whole windows that are not stored are full."""
-    return _counted_from(quota, state, index(quota, now) - quota.buckets)
+    """The units of the current window and of the parts ahead, and what they pay back.
+
+    Whole windows that are not stored are full.
+    """
+    return _counted_from(quota, paid_back(quota, state, now), index(quota, now) - quota.buckets)
 
 
 def _counted_from(quota: RollingWindow, state: State, first: float) -> float:
-    full_until, parts = state[0]
-    full: float = max((full_until - quota.buckets - first) // (quota.buckets + 1.0), 0.0) * quota.limit
+    full_until, debit, parts = state[0]
+    full: float = max((full_until - quota.buckets - first) // (quota.buckets + 1.0), 0.0) * quota.limit + debit
     return full + float(sum([count for part, count in parts if part >= first]))

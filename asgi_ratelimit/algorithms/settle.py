@@ -5,6 +5,7 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -63,8 +64,7 @@ def _settled(settled: SettledCharge, stored: State | None, now: float, birth: in
     if units == 0.0 or (stored is None and units > 0.0):
         return None
     state = current(quota, stored, now, birth)
+    is_there = state[2] == settled.generation and settled.since_us <= state[1]
     if units < 0.0:
-        return algorithm.debit(quota, state, now, -units)
-    if state[2] == settled.generation and settled.since_us <= state[1]:
-        return algorithm.give_back(quota, state, now, settled)
-    return None
+        return algorithm.debit(quota, state, now, -units, settled.place if is_there else -math.inf)
+    return algorithm.give_back(quota, state, now, settled) if is_there else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final, TypeAlias
 
+from ..decision import SettledCharge
 from ..quotas import FixedWindow, RollingWindow
 
 Gap: TypeAlias = tuple[float, float]
@@ -73,6 +74,14 @@ def given_back(quota: FixedWindow | RollingWindow, count: float, cost: float, ac
     """The ``count`` of a window or part in which a ``cost`` came to only ``actual`` units."""
     left = count - (snapped(quota, cost) - snapped(quota, actual))
     return snapped(quota, left) if left > 0.0 else 0.0
+
+
+def debit_beside(quota: FixedWindow | RollingWindow, debit: float, count: float, settled: SettledCharge) -> float:
+    """The ``debit`` after a charge came to less by more than its window or part counts: that was debited, too."""
+    if debit <= 0.0:
+        return 0.0
+    beyond = snapped(quota, settled.charge.cost) - snapped(quota, settled.actual) - count
+    return snapped(quota, max(debit - beyond, 0.0)) if beyond > 0.0 else debit
 
 
 def whole_units(quota: FixedWindow | RollingWindow, count: float) -> float:

@@ -260,7 +260,7 @@ def _slot_given_back(
     return level, gaps, without_slot(quota, state, slot, level, rest)
 
 
-def debit(quota: TokenBucket, state: State, now: float, units: float) -> State:
+def debit(quota: TokenBucket, state: State, now: float, units: float, place: float = 0.0) -> State:
     """The state with ``units`` more at the end of the queue, whether they conform or not."""
     level, last, generation, gaps, _, older = state
     since, scaled = max(now, last), scaled_cost(quota, units)

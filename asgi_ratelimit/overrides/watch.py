@@ -9,10 +9,10 @@ from threading import Lock
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from ..clock import SystemClock
 from ..errors import StoreError
 from ..stores import ByStore, Store
 from ..stores.documents import Documents, documents
+from ..stores.shared_time import shared_time
 from ..waiting.forks import reset_in_child
 from .document import EMPTY, NAME, Document, Override, unpacked
 from .repeating import EVERY, Repeating
@@ -46,8 +46,7 @@ class Watch(Repeating):
 
     def __init__(self, store: Store, shared: Documents) -> None:
         super().__init__(shared.aclose)
-        clock = getattr(store, "clock", None) or SystemClock()
-        self._documents, self._now_us = shared, clock.now_us
+        self._documents, self.time = shared, shared_time(store)
         self._in_process = store.in_process
         self._subscribers: WeakSet[Any] = WeakSet()
         self._document: Document = EMPTY
@@ -64,8 +63,8 @@ class Watch(Repeating):
 
     @property
     def now(self) -> float:
-        """The Unix time of the store's clock."""
-        return self._now_us() / 1e6
+        """The Unix time of the store, as of the last look."""
+        return self.time.now_us() / 1e6
 
     @property
     def is_needed(self) -> bool:
@@ -126,6 +125,7 @@ class Watch(Repeating):
     async def _read(self) -> None:
         receipts = self._receipts
         try:
+            await self.time.look()
             content = await self._documents.read(NAME)
             if receipts == self._receipts:  # else somebody here knows more by now
                 self.received(content)

@@ -10,21 +10,22 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.algorithms.fixed_window import (
-    MAX_RUNS,
-    Run,
     book,
+    booked_ahead,
     debit,
     fresh,
     give_back,
     index,
     most_at_once,
     outlook,
+    paid_back,
     rebased,
+    reset_us,
     take,
     used,
     wait,
-    with_count,
 )
+from asgi_ratelimit.algorithms.windows.runs import MAX_RUNS, Run, with_count
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow
 from tests.support.examples import up_to
@@ -35,9 +36,10 @@ FIXED = FixedWindow(10, 10, name="window")
 WINDOW = index(FIXED, NOW)
 
 
-def state(*runs: Run) -> State:
+def state(*runs: Run, debit: float = 0.0) -> State:
     """The state with these runs, in windows counted from the current one."""
-    return (tuple([(WINDOW + start, WINDOW + stop, count) for start, stop, count in runs]), NOW, 0, (), (), b"")
+    moved = tuple([(WINDOW + start, WINDOW + stop, count) for start, stop, count in runs])
+    return ((debit, moved), NOW, 0, (), (), b"")
 
 
 def settled(window: float, cost: float, actual: float = 0.0) -> SettledCharge:
@@ -85,7 +87,7 @@ def test_a_take_is_a_wait_and_a_booking(
     """The two building blocks, one after the other, and then the outlook."""
     quota, now = FixedWindow(limit, period), NOW + later
     window = index(quota, now) + ahead
-    before = (((window, window + 1, count),) if count else (), now, 0, (), (), b"")
+    before = ((0.0, ((window, window + 1, count),) if count else ()), now, 0, (), (), b"")
     after, wait_us, outlook_after = take(quota, before, now, cost, 0.0)
     assert wait_us == wait(quota, before, now, cost)
     assert after == (book(quota, before, now, cost, 0.0) if wait_us == 0.0 else None)
@@ -112,34 +114,76 @@ def test_what_is_given_back_is_free_in_its_window(before: State, charge: Settled
 
 
 @pytest.mark.parametrize(
-    ("before", "units", "after"),
+    ("before", "units", "place", "after"),
     [
-        (state(), 25, state((0, 2, 10), (2, 3, 5))),
-        (state((0, 1, 4)), 6, state((0, 1, 10))),
-        (state((0, 1, 4), (3, 5, 8)), 30, state((0, 4, 10), (4, 5, 10))),
-        (state((0, 4, 7)), 7, state((0, 2, 10), (2, 3, 8), (3, 4, 7))),
-        (state((0, 1, 12)), 1, state((0, 1, 12), (1, 2, 1))),
-        (state((-3, -2, 10)), 1, state((0, 1, 1))),
-        (state(), 10_000_000_000, state((0, 1_000_000_000, 10))),
-        (state((0, 1, 9.7)), 0.4, state((0, 1, 10), (1, 2, 0.1))),
+        (state(), 25, 0, state((0, 1, 10), debit=15)),
+        (state((0, 1, 4)), 6, 0, state((0, 1, 10))),
+        (state((0, 1, 4), (3, 5, 8)), 30, 0, state((0, 1, 10), (3, 5, 8), debit=24)),
+        (state((0, 4, 7)), 7, 0, state((0, 1, 10), (1, 4, 7), debit=4)),
+        (state((0, 1, 12)), 1, 0, state((0, 1, 12), debit=1)),
+        (state((-3, -2, 10)), 1, -3, state((0, 1, 1))),
+        (state((-3, -2, 10), debit=4), 1, -3, state((0, 1, 5))),
+        (state((0, 1, 9.7)), 0.4, 0, state((0, 1, 10), debit=0.1)),
+        (state((0, 1, 10), debit=1), 2, 0, state((0, 1, 10), debit=3)),
+        (state((2, 3, 4)), 6, 2, state((2, 3, 10))),
+        (state((0, 1, 4), (2, 3, 4)), 9, 2, state((0, 1, 7), (2, 3, 13))),
+        (state((0, 1, 4), (2, 3, 13)), 9, 2, state((0, 1, 10), (2, 3, 22), debit=3)),
     ],
 )
-def test_a_debit_fills_all_windows_from_now_on(before: State, units: float, after: State) -> None:
-    """However many they are: so it is paid back before anyone else goes."""
-    joined = debit(FIXED, before, NOW, units)
-    assert joined == with_runs_joined(after)
-    assert used(FIXED, joined, NOW) == pytest.approx(used(FIXED, before, NOW) + units)
+def test_a_debit_goes_into_the_window_of_its_charge(before: State, units: float, place: float, after: State) -> None:
+    """What that has no room for is left over, also where it lies ahead; a window that is over stands for this one."""
+    assert debit(FIXED, before, NOW, units, WINDOW + place) == after
 
 
-def with_runs_joined(expected: State) -> State:
-    """The state whose equal neighbours are one run."""
-    runs: list[Run] = []
-    for start, stop, count in expected[0]:
-        if runs and runs[-1][1:] == (start, count):
-            runs[-1] = (runs[-1][0], stop, count)
-        else:
-            runs.append((start, stop, count))
-    return (tuple(runs), *expected[1:])
+@pytest.mark.parametrize(
+    ("before", "windows", "after"),
+    [
+        (state((0, 1, 10), debit=25), 0, state((0, 1, 10), debit=25)),
+        (state((0, 1, 10), debit=25), 1, state((1, 2, 10), debit=15)),
+        (state((0, 1, 10), debit=25), 2, state((2, 3, 10), debit=5)),
+        (state((0, 1, 10), debit=25), 3, state((3, 4, 5))),
+        (state((0, 1, 10), debit=25), 4, state()),
+        (state((0, 1, 10), (2, 4, 8), debit=11), 1, state((1, 2, 10), (2, 4, 8), debit=1)),
+        (state((0, 1, 10), (2, 4, 8), debit=11), 2, state((2, 3, 9), (3, 4, 8))),
+        (state((0, 1, 10), (2, 4, 8), debit=14), 3, state((3, 4, 10))),
+        (state((0, 1, 10), (2, 4, 8), debit=1e9), 100_000_002, state((100_000_002, 100_000_003, 6))),
+        (state((0, 1, 4), debit=5), 0, state((0, 1, 9))),
+    ],
+)
+def test_the_room_to_come_pays_a_debit_back(before: State, windows: float, after: State) -> None:
+    """However many windows that takes; nobody goes before, and at the told time one unit fits."""
+    now = NOW + windows * FIXED.period_us
+    assert paid_back(FIXED, before, now)[0] == after[0]
+    wait_us = wait(FIXED, before, NOW, 1.0)
+    assert take(FIXED, before, NOW + wait_us, 1.0, 0.0)[0] is not None
+    assert wait_us == 0.0 or take(FIXED, before, NOW + wait_us - 1.0, 1.0, 0.0)[0] is None
+    assert wait(FIXED, paid_back(FIXED, before, now), max(now, NOW + wait_us), 1.0) == wait(
+        FIXED, before, max(now, NOW + wait_us), 1.0
+    )
+
+
+def test_a_huge_debit() -> None:
+    """Its windows are not stored, but they are counted."""
+    debited = debit(FIXED, fresh(NOW), NOW, 10_000_000_004, -math.inf)
+    assert debited == state((0, 1, 10), debit=9_999_999_994)
+    assert wait(FIXED, debited, NOW, 7) == 1_000_000_001 * 10e6
+    assert (used(FIXED, debited, NOW), booked_ahead(FIXED, debited, NOW)) == (10_000_000_004, 9_999_999_994)
+    assert reset_us(FIXED, debited, NOW) == 1_000_000_001 * 10e6
+
+
+@pytest.mark.parametrize(
+    ("before", "charge", "after"),
+    [
+        (state((0, 1, 10), debit=5), settled(0, 3), state((0, 1, 10), debit=2)),
+        (state((0, 1, 10), debit=5), settled(0, 8), state((0, 1, 7))),
+        (state((0, 1, 10), debit=25), settled(0, 35, 6), state((0, 1, 6))),
+        (state((0, 2, 10), debit=5), settled(1, 3), state((0, 1, 10), (1, 2, 7), debit=5)),
+        (state((0, 1, 10), debit=5), settled(-1, 3), state((0, 1, 10), debit=5)),
+    ],
+)
+def test_what_is_given_back_pays_a_debit_back(before: State, charge: SettledCharge, after: State) -> None:
+    """As if the actual costs had been charged; also those of a charge that was debited as a whole."""
+    assert give_back(FIXED, before, NOW, charge) == after
 
 
 def test_too_many_runs_are_joined_where_least_is_lost() -> None:
@@ -159,15 +203,15 @@ def test_what_would_be_one_run_too_many_is_not_given_back() -> None:
     runs = tuple([(2.0 * at, 2.0 * at + 2.0, 9.0 if at % 2 else 2.0) for at in range(MAX_RUNS)])
     assert give_back(FIXED, state(*runs), NOW, settled(7, 1.0)) == state(*runs)
     fewer = state(*runs[: MAX_RUNS - 1])
-    assert len(give_back(FIXED, fewer, NOW, settled(7, 1.0))[0]) == MAX_RUNS
+    assert len(give_back(FIXED, fewer, NOW, settled(7, 1.0))[0][1]) == MAX_RUNS
 
 
 def test_a_clock_that_falls_back_takes_its_windows_along() -> None:
     """What was booked counts from the same distance."""
-    before = state((0, 1, 10), (3, 4, 5))
+    before = state((0, 1, 10), (3, 4, 5), debit=3)
     moved = rebased(FIXED, before, NOW - 3600e6, 7)
     assert moved == (
-        tuple([(start - 360, stop - 360, count) for start, stop, count in before[0]]),
+        (3, tuple([(start - 360, stop - 360, count) for start, stop, count in before[0][1]])),
         NOW - 3600e6,
         7,
         (),

@@ -16,16 +16,17 @@ from asgi_ratelimit.algorithms.rolling_window import (
     debit,
     fresh,
     give_back,
-    highest,
     index,
     most_at_once,
     outlook,
+    paid_back,
     rebased,
     reset_us,
     take,
     used,
     wait,
 )
+from asgi_ratelimit.algorithms.windows.parts import highest
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_PARTS, RollingWindow
@@ -39,10 +40,10 @@ ROLLING = RollingWindow(10, 10, buckets=10, name="window")  # in parts of a seco
 PART = index(ROLLING, NOW)
 
 
-def state(*parts: tuple[float, float], full_until: float | None = None) -> State:
+def state(*parts: tuple[float, float], full_until: float | None = None, debit: float = 0.0) -> State:
     """The state with these parts, counted from the current one."""
     until = 0.0 if full_until is None else PART + full_until
-    return ((until, tuple([(PART + part, count) for part, count in parts])), NOW, 0, (), (), b"")
+    return ((until, debit, tuple([(PART + part, count) for part, count in parts])), NOW, 0, (), (), b"")
 
 
 def settled(part: float, cost: float, actual: float = 0.0) -> SettledCharge:
@@ -107,7 +108,7 @@ def test_a_take_is_a_wait_and_a_booking(
     """The two building blocks, one after the other, and then the outlook."""
     quota, parts, later, cost = case
     now = NOW + later
-    before = ((0.0, parts), now, 0, (), (), b"")
+    before = ((0.0, 0.0, parts), now, 0, (), (), b"")
     after, wait_us, outlook_after = take(quota, before, now, cost, 0.0)
     assert wait_us == wait(quota, before, now, cost)
     assert after == (book(quota, before, now, cost, 0.0) if wait_us == 0.0 else None)
@@ -115,7 +116,7 @@ def test_a_take_is_a_wait_and_a_booking(
     assert outlook_after[0] == most_at_once(quota, after or before, now)
     if after is not None:
         current = index(quota, now)
-        after_parts, units = after[0][1], highest(quota, parts, current) + cost
+        after_parts, units = after[0][2], highest(quota, parts, current) + cost
         assert highest(quota, after_parts, current) == pytest.approx(units, abs=1e-5)
 
 
@@ -137,45 +138,104 @@ def test_what_is_given_back_is_free_in_its_part(before: State, charge: SettledCh
 
 
 @pytest.mark.parametrize(
-    ("before", "units", "after"),
+    ("before", "units", "place", "after"),
     [
-        (state(), 10, state((0, 10))),
-        (state((0, 4)), 6, state((0, 10))),
-        (state((0, 4)), 8, state((11, 2), full_until=11)),
-        (state((-10, 4), (0, 6)), 2, state((0, 6), (1, 2), full_until=1)),
-        (state((0, 10)), 25, state((33, 5), full_until=33)),
-        (state(), 30, state((22, 10), full_until=22)),
-        (state((2, 9)), 3, state((13, 2), full_until=13)),
+        (state(), 10, 0, state((0, 10))),
+        (state((0, 4)), 6, 0, state((0, 10))),
+        (state((0, 4)), 8, 0, state((0, 10), debit=2)),
+        (state((-10, 4), (0, 6)), 2, 0, state((-10, 4), (0, 6), debit=2)),
+        (state((-10, 4)), 2, -10, state((-10, 6))),
+        (state((-10, 4)), 8, -10, state((-10, 10), debit=2)),
+        (state((-10, 4), (-3, 1)), 8, -5, state((-10, 4), (-5, 5), (-3, 1), debit=3)),
+        (state((-10, 4)), 8, -11, state((-10, 4), (0, 6), debit=2)),
+        (state((0, 10)), 25, 0, state((0, 10), debit=25)),
+        (state((2, 9)), 3, 0, state((0, 1), (2, 9), debit=2)),
+        (state((2, 4)), 3, 2, state((2, 7))),
+        (state((0, 4), (2, 4)), 9, 2, state((0, 4), (2, 13), debit=7)),
+        (state((0, 4), (12, 4)), 9, 12, state((0, 7), (12, 13))),
     ],
 )
-def test_nobody_goes_before_a_debit(before: State, units: float, after: State) -> None:
-    """What fits now goes into this part, the rest into the first one where it fits; all before that counts as full."""
-    debited = debit(ROLLING, before, NOW, units)
-    assert debited == after
-    assert most_at_once(ROLLING, debited, NOW) == 0.0
+def test_a_debit_goes_into_the_part_of_its_charge(before: State, units: float, place: float, after: State) -> None:
+    """What has no room is left over, also where that lies ahead; a part that no longer counts stands for this one."""
+    assert debit(ROLLING, before, NOW, units, PART + place) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "parts", "after"),
+    [
+        (state((0, 10), debit=25), 10, state((0, 10), debit=25)),
+        (state((0, 10), debit=25), 11, state((11, 10), debit=15)),
+        (state((0, 10), debit=25), 32, state((22, 10), debit=5)),
+        (state((0, 10), debit=25), 33, state((33, 5))),
+        (state((0, 10), debit=25), 50, state()),
+        (state((-10, 4), (0, 6), debit=2), 0, state((-10, 4), (0, 6), debit=2)),
+        (state((-10, 4), (0, 6), debit=2), 1, state((0, 6), (1, 2))),
+        (state((-10, 4), (0, 6), debit=5), 1, state((0, 6), (1, 4), debit=1)),
+        (state((-10, 4), (0, 6), debit=5), 11, state((1, 4), (11, 1))),
+        (state((-10, 4), (0, 6), debit=25), 23, state((22, 6), (23, 4), debit=1)),
+        (state((-10, 6), (0, 6), debit=5), 1, state((0, 6), (1, 4), debit=1)),
+        (state((0, 10), (40, 9), debit=25), 22, state((22, 10), (40, 9), debit=5)),
+        (state((0, 10), (40, 9), debit=35), 43, state((33, 1), (40, 9), debit=14)),
+        (state((0, 10), (40, 9), debit=35), 44, state((40, 9), (44, 1), debit=13)),
+        (state((0, 10), (40, 9), debit=35), 51, state((44, 1), (51, 9), debit=4)),
+        (state((0, 10), (40, 9), debit=35), 62, state((55, 1), (62, 3))),
+        (state((0, 10), debit=1_000_000_003), 1_100_000_010, state((1_100_000_000, 10), debit=3)),
+        (state((0, 4), debit=3), 0, state((0, 7))),
+    ],
+)
+def test_the_room_to_come_pays_a_debit_back(before: State, parts: float, after: State) -> None:
+    """However many windows that takes; nobody goes before, and at the told time one unit fits."""
+    now = NOW + parts * ROLLING.part_us
+    assert paid_back(ROLLING, before, now)[0] == after[0]
+    wait_us = wait(ROLLING, before, NOW, 1.0)
+    assert take(ROLLING, before, NOW + wait_us, 1.0, 0.0)[0] is not None
+    assert wait_us == 0.0 or take(ROLLING, before, NOW + wait_us - 1.0, 1.0, 0.0)[0] is None
+    assert used(ROLLING, before, NOW) == sum(count for _, count in before[0][2]) + before[0][1]
 
 
 def test_a_huge_debit_counts_as_full_windows() -> None:
     """Its parts are not stored, but they are counted."""
-    debited = debit(ROLLING, fresh(NOW), NOW, 10_000_004)
-    assert debited[0] == (PART + 11_000_000, ((PART + 11_000_000, 4.0),))
+    debited = debit(ROLLING, fresh(NOW), NOW, 10_000_004, -math.inf)
+    assert debited == state((0, 10), debit=9_999_994)
     assert wait(ROLLING, debited, NOW, 1) == 11_000_000e6
-    assert booked_ahead(ROLLING, debited, NOW) == pytest.approx(10_000_004, abs=20)
-    assert used(ROLLING, debited, NOW) == pytest.approx(10_000_004, abs=20)
+    assert (used(ROLLING, debited, NOW), booked_ahead(ROLLING, debited, NOW)) == (10_000_004, 9_999_994)
     assert reset_us(ROLLING, debited, NOW) == 11_000_011e6
+
+
+@pytest.mark.parametrize(
+    ("before", "charge", "after"),
+    [
+        (state((0, 10), debit=5), settled(0, 3), state((0, 10), debit=2)),
+        (state((0, 10), debit=5), settled(0, 8), state((0, 7))),
+        (state((0, 10), debit=25), settled(0, 35, 6), state((0, 6))),
+        (state((-5, 4), (0, 6), debit=5), settled(-5, 3), state((-5, 1), (0, 9), debit=2)),
+        (state((0, 10), (11, 10), debit=5), settled(11, 3), state((0, 10), (11, 7), debit=5)),
+        (state((0, 10), debit=5), settled(-11, 3), state((0, 10), debit=5)),
+    ],
+)
+def test_what_is_given_back_pays_a_debit_back(before: State, charge: SettledCharge, after: State) -> None:
+    """As if the actual costs had been charged; also those of a charge that was debited as a whole."""
+    assert give_back(ROLLING, before, NOW, charge) == after
 
 
 def test_too_many_parts_ahead_count_as_full() -> None:
     """All parts up to some part: those that may have room are the latest ones."""
     quota = RollingWindow(1, 1, 1, name="window")
     now = index(quota, NOW)
-    before: State = ((0.0, tuple([(now + 2 * number, 1.0) for number in range(MAX_AHEAD + 1)])), NOW, 0, (), (), b"")
+    before: State = (
+        (0.0, 0.0, tuple([(now + 2 * number, 1.0) for number in range(MAX_AHEAD + 1)])),
+        NOW,
+        0,
+        (),
+        (),
+        b"",
+    )
     for number in range(3):
         after, wait_us, _ = take(quota, before, NOW, 1, math.inf)
         assert after is not None
         assert wait_us == (MAX_AHEAD + 1 + number) * 2e6
         before = after
-    full_until, parts = before[0]
+    full_until, _, parts = before[0]
     assert len(parts) == MAX_AHEAD + 1
     assert full_until == now + 2 * 3
     assert most_at_once(quota, before, NOW) == 0.0
@@ -186,8 +246,8 @@ def test_too_many_parts_ahead_count_as_full() -> None:
 
 def test_a_clock_that_falls_back_takes_its_parts_along() -> None:
     """What was booked counts from the same distance."""
-    moved = rebased(ROLLING, state((0, 10), (33, 5), full_until=33), NOW - 3600e6, 7)
-    assert moved[0] == (PART - 3600 + 33, ((PART - 3600, 10), (PART - 3600 + 33, 5)))
+    moved = rebased(ROLLING, state((0, 10), (33, 5), full_until=33, debit=3), NOW - 3600e6, 7)
+    assert moved[0] == (PART - 3600 + 33, 3, ((PART - 3600, 10), (PART - 3600 + 33, 5)))
     assert moved[1:3] == (NOW - 3600e6, 7)
 
 

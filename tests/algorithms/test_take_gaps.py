@@ -78,7 +78,7 @@ def test_a_gap_that_is_over_before_another_quota_has_units() -> None:
     daily, window = TokenBucket(1, 86_400, name="daily"), FixedWindow(1, 10, name="window")
     take = Take((Charge(daily, "key"), Charge(window, "key")), 3600.0)
     with_gap: State = (2.0**53 * DAY, NOW, 0, ((0.0, DAY),), (), b"")
-    used_up: State = (((NOW // 10e6, NOW // 10e6 + 1, 1.0),), NOW, 0, (), (), b"")
+    used_up: State = ((0.0, ((NOW // 10e6, NOW // 10e6 + 1, 1.0),)), NOW, 0, (), (), b"")
     decision, written = decide(take, [with_gap, used_up], NOW)
     assert (decision.allowed, decision.retry_after, written) == (False, math.inf, [None, None])
 

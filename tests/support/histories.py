@@ -55,7 +55,7 @@ def without_generation(state: State | None) -> tuple[object, ...] | None:
     if state is None:
         return None
     core, last, _, gaps, lows, older = state
-    at, size = {7: (24, 4), 5: (13, 8), 6: (15, 8)}[older[0]] if older else (0, 0)
+    at, size = {7: (24, 4), 8: (13, 8), 9: (15, 8)}[older[0]] if older else (0, 0)
     return core, last, gaps, lows, older[:at], older[at + size :]
 
 

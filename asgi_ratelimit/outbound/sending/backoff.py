@@ -15,7 +15,7 @@ from .retry_after_parsing import pause_of
 from .slowdown import Slowdown
 
 FIRST_BACKOFF_US = 500_000.0
-"""The longest first back-off after a refusal without a time to come back; each further one may be twice as long."""
+"""The longest first back-off after a refusal without a ``Retry-After``; each later one may be twice as long."""
 
 LONGEST_BACKOFF_US = 60_000_000.0
 
@@ -23,7 +23,7 @@ TOO_MANY = 429
 
 
 class Refusals:
-    """Obeys refusals of the requests of one transport, each of which is sent again ``retries`` times at most."""
+    """Obeys the refusals of one transport's requests. Each request is sent again at most ``retries`` times."""
 
     def __init__(self, pauses: Pauses, slowdown: Slowdown, retries: int, waiter: SlotWaiter) -> None:
         self._pauses = pauses

@@ -9,8 +9,8 @@
 -- ARGV[1]  the distinct quotas, packed: for each  c8 stamp (its first byte is the format of values, and it is filled
 --          up with zeros), d period_us, d limit, d most, and then
 --          for a token bucket (7)    d slow_rate, d burst_level, d burst_floor
---          for a fixed window (5)    d 0, d 0, d 0
---          for a rolling window (6)  d buckets, d part_us, d 0
+--          for a fixed window (8)    d 0, d 0, d 0
+--          for a rolling window (9)  d buckets, d part_us, d 0
 -- ARGV[2]  the actions, packed: for each
 --          equal takes    B 1, or B 2 for a best effort, H how many of them, on keys that follow one another,
 --                         d max_wait_us (-1: evaluate, but write nothing), H charges,
@@ -47,7 +47,7 @@ local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, low
 local MAY_SETTLE = 16
 local QUOTA_SIZE = 56 -- bytes of a quota in ARGV[1]
 local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, lows and an older version
-local BUCKET, FIXED, ROLLING = 7, 5, 6 -- the formats of values
+local BUCKET, FIXED, ROLLING = 7, 8, 9 -- the formats of values
 local GENERATIONS = 2 ^ 31
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
@@ -262,6 +262,8 @@ local function general_way()
   local FINE = 2 ^ 30
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
+  local DEBIT_LOOKS = 4
+  local PAYMENTS = 16
   local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
@@ -304,6 +306,7 @@ local function general_way()
   -- The functions below change a state and return it.
   local function changed(state, changes)
     for name, value in pairs(changes) do state[name] = value end
+    state.with_debit = nil
     return state
   end
 
@@ -358,6 +361,12 @@ local function general_way()
   local function given_back(quota, count, cost, actual)
     local left = count - (snapped(quota, cost) - snapped(quota, actual))
     return left > 0 and snapped(quota, left) or 0
+  end
+
+  local function debit_beside(quota, debit, count, settled)
+    if debit <= 0 then return 0 end
+    local beyond = snapped(quota, settled.cost) - snapped(quota, settled.actual) - count
+    return beyond > 0 and snapped(quota, max(debit - beyond, 0)) or debit
   end
 
   local function whole_units(quota, count)
@@ -861,7 +870,7 @@ local function general_way()
     return algorithm
   end
 
-  -- fixed_window: state.runs { start, stop, count, start, stop, count, ... } ------------------------------------------
+  -- fixed_window: state.debit, state.runs { start, stop, count, start, stop, count, ... } -----------------------------
 
   local function fixed_window()
     local algorithm = {}
@@ -925,51 +934,10 @@ local function general_way()
       return bounded(replaced(runs, at, count, first))
     end
 
-    function algorithm.fresh(now, birth)
-      return { runs = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
-    end
-
-    function algorithm.rebased(quota, state, now, birth)
-      local back, runs = index(quota, state.last) - index(quota, now), {}
-      for i = 1, #state.runs, 3 do add_run(runs, state.runs[i] - back, state.runs[i + 1] - back, state.runs[i + 2]) end
-      return changed(state, { runs = runs, last = now, generation = birth, rebased = true })
-    end
-
-    function algorithm.wait(quota, state, now, cost, min_wait_us)
-      if cost > quota.limit then return huge end
-      local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
-      local found = index(quota, max(now + min_wait_us, state.last))
-      for i = 1, #runs, 3 do
-        if found < runs[i] then break end
-        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
-      end
-      return max(min_wait_us, found * quota.period_us - now)
-    end
-
-    function algorithm.book(quota, state, now, cost, wait_us)
-      local taken, since, units = index(quota, now + wait_us), max(now, state.last), snapped(quota, cost)
-      local runs, first = state.runs, index(quota, since)
-      if #runs == 0 or runs[#runs - 1] <= first then
-        runs = { taken, taken + 1, units }
-      else
-        runs = with_count(runs, taken, snapped(quota, count_at(runs, taken) + units), first)
-      end
-      return changed(without_what_is_over(quota, state), { last = since, runs = runs })
-    end
-
-    function algorithm.give_back(quota, state, now, settled)
-      local base, place = max(now, state.last), settled.place
-      local first, count = index(quota, base), count_at(state.runs, place)
-      if place < first or count == 0 then return state end
-      local left = given_back(quota, count, settled.cost, settled.actual)
-      local after = replaced(state.runs, place, left, first)
-      return #after <= 3 * MAX_RUNS and changed(state, { last = base, runs = after }) or state
-    end
-
-    local function filled(quota, runs, start, stop, count, units)
+    local function fill(quota, runs, start, stop, count, units)
       local limit = snapped(quota, quota.limit)
       local free = max(limit - count, 0)
-      if units <= 0 or free == 0 then
+      if start >= stop or units <= 0 or free == 0 then
         add_run(runs, start, stop, count)
         return units
       end
@@ -982,22 +950,97 @@ local function general_way()
       return 0
     end
 
-    function algorithm.debit(quota, state, now, units)
-      local base, left, runs, after = max(now, state.last), snapped(quota, units), state.runs, {}
-      local at = index(quota, base)
+    local function filled(quota, runs, units, at, stop)
+      local after = {}
       for i = 1, #runs, 3 do
-        if runs[i + 1] > at then
-          left = filled(quota, after, at, max(runs[i], at), 0, left)
-          left = filled(quota, after, max(runs[i], at), runs[i + 1], runs[i + 2], left)
-          at = runs[i + 1]
+        local start, finish = runs[i], runs[i + 1]
+        if start >= stop then break end
+        if finish > at then
+          if start > at then units = fill(quota, after, at, start, 0, units) end
+          units = fill(quota, after, max(start, at), min(finish, stop), runs[i + 2], units)
+          at = finish
         end
       end
-      filled(quota, after, at, huge, 0, left)
-      return changed(state, { last = base, runs = bounded(after) })
+      return after, fill(quota, after, at, stop, 0, units)
+    end
+
+    local function runs_with_debit(quota, state)
+      if state.debit <= 0 then return state.runs end
+      state.with_debit = state.with_debit or filled(quota, state.runs, state.debit, index(quota, state.last), huge)
+      return state.with_debit
+    end
+
+    local function paid_back(quota, state, now)
+      if state.debit <= 0 then return state end
+      local base = max(now, state.last)
+      local first = index(quota, base)
+      local paid, left = filled(quota, state.runs, state.debit, index(quota, state.last), first + 1)
+      local runs = with_count(state.runs, first, count_at(paid, first), first)
+      return changed(state, { debit = left, runs = runs, last = base })
+    end
+
+    function algorithm.fresh(now, birth)
+      return { debit = 0, runs = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+    end
+
+    function algorithm.rebased(quota, state, now, birth)
+      local back, runs = index(quota, state.last) - index(quota, now), {}
+      for i = 1, #state.runs, 3 do add_run(runs, state.runs[i] - back, state.runs[i + 1] - back, state.runs[i + 2]) end
+      return changed(state, { runs = runs, last = now, generation = birth, rebased = true })
+    end
+
+    function algorithm.wait(quota, state, now, cost, min_wait_us)
+      if cost > quota.limit then return huge end
+      local most, runs = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost)), state.runs
+      if state.debit > 0 then runs = runs_with_debit(quota, state) end
+      local found = index(quota, max(now + min_wait_us, state.last))
+      for i = 1, #runs, 3 do
+        if found < runs[i] then break end
+        if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
+      end
+      return max(min_wait_us, found * quota.period_us - now)
+    end
+
+    function algorithm.book(quota, state, now, cost, wait_us)
+      if state.debit > 0 then paid_back(quota, state, now) end
+      local taken, since, units = index(quota, now + wait_us), max(now, state.last), snapped(quota, cost)
+      local runs, first = state.runs, index(quota, since)
+      if #runs == 0 or runs[#runs - 1] <= first then
+        runs = { taken, taken + 1, units }
+      else
+        runs = with_count(runs, taken, snapped(quota, count_at(runs, taken) + units), first)
+      end
+      return changed(without_what_is_over(quota, state), { last = since, runs = runs })
+    end
+
+    function algorithm.give_back(quota, state, now, settled)
+      paid_back(quota, state, now)
+      local base, place = max(now, state.last), settled.place
+      local first, count = index(quota, base), count_at(state.runs, place)
+      if place < first or count == 0 then return state end
+      local after = replaced(state.runs, place, given_back(quota, count, settled.cost, settled.actual), first)
+      if #after > 3 * MAX_RUNS then return state end
+      local debit = debit_beside(quota, state.debit, count, settled)
+      return paid_back(quota, changed(state, { debit = debit, last = base, runs = after }), base)
+    end
+
+    function algorithm.debit(quota, state, now, units, place)
+      paid_back(quota, state, now)
+      local base, runs = max(now, state.last), state.runs
+      local first = index(quota, base)
+      units = snapped(quota, units)
+      if place > first then
+        local count = count_at(runs, place)
+        local total = snapped(quota, count + units)
+        runs = with_count(runs, place, total, first)
+        units = snapped(quota, max(total - max(snapped(quota, quota.limit), count), 0))
+      end
+      local debit = snapped(quota, state.debit + units)
+      return paid_back(quota, changed(state, { debit = debit, last = base, runs = runs }), base)
     end
 
     function algorithm.reset_us(quota, state, now)
-      local runs = state.runs
+      local runs = runs_with_debit(quota, state)
       local over = #runs > 0 and runs[#runs - 1] * quota.period_us or 0
       local own_us = over > now and max(over, state.last) - now or 0
       if state.older == '' then return own_us end
@@ -1007,7 +1050,7 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older)
-      local state = { gaps = {}, lows = {} }
+      local state = { debit = stored.debit, gaps = {}, lows = {} }
       local at = index(quota, stored.last)
       local count = count_at(stored.runs, at)
       state.runs = count > 0 and { at, at + 1, count } or {}
@@ -1019,27 +1062,30 @@ local function general_way()
       local at = index(quota, other.last)
       local count = count_at(other.runs, at)
       if at > index(quota, own.last) then count = snapped(quota, count + count_at(own.runs, at)) end
-      return changed(own, { runs = with_count(own.runs, at, count, at), last = other.last, older = other.older })
+      local runs = with_count(own.runs, at, count, at)
+      return changed(own, { debit = other.debit, runs = runs, last = other.last, older = other.older })
     end
 
     function algorithm.most_at_once(quota, state, now)
       local current = index(quota, now)
       if current < index(quota, state.last) then return 0 end
-      return whole_units(quota, count_at(state.runs, current))
+      return whole_units(quota, count_at(runs_with_debit(quota, state), current))
     end
 
     function algorithm.at_end(quota, state)
-      local runs = state.runs
+      local runs = runs_with_debit(quota, state)
       if #runs == 0 then return state end
       local stop = runs[#runs - 1]
-      return { runs = { -huge, stop - 1, quota.limit, stop - 1, stop, runs[#runs] }, last = state.last }
+      return { debit = 0, runs = { -huge, stop - 1, quota.limit, stop - 1, stop, runs[#runs] }, last = state.last }
     end
 
     function algorithm.pack(state)
-      return packed_numbers(state.runs)
+      return struct.pack('<d', state.debit) .. packed_numbers(state.runs)
     end
 
     function algorithm.unpack(state, value, at)
+      state.debit, at = struct.unpack('<d', value, at)
+      if not is_finite({ state.debit }) then error('not finite') end
       state.runs = numbers_from(value, at, 3)
       return state.runs, #value + 1
     end
@@ -1047,7 +1093,7 @@ local function general_way()
     return algorithm
   end
 
-  -- rolling_window: state.full_until, state.parts { part, count, part, count, ... } -----------------------------------
+  -- rolling_window: state.full_until, state.debit, state.parts { part, count, part, count, ... } ----------------------
 
   local function rolling_window()
     local algorithm = {}
@@ -1122,6 +1168,50 @@ local function general_way()
       return after
     end
 
+    local function paid_in_turn(quota, parts, units, at, stop)
+      local limit, length, total, number, after = snapped(quota, quota.limit), quota.buckets + 1, 0, 1, {}
+      for i = 1, #parts, 2 do
+        if parts[i] >= at - quota.buckets then
+          add(after, parts[i], parts[i + 1])
+          total = snapped(quota, total + parts[i + 1])
+        end
+      end
+      while true do
+        local fit = min(snapped(quota, max(limit - total, 0)), units)
+        if fit > 0 then
+          total, units = snapped(quota, total + fit), snapped(quota, max(units - fit, 0))
+          if after[#after - 1] == at then after[#after] = snapped(quota, after[#after] + fit) else add(after, at, fit) end
+        end
+        local windows = total == limit and ceil(units / limit) - 1 or 0
+        if at + windows * length > stop then windows = floor((stop - at) / length) end
+        if windows > 0 then
+          for i = number, #after, 2 do after[i] = after[i] + windows * length end
+          at, units = at + windows * length, snapped(quota, max(units - windows * limit, 0))
+        end
+        if units <= 0 or after[number] + length > stop then break end
+        at, total = after[number] + length, snapped(quota, max(total - after[number + 1], 0))
+        number = number + 2
+        if number > #after then total = 0 end
+      end
+      local left = {}
+      for i = number, #after do left[i - number + 1] = after[i] end
+      return left, units, at
+    end
+
+    local function paid(quota, parts, units, at, stop)
+      local limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
+      while at <= stop and units > 0 and (parts[#parts - 1] or at) > at do
+        at = payments < PAYMENTS and first_fit(quota, parts, at, least) or parts[#parts - 1]
+        if at <= stop and parts[#parts - 1] > at then
+          local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
+          if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
+          payments = payments + 1
+        end
+      end
+      if at > stop or units <= 0 then return parts, units, at end
+      return paid_in_turn(quota, parts, units, at, stop)
+    end
+
     local function bounded(quota, state, full_until, parts, first)
       if full_until <= first then full_until = 0 end
       local after, from = {}, 1
@@ -1136,8 +1226,28 @@ local function general_way()
       return changed(state, { full_until = full_until, parts = after })
     end
 
+    local function with_debit(quota, state)
+      if state.debit <= 0 then return state.full_until, state.parts end
+      if not state.with_debit then
+        local at = max(index(quota, state.last), state.full_until)
+        local parts, _, last = paid(quota, state.parts, state.debit, at, huge)
+        state.with_debit = { last, parts }
+      end
+      return unpack(state.with_debit)
+    end
+
+    local function paid_back(quota, state, now)
+      if state.debit <= 0 then return state end
+      local base, parts, left = max(now, state.last), nil, nil
+      local at = max(index(quota, state.last), state.full_until)
+      parts, left = paid(quota, state.parts, state.debit, at, index(quota, base))
+      changed(state, { debit = left, last = base })
+      return bounded(quota, state, state.full_until, parts, index(quota, base))
+    end
+
     function algorithm.fresh(now, birth)
-      return { full_until = 0, parts = {}, last = now, generation = birth, gaps = {}, lows = {}, older = '' }
+      local state = { full_until = 0, debit = 0, parts = {}, last = now, generation = birth }
+      return changed(state, { gaps = {}, lows = {}, older = '' })
     end
 
     function algorithm.rebased(quota, state, now, birth)
@@ -1149,12 +1259,15 @@ local function general_way()
 
     function algorithm.wait(quota, state, now, cost, min_wait_us)
       if cost > quota.limit then return huge end
-      local first = max(index(quota, max(now + min_wait_us, state.last)), state.full_until)
-      local found = first_fit(quota, state.parts, first, snapped(quota, cost))
+      local full_until, parts = state.full_until, state.parts
+      if state.debit > 0 then full_until, parts = with_debit(quota, state) end
+      local first = max(index(quota, max(now + min_wait_us, state.last)), full_until)
+      local found = first_fit(quota, parts, first, snapped(quota, cost))
       return max(min_wait_us, found * quota.part_us - now)
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
+      if state.debit > 0 then paid_back(quota, state, now) end
       local taken, since = index(quota, now + wait_us), max(now, state.last)
       local parts = with_units(quota, state.parts, taken, snapped(quota, cost))
       without_what_is_over(quota, state)
@@ -1162,41 +1275,45 @@ local function general_way()
     end
 
     function algorithm.give_back(quota, state, now, settled)
-      local base, parts, after, size = max(now, state.last), state.parts, {}, 0
+      paid_back(quota, state, now)
+      local base, debit, parts, after, size = max(now, state.last), state.debit, state.parts, {}, 0
       for i = 1, #parts, 2 do
         local count = parts[i + 1]
-        if parts[i] == settled.place then count = given_back(quota, count, settled.cost, settled.actual) end
+        if parts[i] == settled.place then
+          debit = debit_beside(quota, debit, count, settled)
+          count = given_back(quota, count, settled.cost, settled.actual)
+        end
         if count > 0 then
           after[size + 1], after[size + 2] = parts[i], count
           size = size + 2
         end
       end
-      return bounded(quota, changed(state, { last = base }), state.full_until, after, index(quota, base))
+      bounded(quota, changed(state, { debit = debit, last = base }), state.full_until, after, index(quota, base))
+      return paid_back(quota, state, base)
     end
 
-    function algorithm.debit(quota, state, now, units)
-      local base, limit, left = max(now, state.last), snapped(quota, quota.limit), snapped(quota, units)
-      local first, parts, full_until = index(quota, base), state.parts, state.full_until
-      local at = max(first, full_until)
-      local free = min(max(limit - highest(quota, parts, at), 0), left)
-      if free > 0 then
-        free = snapped(quota, free)
-        parts, left = with_units(quota, parts, at, free), snapped(quota, max(left - free, 0))
+    function algorithm.debit(quota, state, now, units, place)
+      paid_back(quota, state, now)
+      local base, limit, parts, full_until = max(now, state.last), quota.limit, state.parts, state.full_until
+      local first = index(quota, base)
+      limit, units = snapped(quota, limit), snapped(quota, units)
+      if place > first then
+        local most = highest(quota, parts, place)
+        parts = with_units(quota, parts, place, units)
+        units = snapped(quota, max(snapped(quota, most + units) - max(limit, most), 0))
+      elseif place < first and place >= first - quota.buckets and full_until <= first then
+        local fit = min(snapped(quota, max(limit - highest(quota, parts, first), 0)), units)
+        if fit > 0 then parts = with_units(quota, parts, place, fit) end
+        units = snapped(quota, max(units - fit, 0))
       end
-      if left > limit then
-        local windows = ceil(left / limit)
-        at = max(at, parts[#parts - 1]) + windows * (quota.buckets + 1)
-        left = snapped(quota, max(left - (windows - 1) * limit, 0))
-      elseif left > 0 then
-        at = first_fit(quota, parts, at, left)
-      end
-      if left > 0 then parts, full_until = with_units(quota, parts, at, left), at end
-      return bounded(quota, changed(state, { last = base }), full_until, parts, first)
+      local debit = snapped(quota, state.debit + units)
+      bounded(quota, changed(state, { debit = debit, last = base }), full_until, parts, first)
+      return paid_back(quota, state, base)
     end
 
     function algorithm.reset_us(quota, state, now)
-      local parts = state.parts
-      local over = max(state.full_until, #parts > 0 and parts[#parts - 1] + quota.buckets + 1 or 0) * quota.part_us
+      local full_until, parts = with_debit(quota, state)
+      local over = max(full_until, #parts > 0 and parts[#parts - 1] + quota.buckets + 1 or 0) * quota.part_us
       local own_us = over > now and max(over, state.last) - now or 0
       if state.older == '' then return own_us end
       return max(own_us, algorithm.reset_us(quota, of_older(quota, state.older), now))
@@ -1205,7 +1322,7 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older)
-      local state = { gaps = {}, lows = {}, parts = {} }
+      local state = { debit = stored.debit, gaps = {}, lows = {}, parts = {} }
       local at, parts = index(quota, stored.last), stored.parts
       for i = 1, #parts, 2 do
         if parts[i] <= at then add(state.parts, parts[i], parts[i + 1]) end
@@ -1229,29 +1346,29 @@ local function general_way()
         end
       end
       for j = i, #used, 2 do add(after, used[j], used[j + 1]) end
-      changed(own, { last = other.last, older = other.older })
+      changed(own, { debit = other.debit, last = other.last, older = other.older })
       return bounded(quota, own, max(own.full_until, other.full_until), after, index(quota, other.last))
     end
 
     function algorithm.most_at_once(quota, state, now)
-      local current = index(quota, now)
-      if current < max(state.full_until, index(quota, state.last)) then return 0 end
-      return whole_units(quota, highest(quota, state.parts, current))
+      local current, full_until, parts = index(quota, now), with_debit(quota, state)
+      if current < max(full_until, index(quota, state.last)) then return 0 end
+      return whole_units(quota, highest(quota, parts, current))
     end
 
-    function algorithm.at_end(_, state)
-      local parts = state.parts
+    function algorithm.at_end(quota, state)
+      local full_until, parts = with_debit(quota, state)
       local latest = parts[#parts - 1] or 0
-      return { full_until = max(state.full_until, latest), parts = parts, last = state.last }
+      return { full_until = max(full_until, latest), debit = 0, parts = parts, last = state.last }
     end
 
     function algorithm.pack(state)
-      return struct.pack('<d', state.full_until) .. packed_numbers(state.parts)
+      return struct.pack('<dd', state.full_until, state.debit) .. packed_numbers(state.parts)
     end
 
     function algorithm.unpack(state, value, at)
-      state.full_until, at = struct.unpack('<d', value, at)
-      if not is_finite({ state.full_until }) then error('not finite') end
+      state.full_until, state.debit, at = struct.unpack('<dd', value, at)
+      if not is_finite({ state.full_until, state.debit }) then error('not finite') end
       state.parts = numbers_from(value, at, 2)
       return state.parts, #value + 1
     end
@@ -1272,8 +1389,8 @@ local function general_way()
 
   -- The value of a window and that of the other version in it; the core is from `at` on.
   local function without_older(quota, value, at)
-    local fixed, each = 0, 24
-    if quota.kind == ROLLING then fixed, each = 8, 16 end
+    local fixed, each = 8, 24
+    if quota.kind == ROLLING then fixed, each = 16, 16 end
     if (#value - at + 1 - fixed) % each == 0 then return value, '' end
     local size = struct.unpack('<I', value, #value - 3)
     local stop = #value - 4 - size
@@ -1366,6 +1483,7 @@ local function general_way()
     steps = steps + CHARGE_STEPS + charge.size / 16
     local whole, state = pcall(state_in, charge.quota, value)
     if whole then charge.state = state end
+    if charge.state and (charge.state.debit or 0) > 0 then steps = steps + charge.size / 32 end
     return charge, at
   end
 
@@ -1388,8 +1506,9 @@ local function general_way()
   end
 
   local function looks(charge)
-    local pieces = charge.state.runs and #charge.state.runs / 3 or charge.state.parts and #charge.state.parts / 2 or 0
-    return 1 + floor(pieces / PIECES_OF_A_LOOK)
+    local state = charge.state
+    local pieces = state.runs and #state.runs / 3 or state.parts and #state.parts / 2 or 0
+    return 1 + floor(((state.debit or 0) > 0 and DEBIT_LOOKS or 1) * pieces / PIECES_OF_A_LOOK)
   end
 
   local function common_wait(charges, wait_us)
@@ -1453,11 +1572,12 @@ local function general_way()
     local quota, algorithm = settled.quota, settled.quota.algorithm
     if settled.units == 0 or (not settled.state and settled.units > 0) then return nil end
     local state = current(quota, settled.state, now, settled.birth)
-    if settled.units < 0 then return algorithm.debit(quota, state, now, -settled.units) end
-    if state.generation == settled.generation and settled.since <= state.last then
-      return algorithm.give_back(quota, state, now, settled)
+    local is_there = state.generation == settled.generation and settled.since <= state.last
+    if settled.units < 0 then
+      if quota.kind ~= BUCKET then steps = steps + settled.size / 32 end
+      return algorithm.debit(quota, state, now, -settled.units, is_there and settled.place or -huge)
     end
-    return nil
+    return is_there and algorithm.give_back(quota, state, now, settled) or nil
   end
 
   local function settle(at)

@@ -74,6 +74,9 @@ end
 """
 """ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
 
+READ_TIME = "return redis.call('TIME')"
+"""Replies the seconds since the Unix epoch, and the microseconds in this second. The key only chooses a node."""
+
 
 class _Commands(Protocol):
     """What sends commands of one key for one event loop."""
@@ -127,6 +130,10 @@ class RedisDocuments:
     async def delete_part(self, name: str, part: str) -> None:
         """Delete one part, if it is there."""
         await self._call(_anything, "HDEL", self._key(name), _encoded(part.encode()))
+
+    async def now_us(self) -> float:
+        """The time of the server, in microseconds since the Unix epoch."""
+        return await self._call(_time, "EVAL", READ_TIME, 1, self._key("time"))
 
     async def aclose(self) -> None:
         """Close the connection of the running event loop; the next command opens another one."""
@@ -188,6 +195,11 @@ def _optional(answer: Any) -> bytes | None:
 
 def _anything(answer: Any) -> None:
     """What no answer tells."""
+
+
+def _time(answer: Any) -> float:
+    seconds, microseconds = map(int, answer)
+    return seconds * 1e6 + microseconds
 
 
 def _flag(answer: Any) -> bool:

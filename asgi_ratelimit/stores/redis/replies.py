@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ...algorithms import State, decide, foresee, pack, reset_us, settle, settlement_of, unpack
+from ...algorithms import ALGORITHMS, State, decide, foresee, pack, settle, settlement_of, unpack
 from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
-from ...quotas import SECOND_US, FixedWindow, TokenBucket
+from ...quotas import SECOND_US, TokenBucket
 from ..operations import as_allowed, decided_again, of_quotas, redeemed
 from .packed_quotas import SIZE, quota_in
 from .script_actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
@@ -60,7 +60,7 @@ def answer_to(
             return _booked(action, states, now, birth)
         case Peek():
             return foresee(action.take, states, now)
-    raise TypeError(f"{action!r} is no action")
+    raise TypeError(f"{action!r} is not an action")
 
 
 def _decision(take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: Values) -> Decision:
@@ -112,16 +112,17 @@ def _booked(repayment: Repayment, states: list[State | None], now: float, birth:
 
 
 def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
-    """The last units of a bucket in this state, which were debited now, at the last slot that they are booked for."""
+    """The last units of a bucket in this state, which were debited now: at the last slot that they are booked for.
+
+    In a window they are where a charge of now would be.
+    """
     quota, units = settled.charge.quota, settled.actual - settled.charge.cost
+    charge = replace(settled.charge, cost=units)
     if isinstance(quota, TokenBucket):
         slot_us = max(state[1], now) + max(math.ceil((state[0] - quota.burst_level) / quota.limit), 0)
         place = max(state[0] - units * quota.period_us, 0.0)
     else:
-        length = quota.period_us if isinstance(quota, FixedWindow) else quota.part_us * (quota.buckets + 1)
-        slot_us = now + reset_us(quota, state, now) - length
-        place = float(round(slot_us / (quota.period_us if isinstance(quota, FixedWindow) else quota.part_us)))
-    charge = replace(settled.charge, cost=units)
+        place, slot_us = ALGORITHMS[type(quota)].place(quota, state, max(state[1], now), units, 0.0)
     return SettledCharge(charge, state[1], state[2], place, float(slot_us), units)
 
 

@@ -130,7 +130,7 @@ def block(options: argparse.Namespace) -> int:
         each.has_penalty for each in rules if each.name == options.name
     ):
         print(
-            f"warning: {options.name!r} has no Penalty, so it does not look for blocks, and lets the key pass: "
+            f"warning: {options.name!r} has no Penalty, so it does not check for blocks, and lets the key pass: "
             'Rule(..., penalty=Penalty("10 minutes", after=5))',
             file=sys.stderr,
         )

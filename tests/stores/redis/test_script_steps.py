@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_GAPS, MAX_LOWS, State, pack
-from asgi_ratelimit.algorithms.fixed_window import MAX_RUNS
 from asgi_ratelimit.algorithms.rolling_window import MAX_AHEAD
+from asgi_ratelimit.algorithms.windows.runs import MAX_RUNS
 from asgi_ratelimit.decision import Charge, SettledCharge, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
@@ -87,8 +87,8 @@ def test_a_run_of_equal_charges_takes_the_fast_path(script: DirectScript) -> Non
         (bucket(0), (5 * UNIT, NOW, 7, ((UNIT, UNIT),), (), b"")),
         (bucket(0), (5 * UNIT, NOW, 7, (), (), pack(TokenBucket(7), (UNIT, NOW, 8, (), (), b"")))),
         (bucket(0), (5 * UNIT, NOW + 1_000_001, 7, (), (), b"")),
-        (fixed(0), (((NOW // 1e6, NOW // 1e6 + 1, 3.0),), NOW, 7, (), (), b"")),
-        (rolling(0, 10), ((0.0, ((NOW // 1e6, 3.0),)), NOW, 7, (), (), b"")),
+        (fixed(0), ((0.0, ((NOW // 1e6, NOW // 1e6 + 1, 3.0),)), NOW, 7, (), (), b"")),
+        (rolling(0, 10), ((0.0, 0.0, ((NOW // 1e6, 3.0),)), NOW, 7, (), (), b"")),
     ],
     ids=["lows", "gaps", "another version", "from the future", "fixed window", "rolling window"],
 )
@@ -159,14 +159,25 @@ def crowded_fixed(quota: Quota, number: int) -> State:
     """All runs in use, free and full in turn."""
     first = NOW // quota.period_us
     runs = tuple((first + at, first + at + 1, 9.0 + (at + number) % 2) for at in range(MAX_RUNS))
-    return runs, NOW, 7, (), (), b""
+    return (0.0, runs), NOW, 7, (), (), b""
 
 
 def crowded_rolling(quota: Quota, number: int) -> State:
     """All parts in use, with room for half a unit in every window."""
     assert isinstance(quota, RollingWindow)
     first, count = NOW // quota.part_us, (quota.limit - 0.5) / (quota.buckets + 1)
-    return (0.0, tuple((first + at, round(count, 3)) for at in range(MAX_AHEAD + quota.buckets))), NOW, 7, (), (), b""
+    parts = tuple((first + at, round(count, 3)) for at in range(MAX_AHEAD + quota.buckets))
+    return (0.0, 0.0, parts), NOW, 7, (), (), b""
+
+
+def with_debit(crowd: Callable[[Quota, int], State]) -> Callable[[Quota, int], State]:
+    """Such a window with a debit that no room ahead is enough for."""
+
+    def crowded_with_debit(quota: Quota, number: int) -> State:
+        core, *rest = crowd(quota, number)
+        return ((100.0 * quota.limit, core[1]) if len(core) == 2 else (0.0, 100.0 * quota.limit, core[2]), *rest)
+
+    return crowded_with_debit
 
 
 Crowded: TypeAlias = tuple[Charge, State]
@@ -180,7 +191,9 @@ def crowded(kind: str, key: str) -> list[Crowded]:
         "rolling windows of 60": lambda number: (rolling(number, 60), crowded_rolling),
         "rolling windows of 1000": lambda number: (rolling(number, 1000), crowded_rolling),
     }
-    kinds["a mix"] = lambda number: list(kinds.values())[number % 4](number)
+    kinds["fixed windows with a debit"] = lambda number: (fixed(number), with_debit(crowded_fixed))
+    kinds["rolling windows with a debit"] = lambda number: (rolling(number, 60), with_debit(crowded_rolling))
+    kinds["a mix"] = lambda number: list(kinds.values())[number % 6](number)
     made = [kinds[kind](number) for number in range(MOST[kind])]
     return [(Charge(quota, key), state(quota, number)) for number, (quota, state) in enumerate(made)]
 
@@ -191,6 +204,8 @@ MOST = {
     "rolling windows of 60": 50,
     "rolling windows of 1000": 16,
     "a mix": 36,
+    "fixed windows with a debit": 50,
+    "rolling windows with a debit": 50,
 }
 """The most charges of each kind that a take may have."""
 

@@ -94,7 +94,7 @@ def _quota(name: str, kind: str, value: bytes) -> Quota:
         return FixedWindow(_rounded(limit), float(period), name=name)
     if value[:1] == bytes([ROLLING_FORMAT]):
         return RollingWindow(_rounded(limit), float(period), int(parts), name=name)
-    raise ValueError(f"{value[:1]!r} is no format")
+    raise ValueError(f"{value[:1]!r} is not a format")
 
 
 def _burst(code: int, limit: float) -> float:
