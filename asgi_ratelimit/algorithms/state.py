@@ -49,7 +49,8 @@ BIRTH_BITS = 48
 """A birth is a whole number from 0 to below 2 to this power."""
 
 GENERATIONS = 2**31
-"""The generation of a state that is made is its birth, modulo this: two lives of a bucket share one by that chance."""
+"""A state that is made is of the generation of its birth, modulo this. Births are random, so two states of a bucket,
+the second made after the first had expired, are of one generation with a chance of one in 2**31."""
 
 NEVER = math.inf
 
