@@ -79,6 +79,15 @@ class TwoVersions:
         """What is not settled."""
         return [each for each in self.admitted if not each.is_settled]
 
+    def payback(self, version: int) -> float:
+        """How long a window of a version takes at most to pay back what all charges came to beyond their costs."""
+        quota = self.quotas[version]
+        if isinstance(quota, TokenBucket):
+            return 0.0
+        units = sum(max(each.actual - each.decision.granted, 0.0) for each in self.admitted)
+        window_us = quota.period_us if isinstance(quota, FixedWindow) else quota.part_us * (quota.buckets + 1)
+        return math.ceil(units / quota.limit) * window_us / 1e6
+
     def retry_after(self, version: int, cost: float) -> float:
         """How long somebody who wants so many units now is refused."""
         charge = Charge(self.quotas[version], "key", cost)

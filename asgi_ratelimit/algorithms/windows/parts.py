@@ -16,6 +16,9 @@ from ..state import snapped
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
+PAYMENTS = 16
+"""The most parts before what is booked ahead that pay back a debit."""
+
 
 def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
     """The first part from ``first`` on in which ``units`` conform: no window that has it gets more than the limit.
@@ -86,49 +89,57 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
 
 
 def paid(quota: RollingWindow, parts: Parts, units: float, at: float, stop: float) -> tuple[Parts, float, float]:
-    """The parts with what is paid back of a debit from ``at`` to ``stop``, what is left, and the last part of all.
+    """The parts with what is paid back of a debit from ``at`` to ``stop``, what is left, and the last part that pays.
 
-    As many units as fit are paid in the first part. Of the rest, each full limit waits for a window of its own, and
-    what is left then for the first part that has room for it.
+    Each part pays as much as it has room for, and no other one does after so many ``PAYMENTS`` before what is booked.
     """
-    if at > stop:
+    limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
+    while at <= stop and units > 0.0 and parts and parts[-1][0] > at:
+        at = first_fit(quota, parts, at, least) if payments < PAYMENTS else parts[-1][0]
+        if at <= stop and parts[-1][0] > at:
+            fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0.0)), units)
+            if fit > 0.0:
+                parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0.0))
+            payments += 1
+    if at > stop or units <= 0.0:
         return parts, units, at
-    limit = snapped(quota, quota.limit)
-    fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0.0)), units)
-    if fit > 0.0:
-        parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0.0))
-    windows = float(math.ceil(units / limit)) - 1.0
-    if windows > 0.0:
-        number, latest = _windows_paid(quota, parts, windows, at, stop)
-        if number > 0.0:
-            parts, at = with_units(quota, parts, latest, limit), latest
-            units = snapped(quota, max(units - number * limit, 0.0))
-        if number < windows:
-            return parts, units, at
-    if units > 0.0:
-        rest = min(units, limit)
-        at = first_fit(quota, parts, at, rest)
-        if at <= stop:
-            parts, units = with_units(quota, parts, at, rest), 0.0
-    return parts, units, at
+    return _paid_in_turn(quota, parts, units, at, stop)
 
 
-def _windows_paid(quota: RollingWindow, parts: Parts, windows: float, at: float, stop: float) -> tuple[float, float]:
-    """How many of so many empty windows begin from ``at`` to ``stop``, and the part in which the last of them does."""
-    length, number, latest = quota.buckets + 1.0, 0.0, at
-    for position, (part, _) in enumerate(parts, 1):
-        start, here = max(part + length, at), windows - number
-        if start > stop:
-            break
-        if position < len(parts):
-            here = min(float(math.floor((parts[position][0] - start) / length)), here)
-        if here <= 0.0:
-            continue
-        due = here
-        if start + (here - 1.0) * length > stop:
-            due = float(math.floor((stop - start) / length)) + 1.0
-        if due > 0.0:
-            number, latest = number + due, start + (due - 1.0) * length
-        if due < here or number == windows:
-            break
-    return number, latest
+def _paid_in_turn(
+    quota: RollingWindow, parts: Parts, units: float, at: float, stop: float
+) -> tuple[Parts, float, float]:
+    """``paid`` where nothing lies ahead of ``at``: there is room as soon as a part has left, and it is paid there.
+
+    A window that is full has its units paid again a window later: so it does for each full limit of the debit.
+    """
+    limit, length, after = snapped(quota, quota.limit), quota.buckets + 1.0, list(parts)
+    number = bisect_left(parts, (at - quota.buckets,))
+    total = 0.0
+    for _, count in after[number:]:
+        total = snapped(quota, total + count)
+    while True:
+        fit = min(snapped(quota, max(limit - total, 0.0)), units)
+        if fit > 0.0:
+            total, units = snapped(quota, total + fit), snapped(quota, max(units - fit, 0.0))
+            _add_units(quota, after, at, fit)
+        windows = float(math.ceil(units / limit)) - 1.0 if total == limit else 0.0
+        if at + windows * length > stop:
+            windows = float(math.floor((stop - at) / length))
+        if windows > 0.0:
+            after, number = [(part + windows * length, count) for part, count in after[number:]], 0
+            at, units = at + windows * length, snapped(quota, max(units - windows * limit, 0.0))
+        if units <= 0.0 or after[number][0] + length > stop:
+            return tuple(after[number:]), units, at
+        at, total = after[number][0] + length, snapped(quota, max(total - after[number][1], 0.0))
+        number += 1
+        if number == len(after):
+            total = 0.0
+
+
+def _add_units(quota: RollingWindow, parts: list[Part], at: float, units: float) -> None:
+    """Add units to the last part, or behind it."""
+    if parts and parts[-1][0] == at:
+        parts[-1] = (at, snapped(quota, parts[-1][1] + units))
+    else:
+        parts.append((at, units))

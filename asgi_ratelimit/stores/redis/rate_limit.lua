@@ -83,20 +83,14 @@ local function ttl_text(ttl)
   return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
 end
 
-local server_ms = ARGV[3] == '' and floor(now / 1000) -- the server's time in milliseconds
-
 -- From 7.2 on, Redis turns a whole number into a text faster than Lua does.
 local takes_numbers = (redis.REDIS_VERSION_NUM or 0) >= 0x70200
 
--- When a key expires whose value counts for so many milliseconds: SET takes less time with PXAT than with PX.
-local function expiry_after(meaning_ms)
-  if not server_ms then
-    local time = redis.call('TIME')
-    server_ms = time[1] * 1000 + floor(time[2] / 1000)
-  end
-  if meaning_ms < least_ttl then meaning_ms = least_ttl elseif meaning_ms > LONGEST_TTL then meaning_ms = LONGEST_TTL end
-  local expiry = ceil(server_ms + meaning_ms)
-  return takes_numbers and expiry or string.format('%d', expiry)
+-- The server's time in milliseconds.
+local function time_ms()
+  if ARGV[3] == '' then return floor(now / 1000) end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + floor(time[2] / 1000)
 end
 
 -- draining: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
@@ -137,7 +131,7 @@ end
 -- the charge's table only where there are several charges.
 local function take_plain(count, max_wait_us, charges, at, may_settle)
   local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
-  local now, births, reply = now, births, reply
+  local now, reply, verdicts, takes_numbers, least_ttl = now, reply, verdicts, takes_numbers, least_ttl
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
     local number, cost
@@ -158,58 +152,64 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
-  local level, left, last, generation, latest_ms, expiry
-  local said, more_steps = #verdicts, PLAIN_STEPS * charges
+  local level, left, last, generation, latest_ms, expiry, server_ms
+  -- in the script's own variables again at the end: these are faster
+  local done, steps_done, read_key, read_value, said = charges_done, steps, last_key, last_value, #verdicts
+  local more_steps, needs_more = PLAIN_STEPS * charges, false
   if not is_simple and not drained then define_draining() end
-  while count > 0 and steps < MAX_STEPS do
+  while count > 0 and steps_done < MAX_STEPS do
     local wait_us, is_recorded = is_never and huge or 0, false
     for i = 1, charges do
-      local number = charges_done + i
+      local number = done + i
       local key = keys[number]
       if is_several then
         charge = all[i]
         stamp, period_us, limit, target = charge.stamp, charge.period_us, charge.limit, charge.target
       end
-      if key ~= last_key then last_key, last_value = key, try('GET', key) end
-      local value = last_value
-      reply[number + 4] = value
-      level, left, last = 0, 0, now
-      if value then
-        if #value ~= PLAIN_SIZE then return count end -- an error is a table without a length
+      if key ~= read_key then read_key, read_value = key, try('GET', key) end
+      reply[number + 4] = read_value
+      if read_value then
+        if #read_value ~= PLAIN_SIZE then -- an error is a table without a length
+          needs_more = true
+          break
+        end
         local found
-        found, last, level, generation = unpack('<dddI', value)
-        if found ~= stamp or now < last - period_us then return count end
-        local sum = last + level
-        if sum - sum ~= 0 then return count end -- one of them is not finite
-        if is_simple and now >= last then
-          left = level - (now - last) * limit
+        found, last, level, generation = unpack('<dddI', read_value)
+        local elapsed, sum = now - last, last + level
+        if found ~= stamp or elapsed < -period_us or sum - sum ~= 0 then -- one of them is not finite
+          needs_more = true
+          break
+        end
+        if is_simple and elapsed >= 0 then
+          left = level - elapsed * limit
           if left < 0 then left = 0 end
         else
           if not drained then define_draining() end
-          left = drained(charge, level, now - last)
+          left = drained(charge, level, elapsed)
         end
         if left > target then
-          wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, now - last, target)) or huge
+          wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, elapsed, target)) or huge
         end
-        if may_settle and now > last and left > 0 then is_recorded = true end
+        if may_settle and elapsed > 0 and left > 0 then is_recorded = true end
       else
-        generation = (births + number) % GENERATIONS
+        level, left, last, generation = 0, 0, now, (births + number) % GENERATIONS
       end
       if is_several then
         charge.level, charge.left, charge.last, charge.generation = level, left, last, generation
       end
     end
+    if needs_more then break end
     local allowed = wait_us <= max_wait_us and wait_us < huge
-    if allowed and (is_recorded or (wait_us > 0 and may_settle)) then return count end
+    if allowed and (is_recorded or (wait_us > 0 and may_settle)) then break end
     if is_several and wait_us > 0 and allowed then
       for i = 1, charges do
         local each = all[i]
-        local ahead = now + wait_us - each.last
         if now + wait_us > max(now, each.last) then
-          local below = drained(each, each.level, ahead)
-          if below + each.scaled + each.limit <= each.burst_level then return count end
+          local below = drained(each, each.level, now + wait_us - each.last)
+          needs_more = needs_more or below + each.scaled + each.limit <= each.burst_level
         end
       end
+      if needs_more then break end
     end
     for i = 1, allowed and charges or 0 do
       if is_several then
@@ -229,15 +229,23 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         meaning_ms = (since - now + drain_time(charge, left, 0)) / 1000
       end
       if scaled > 0 then -- a condition is not written
-        if meaning_ms ~= latest_ms then latest_ms, expiry = meaning_ms, expiry_after(meaning_ms) end
-        last_key, last_value = keys[charges_done + i], pack('<dddI', stamp, since, left, generation)
-        call('SET', last_key, last_value, 'PXAT', expiry)
+        if meaning_ms ~= latest_ms then
+          latest_ms, server_ms = meaning_ms, server_ms or time_ms()
+          if meaning_ms < least_ttl then meaning_ms = least_ttl end
+          if meaning_ms > LONGEST_TTL then meaning_ms = LONGEST_TTL end
+          expiry = server_ms + meaning_ms
+          expiry = expiry + -expiry % 1 -- rounded up
+          if not takes_numbers then expiry = string.format('%d', expiry) end
+        end
+        read_key, read_value = keys[done + i], pack('<dddI', stamp, since, left, generation)
+        call('SET', read_key, read_value, 'PXAT', expiry, 'GET') -- PX and an answer 'OK' take more time
       end
     end
     said = said + 1
     verdicts[said] = allowed and '1' or '0'
-    charges_done, steps, count = charges_done + charges, steps + more_steps, count - 1
+    done, steps_done, count = done + charges, steps_done + more_steps, count - 1
   end
+  charges_done, steps, last_key, last_value = done, steps_done, read_key, read_value
   return count
 end
 
@@ -255,6 +263,7 @@ local function general_way()
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
+  local PAYMENTS = 16
   local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
@@ -1159,42 +1168,48 @@ local function general_way()
       return after
     end
 
-    local function windows_paid(quota, parts, windows, at, stop)
-      local length, number, latest = quota.buckets + 1, 0, at
+    local function paid_in_turn(quota, parts, units, at, stop)
+      local limit, length, total, number, after = snapped(quota, quota.limit), quota.buckets + 1, 0, 1, {}
       for i = 1, #parts, 2 do
-        local start, here = max(parts[i] + length, at), windows - number
-        if start > stop then break end
-        if i + 2 <= #parts then here = min(floor((parts[i + 2] - start) / length), here) end
-        if here > 0 then
-          local due = here
-          if start + (here - 1) * length > stop then due = floor((stop - start) / length) + 1 end
-          if due > 0 then number, latest = number + due, start + (due - 1) * length end
-          if due < here or number == windows then break end
+        if parts[i] >= at - quota.buckets then
+          add(after, parts[i], parts[i + 1])
+          total = snapped(quota, total + parts[i + 1])
         end
       end
-      return number, latest
+      while true do
+        local fit = min(snapped(quota, max(limit - total, 0)), units)
+        if fit > 0 then
+          total, units = snapped(quota, total + fit), snapped(quota, max(units - fit, 0))
+          if after[#after - 1] == at then after[#after] = snapped(quota, after[#after] + fit) else add(after, at, fit) end
+        end
+        local windows = total == limit and ceil(units / limit) - 1 or 0
+        if at + windows * length > stop then windows = floor((stop - at) / length) end
+        if windows > 0 then
+          for i = number, #after, 2 do after[i] = after[i] + windows * length end
+          at, units = at + windows * length, snapped(quota, max(units - windows * limit, 0))
+        end
+        if units <= 0 or after[number] + length > stop then break end
+        at, total = after[number] + length, snapped(quota, max(total - after[number + 1], 0))
+        number = number + 2
+        if number > #after then total = 0 end
+      end
+      local left = {}
+      for i = number, #after do left[i - number + 1] = after[i] end
+      return left, units, at
     end
 
     local function paid(quota, parts, units, at, stop)
-      if at > stop then return parts, units, at end
-      local limit = snapped(quota, quota.limit)
-      local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
-      if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
-      local windows = ceil(units / limit) - 1
-      if windows > 0 then
-        local number, latest = windows_paid(quota, parts, windows, at, stop)
-        if number > 0 then
-          parts, at = with_units(quota, parts, latest, limit), latest
-          units = snapped(quota, max(units - number * limit, 0))
+      local limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
+      while at <= stop and units > 0 and (parts[#parts - 1] or at) > at do
+        at = payments < PAYMENTS and first_fit(quota, parts, at, least) or parts[#parts - 1]
+        if at <= stop and parts[#parts - 1] > at then
+          local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
+          if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
+          payments = payments + 1
         end
-        if number < windows then return parts, units, at end
       end
-      if units > 0 then
-        local rest = min(units, limit)
-        at = first_fit(quota, parts, at, rest)
-        if at <= stop then parts, units = with_units(quota, parts, at, rest), 0 end
-      end
-      return parts, units, at
+      if at > stop or units <= 0 then return parts, units, at end
+      return paid_in_turn(quota, parts, units, at, stop)
     end
 
     local function bounded(quota, state, full_until, parts, first)
@@ -1673,11 +1688,19 @@ while at <= #actions and steps < MAX_STEPS do
   local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
   local is_take = action % MAY_SETTLE == 1 and max_wait_us >= 0
   if action == 5 then after, count = once(at), 0 end
-  if is_take then after = after + 10 * charges end -- the others say themselves
+  if is_take then -- the others say themselves where they end
+    local size, equal = 13 + 10 * charges, count
+    local packed = string.sub(actions, at, at + size - 1)
+    after = at + size
+    while string.sub(actions, after, after + size - 1) == packed do
+      after, count = after + size, count + equal
+    end
+  end
   while count > 0 and steps < MAX_STEPS do
     if is_take then count = take_plain(count, max_wait_us, charges, at + 13, action > MAY_SETTLE) end
     if count > 0 and steps < MAX_STEPS then
-      after = in_general(action, at)
+      local stop = in_general(action, at)
+      if not is_take then after = stop end
       count = count - 1
     end
   end

@@ -162,7 +162,8 @@ def life_of(words: list[str], decision: Decision) -> int:
     """The milliseconds from the time of a decision to that at which its key expires."""
     assert words[0].upper() == "SET"
     decided_at_ms = math.floor(round(decision.ready_at - decision.delay, 6) * 1000)
-    return int(words[-1]) - {"PX": 0, "PXAT": decided_at_ms}[words[-2]]
+    unit, number = words[-3:-1] if words[-1].upper() == "GET" else words[-2:]
+    return int(number) - {"PX": 0, "PXAT": decided_at_ms}[unit]
 
 
 STAMP = QUOTA.stamp

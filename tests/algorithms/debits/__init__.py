@@ -1,0 +1,1 @@
+"""Settlements to more than was charged."""
