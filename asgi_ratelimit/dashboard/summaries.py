@@ -192,8 +192,8 @@ def _rules(minutes: Mapping[int, Mapping[str, Part]], newest: Iterable[Mapping[s
     for name in sorted({*by_name, *quotas, *penalties}):
         row = by_name.get(name, [NONE] * len(minutes))
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*row))
-        said = "; ".join(quotas.get(name, []))
-        yield RuleSummary(name, said, admitted, refused, shadowed, degraded, failed, tuple(row), name in penalties)
+        text = "; ".join(quotas.get(name, []))
+        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, tuple(row), name in penalties)
 
 
 def _keys(minutes: Mapping[int, Mapping[str, Part]]) -> Iterator[KeyCounts]:

@@ -218,7 +218,7 @@ class RedisNode:
             self._finish(actions, answers, finish)
 
     async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
-        """Send a batch behind what the outage ledger has of its buckets, all within its deadline."""
+        """Send a batch after the outage ledger's entries for its buckets, all within its deadline."""
         answers: Sequence[Answer] | Exception = EventLoopEnded()
         try:
             await self._repay_ahead(actions, submitted)
@@ -231,7 +231,7 @@ class RedisNode:
     async def _repay_ahead(self, actions: Sequence[Action], submitted: float) -> None:
         """Charge Redis with the entries of the buckets of a batch, so that none of its takes passes before them.
 
-        While Redis may be out, what goes first changes no bucket: this process takes in its place until that is back.
+        While Redis may be out, an action that changes no bucket goes first. Until it is answered, this process decides.
         """
         ledger = self._context.local.ledger
         others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
