@@ -44,7 +44,7 @@ ANEW = GENERATIONS
 _PLAIN = struct.Struct("<8sddI")
 """The value of a token bucket that has neither gaps nor lows nor an older version: stamp, ``last``, level, generation.
 
-A server's allocator has room for 28 bytes where it has for one, and keeps 16 more for the 29th."""
+With 28 bytes or fewer, a server whose allocator counts in steps of 16 bytes needs at most 120 for a bucket."""
 pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
 
 

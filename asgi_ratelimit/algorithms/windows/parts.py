@@ -16,8 +16,8 @@ from ..state import snapped
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-PAYMENTS = 16
-"""The most parts before what is booked ahead that pay back a debit."""
+PAYMENTS = 32
+"""The most parts among those that are booked ahead that pay back a debit."""
 
 
 def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
@@ -91,19 +91,29 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
 def paid(quota: RollingWindow, parts: Parts, units: float, at: float, stop: float) -> tuple[Parts, float, float]:
     """The parts with what is paid back of a debit from ``at`` to ``stop``, what is left, and the last part that pays.
 
-    Each part pays as much as it has room for, and no other one does after so many ``PAYMENTS`` before what is booked.
+    Each part pays as much as it has room for. After so many ``PAYMENTS`` among those that are booked ahead, the rest is
+    paid behind them.
     """
     limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
-    while at <= stop and units > 0.0 and parts and parts[-1][0] > at:
-        at = first_fit(quota, parts, at, least) if payments < PAYMENTS else parts[-1][0]
-        if at <= stop and parts[-1][0] > at:
+    while at <= stop and units > 0.0:
+        ahead = bisect_left(parts, (at + 1.0,))
+        if ahead == len(parts):
+            return _paid_in_turn(quota, parts, units, at, stop)
+        alone_until = parts[ahead][0] - quota.buckets - 1.0
+        if payments >= PAYMENTS:
+            at = parts[-1][0]
+        elif at <= alone_until:
+            before, units, at = _paid_in_turn(quota, parts[:ahead], units, at, min(alone_until, stop))
+            parts = (*before, *parts[ahead:])
+            if units > 0.0:
+                at, payments = alone_until + 1.0, payments + 1
+        else:
+            at = first_fit(quota, parts[bisect_left(parts, (at - quota.buckets,)) :], at, least)
             fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0.0)), units)
-            if fit > 0.0:
+            if at <= stop and fit > 0.0:
                 parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0.0))
             payments += 1
-    if at > stop or units <= 0.0:
-        return parts, units, at
-    return _paid_in_turn(quota, parts, units, at, stop)
+    return parts, units, at
 
 
 def _paid_in_turn(

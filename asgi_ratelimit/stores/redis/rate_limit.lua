@@ -263,7 +263,7 @@ local function general_way()
   local MAX_LOOKS = 1000
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
-  local PAYMENTS = 16
+  local PAYMENTS = 32
   local LOOK_STEPS = 8
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
@@ -1106,9 +1106,9 @@ local function general_way()
       parts[#parts + 1], parts[#parts + 2] = part, count
     end
 
-    local function first_fit(quota, parts, first, units)
+    local function first_fit(quota, parts, first, units, from)
       local most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
-      local total, oldest, found = 0, 2, first
+      local total, oldest, found = 0, (from or 1) + 1, first
       if (parts[#parts - 1] or first) <= first then
         for i = #parts, 2, -2 do
           if parts[i - 1] < first - buckets then break end
@@ -1117,7 +1117,7 @@ local function general_way()
         end
         return first
       end
-      for i = 2, #parts, 2 do
+      for i = oldest, #parts, 2 do
         total = snapped(quota, total + parts[i])
         if total > most then
           local without = snapped(quota, total - parts[oldest])
@@ -1200,16 +1200,31 @@ local function general_way()
 
     local function paid(quota, parts, units, at, stop)
       local limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
-      while at <= stop and units > 0 and (parts[#parts - 1] or at) > at do
-        at = payments < PAYMENTS and first_fit(quota, parts, at, least) or parts[#parts - 1]
-        if at <= stop and parts[#parts - 1] > at then
+      local from, ahead = 1, 1 -- the first parts that count at `at`, and that lie ahead of it
+      while at <= stop and units > 0 do
+        while from <= #parts and parts[from] < at - quota.buckets do from = from + 2 end
+        while ahead <= #parts and parts[ahead] <= at do ahead = ahead + 2 end
+        if ahead > #parts then return paid_in_turn(quota, parts, units, at, stop) end
+        local alone_until = parts[ahead] - quota.buckets - 1
+        if payments >= PAYMENTS then
+          at = parts[#parts - 1]
+        elseif at <= alone_until then
+          local before, others = {}, parts
+          for i = from, ahead - 1 do before[i - from + 1] = parts[i] end
+          parts, units, at = paid_in_turn(quota, before, units, at, min(alone_until, stop))
+          for i = ahead, #others do parts[#parts + 1] = others[i] end
+          from, ahead = 1, 1
+          if units > 0 then at, payments = alone_until + 1, payments + 1 end
+        else
+          at = first_fit(quota, parts, at, least, from)
           local fit = min(snapped(quota, max(limit - highest(quota, parts, at), 0)), units)
-          if fit > 0 then parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0)) end
+          if at <= stop and fit > 0 then
+            parts, units = with_units(quota, parts, at, fit), snapped(quota, max(units - fit, 0))
+          end
           payments = payments + 1
         end
       end
-      if at > stop or units <= 0 then return parts, units, at end
-      return paid_in_turn(quota, parts, units, at, stop)
+      return parts, units, at
     end
 
     local function bounded(quota, state, full_until, parts, first)
