@@ -180,7 +180,7 @@ class Publisher:
         return await self.collect(self._time.now_us())
 
     def _this_process(self) -> dict[str, Any]:
-        """What tells this process from others, also from the one that it was forked from."""
+        """What identifies this process, also beside the one that it was forked from."""
         if self._process.get("pid") != os.getpid():
             name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
             self._process = {"process": name, "pid": os.getpid(), "started": self._time.now_us() // SECOND_US}

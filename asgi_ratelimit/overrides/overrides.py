@@ -96,7 +96,7 @@ class Overrides:
             raise StoreError(f"{error}: delete it, its key ends in :documents:{NAME}") from error
 
     async def _change(self, name: str, override: Override | None, by: str | None) -> bool:
-        """Change the document, whoever else does so, and return whether there was an override before."""
+        """Change the document, although others may do so as well; returns whether there was an override before."""
         for _ in range(_ATTEMPTS):
             content, document = await self._read()
             now = self._watch.now

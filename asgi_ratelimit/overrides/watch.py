@@ -1,4 +1,4 @@
-"""Who watches the overrides of a store in this process, and who is told of them."""
+"""Watches the overrides of a store for this process, and notifies the subscribers of changes."""
 
 from __future__ import annotations
 
@@ -68,17 +68,17 @@ class Watch(Repeating):
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody is to be told of what may change."""
+        """Whether there are subscribers to notify of a change that may come."""
         if not self._subscribers:
             return False
         return self._next_end() < math.inf if self._in_process else self._is_used
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Tell a subscriber of each change, and of what applies already."""
+        """Notify a subscriber of each change, and of what applies already."""
         with self._lock:
             self._subscribers.add(subscriber)
             if self.live:
-                self._tell([subscriber])
+                self._notify([subscriber])
         self.start()
 
     def names(self) -> set[str]:
@@ -154,14 +154,14 @@ class Watch(Repeating):
             return
         before, self.live = self.live, live
         subscribers = list(self._subscribers)
-        self._tell(subscribers)
+        self._notify(subscribers)
         texts: dict[str, str] = {}
         for each in subscribers:
             texts.update(each.limit_texts())
         for name in [name for name in {**before, **live} if name in texts and before.get(name) != live.get(name)]:
             self._log(name, texts[name], before.get(name), live.get(name))
 
-    def _tell(self, subscribers: list[Subscriber]) -> None:
+    def _notify(self, subscribers: list[Subscriber]) -> None:
         for each in subscribers:
             try:
                 each.overrides_changed()
@@ -214,7 +214,7 @@ def watch_of(store: Store) -> Watch:
 
 
 def subscribe(store: Store, subscriber: Subscriber) -> None:
-    """Tell a subscriber of the overrides of a store, for as long as it lives; a store without documents has none."""
+    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none."""
     if getattr(store, "documents", None) is not None:
         watch_of(store).subscribe(subscriber)
 

@@ -98,7 +98,7 @@ class NodeContext:
                 ledger.remove(action, answer if isinstance(answer, list) else ())
 
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
-        """``finish`` for a call with so many actions that begins now; it tells the observers as well."""
+        """``finish`` for a call with so many actions that begins now; it also calls the observers."""
         since_us = monotonic_us()
 
         def finish_and_report(answers: Sequence[Answer] | Exception) -> None:

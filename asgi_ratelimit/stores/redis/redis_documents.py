@@ -111,7 +111,7 @@ class RedisDocuments:
         """Replace a document, whatever it was."""
         time_to_live = _milliseconds(seconds)
         options = ("PX", time_to_live) if time_to_live else ()
-        await self._call(_anything, "SET", self._key(name), _encoded(checked_content(content)), *options)
+        await self._call(_nothing, "SET", self._key(name), _encoded(checked_content(content)), *options)
 
     async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
         """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
@@ -125,11 +125,11 @@ class RedisDocuments:
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace one part, whatever it was; the others stay."""
         value = _encoded(part.encode()), _encoded(checked_content(content)), _milliseconds(seconds)
-        await self._call(_anything, "EVAL", WRITE_PART, 1, self._key(name), *value)
+        await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
     async def delete_part(self, name: str, part: str) -> None:
         """Delete one part, if it is there."""
-        await self._call(_anything, "HDEL", self._key(name), _encoded(part.encode()))
+        await self._call(_nothing, "HDEL", self._key(name), _encoded(part.encode()))
 
     async def now_us(self) -> float:
         """The time of the server, in microseconds since the Unix epoch."""
@@ -193,8 +193,8 @@ def _optional(answer: Any) -> bytes | None:
     return None if answer is None else _decoded(answer)
 
 
-def _anything(answer: Any) -> None:
-    """What no answer tells."""
+def _nothing(answer: Any) -> None:
+    """Ignore an answer."""
 
 
 def _time(answer: Any) -> float:

@@ -226,11 +226,11 @@ class RedisStore:
 
 
 def _nothing_begins() -> None:
-    """Nobody is told of the use of a store."""
+    """Called when a store is used; does nothing."""
 
 
 async def _nothing_ends() -> None:
-    """Nobody is told of its end."""
+    """Called when a store is closed; does nothing."""
 
 
 def _without_units(settlement: Settlement) -> Settlement:

@@ -21,7 +21,7 @@ from .live_store import TIMEOUT, add_store, store_url, warn_of_name, with_store
 from .output import Row, duration, print_json, print_table
 
 MOST = 1_000_000
-"""Keys of a store that a command looks at, unless it is told otherwise."""
+"""Keys of a store that a command reads by default."""
 SHOWN = 20
 
 

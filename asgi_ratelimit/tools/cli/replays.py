@@ -33,7 +33,7 @@ SHORT = 10.0
 """Seconds of a period, below which fractions of seconds matter."""
 
 SHOWN = 10
-"""Clients and moments that a report shows, unless it is told otherwise."""
+"""Clients and moments that a report shows by default."""
 
 
 def add_commands(commands: Any) -> None:
@@ -177,7 +177,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Co
     if reader.in_whole_seconds and is_short:
         warnings.append(
             "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
-            "too low; a log with fractions, or a recording, tells it exactly"
+            "too low; a log with fractions, or a recording, is exact"
         )
     if unused:
         seen = f"; the recording has {listed(sorted(recorded))}" if recorded else ""

@@ -242,7 +242,7 @@ class SlotQueues:
 
 
 def key_of(take: Take) -> Hashable:
-    """What tells queues apart: a slot of one take can be used by any other with the same key."""
+    """The key of a queue: a slot of one take can be used by any other take with the same key."""
     charges = take.charges
     if len(charges) == 1:
         charge = charges[0]
