@@ -109,6 +109,21 @@ async def test_a_lowered_limit_pays_a_debit_back_at_its_own_rate(
 
 @pytest.mark.anyio
 @KINDS
+async def test_what_one_version_has_paid_back_is_paid_back_for_both(
+    store: Store, clock: SteppedClock, quota: Quota
+) -> None:
+    """Thirty units of ten: a version with twenty pays the rest back in the next window, and takes one unit more."""
+    old, new = of_limit(quota, 10, store), of_limit(quota, 20, store)
+    await old.settle(await old.rate_limit("key", 10), 30)
+    clock.advance(3660)
+    assert [(await new.rate_limit("key", cost)).allowed for cost in (11, 1)] == [False, True]
+    assert not await old.rate_limit("key")
+    clock.advance(3660)
+    assert (await old.rate_limit("key", 10)).allowed
+
+
+@pytest.mark.anyio
+@KINDS
 @pytest.mark.parametrize(("refunds", "now", "later"), [(0, 0, 0), (3, 0, 3), (4, 0, 4)])
 async def test_refunds_after_a_debit_leave_what_the_actual_costs_would_have_left(
     store: Store, clock: SteppedClock, quota: Quota, refunds: int, now: int, later: int
@@ -135,6 +150,8 @@ async def test_a_slot_ahead_that_comes_to_more_counts_in_its_own_window(
     """Nobody takes what others cancel beside it, because it is used."""
     limiter = Limiter(quota, store=store)
     booked = [await limiter.pace("key") for _ in range(10)]
+    for decision in booked[:5]:
+        await limiter.cancel(decision)
     await limiter.settle(booked[9], 4)
     for decision in booked[5:8]:
         await limiter.cancel(decision)
@@ -144,13 +161,27 @@ async def test_a_slot_ahead_that_comes_to_more_counts_in_its_own_window(
 
 @pytest.mark.anyio
 @KINDS
-async def test_many_debits_do_not_slow_a_queue_down(store: Store, quota: Quota) -> None:
-    """Whoever books behind a debit leaves its room to it: the queue is hardly longer than its actual costs."""
-    limiter = Limiter(quota, store=store)
+@pytest.mark.parametrize(("actual", "windows"), [(1, 8), (5, 9), (31, 14)])
+async def test_a_debit_takes_its_room_once_however_many_book_behind_it(
+    store: Store, clock: SteppedClock, quota: Quota, actual: float, windows: int
+) -> None:
+    """The queue is as long as all actual costs."""
+    clock.move_to(1_800_000_000 // 3600 * 3600)
+    limiter, length = Limiter(quota, store=store), 3600 if isinstance(quota, FixedWindow) else 3660
+    taken = [await limiter.rate_limit("key") for _ in range(5)]
+    await limiter.settle(taken[0], actual)
+    delays = [(await limiter.pace("key")).delay for _ in range(40)]
+    assert delays[-1] == windows * length
+
+
+@pytest.mark.anyio
+@KINDS
+async def test_slots_that_come_to_more_lengthen_a_queue_by_that(store: Store, quota: Quota) -> None:
+    """Hardly more: a window may be left with less than the next cost."""
+    limiter, length = Limiter(quota, store=store), 3600 if isinstance(quota, FixedWindow) else 3660
     for _ in range(40):
         await limiter.settle(await limiter.pace("key"), 1.5)
-    window = 3600 if isinstance(quota, FixedWindow) else 3660
-    assert (await limiter.pace("key")).delay <= (40 * 1.5 / 5 + 1) * window
+    assert (await limiter.pace("key")).delay <= (40 * 1.5 / 5 + 1) * length
 
 
 def test_all_that_was_used_counts_until_it_is_over() -> None:
