@@ -93,7 +93,12 @@ class Charge:
 
     def __post_init__(self) -> None:
         self.cost = checked_cost(self.cost)
-        self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
+        try:
+            self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name, self.quota.kind), self.key)
+        except TypeError:
+            if isinstance(self.key, str):
+                raise
+            raise TypeError(f"the key of a charge is a str, not {self.key!r}: Charge(quota, str(user.id))") from None
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from functools import cache
 from .clock import monotonic_us
 
 PAGE = "docs/warnings.md"
+"""The page that explains the warnings: a path in the repository, until the docs are published."""
 
 REPORT_EVERY_US = 60_000_000
 """Microseconds between two reports of the same failure, at least."""
@@ -16,10 +17,15 @@ REPORT_EVERY_US = 60_000_000
 logger = logging.getLogger("asgi_ratelimit")
 
 
+def see(section: str) -> str:
+    """The end of a warning, which names a section of that page."""
+    return f"({PAGE}#{section})"
+
+
 @cache
 def warn_once(section: str, text: str) -> None:
     """Log a warning with a link to a section of the docs, once in this process."""
-    logger.warning("%s (%s#%s)", text, PAGE, section)
+    logger.warning("%s %s", text, see(section))
 
 
 class FailureLog:

@@ -67,7 +67,7 @@ _KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst":
 
 
 def _hint(word: str) -> str:
-    """What may have been meant by a word that follows a rate."""
+    """What a word that follows a rate may mean."""
     if word in (",", "+", "&", "and"):
         return ', and two quotas have ";" between them: "10/s; 1000/hour"'
     near = get_close_matches(word, _KINDS, 1)
@@ -194,6 +194,13 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
 def as_text(quota: QuotaLike) -> str:
     """Quotas in the form that ``parse_quotas`` reads; their names, and a slower burst, have no place in it."""
     return "; ".join(_written(each) for each in as_quotas(quota))
+
+
+def readable(quota: Quota) -> str:
+    """A quota in a message: its text, or its ``repr`` if no text says the same."""
+    if isinstance(quota, TokenBucket) and quota.burst_allowance_factor != 1.0:
+        return repr(quota)
+    return f'"{as_text(quota)}"'
 
 
 def _written(quota: Quota) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
 from .errors import QuotaError
+from .quota_stamps import bucket_stamp
 
 SECOND_US = 1_000_000.0
 MAX_UNITS = 2.0**53
@@ -21,7 +22,7 @@ MAX_REFILL = 100 * 366 * 86_400.0
 """The longest time in seconds from an empty bucket to a full one, so that microseconds stay exact."""
 
 
-BUCKET_FORMAT, FIXED_FORMAT, ROLLING_FORMAT = 4, 8, 9
+FIXED_FORMAT, ROLLING_FORMAT = 8, 9
 """The first byte of a stored value; see ``algorithms/packed.py``."""
 
 
@@ -37,10 +38,6 @@ class _Stamped:
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), tuple([getattr(self, each.name) for each in fields(self) if each.init])  # type: ignore[arg-type]
-
-
-BURST_SCALE = 1200
-"""Stamps distinguish bursts by their logarithm: those that differ by less than a thousandth count as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ class TokenBucket(_Stamped):
             burst_floor=(self.burst - 1) * period_us,
             slow_rate=self.burst_allowance_factor * self.limit,
             is_simple=self.burst_allowance_factor * self.limit == self.limit,
-            stamp=_bucket_stamp(period_us, self.limit, self.burst),
+            stamp=bucket_stamp(period_us, self.limit, self.burst),
             kind="",
         )
 
@@ -196,10 +193,6 @@ Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
-
-
-def _bucket_stamp(period_us: float, limit: float, burst: float) -> bytes:
-    return struct.pack("<BffH", BUCKET_FORMAT, period_us, limit, round(math.log2(burst) * BURST_SCALE))
 
 
 def whole_us(seconds: float) -> float:

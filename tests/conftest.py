@@ -122,7 +122,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody publishes what limiters count, where keys, connections or commands are counted."""
-    monkeypatch.setattr("asgi_ratelimit.limiter.counting.publish_unasked", lambda store: None)
+    monkeypatch.setattr("asgi_ratelimit.limiter.counting.publish_counts", lambda store: None)
 
 
 @pytest.fixture

@@ -18,13 +18,14 @@ stands for a bucket that was never used:
 * ``older``: the value of another version of the quota, under another limit, which other processes may still use.
 """
 
-from .charge_outcomes import availability, decision_of, decision_of_booking, is_allowed, wait_of
-from .draining import admit, book, refused
-from .kinds import ALGORITHMS, booked_ahead, current, reset_us, share, taken_now, unpack, used
+from .charge_outcomes import decision_of, decision_of_booking, is_allowed, wait_of
+from .draining import admit, available, book, refused
+from .kinds import ALGORITHMS, booked_ahead, current, is_queue, reset_us, share, taken_now, unpack, used
 from .packed import pack
 from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,
+    GENERATIONS,
     MAX_GAPS,
     MAX_LOWS,
     NEVER_US,
@@ -41,6 +42,7 @@ from .take import decide, foresee
 __all__ = [
     "ALGORITHMS",
     "BIRTH_BITS",
+    "GENERATIONS",
     "MAX_GAPS",
     "MAX_LOWS",
     "NEVER_US",
@@ -52,7 +54,7 @@ __all__ = [
     "State",
     "Taken",
     "admit",
-    "availability",
+    "available",
     "book",
     "booked_ahead",
     "current",
@@ -61,6 +63,7 @@ __all__ = [
     "decision_of_booking",
     "foresee",
     "is_allowed",
+    "is_queue",
     "pack",
     "refused",
     "reset_us",

@@ -6,8 +6,6 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..decision import Charge, Decision, Take
-from ..quotas import Quota
-from .draining import available
 from .kinds import ALGORITHMS
 from .state import PLAIN_PARTS, Booking, Outcome
 from .take import decide_taken
@@ -23,14 +21,6 @@ def wait_of(outcome: Outcome) -> float:
     return 0.0 if len(outcome) == PLAIN_PARTS else outcome[0][1]
 
 
-def availability(quota: Quota, outcome: Outcome) -> tuple[float, float]:
-    """The whole units that could be taken now, and the microseconds until one more could be."""
-    if len(outcome) == PLAIN_PARTS:
-        return available(quota, outcome[4])  # type: ignore[arg-type]  # it is a token bucket
-    units, more_us, _ = outcome[0][2]
-    return units, more_us
-
-
 def decision_of(charge: Charge, outcome: Outcome) -> Decision:
     """The decision of a take of one charge without a wait."""
     if len(outcome) == PLAIN_PARTS:
@@ -42,6 +32,6 @@ def decision_of(charge: Charge, outcome: Outcome) -> Decision:
 def decision_of_booking(take: Take, booking: Booking) -> Decision:
     """The decision of a take of one charge that was booked."""
     _, (level, last, generation, now, _, birth) = booking
-    (charge,), state = take.charges, (level, last, int(generation), (), (), b"")
+    (charge,), state = take.charges, (level, last, generation, (), (), b"")
     taken = ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, take.max_wait_us)
     return decide_taken(take, [state], [taken], now, birth)

@@ -11,7 +11,7 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
-from .state import Outlook, State, Taken
+from .state import GENERATIONS, Outlook, State, Taken
 
 
 class Algorithm(Protocol):
@@ -65,9 +65,9 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
     if value is None:
         return None
     if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
-        stamp, last, generation, level = unpack_plain(value)
-        if stamp == quota.stamp and level - level == last - last == generation - generation == 0.0:
-            return (level, last, int(generation), (), (), b"")
+        stamp, last, level, generation = unpack_plain(value)
+        if stamp == quota.stamp and level - level == last - last == 0.0:
+            return (level, last, generation, (), (), b"")
     try:
         if value.startswith(quota.stamp):
             return unpacked(quota, value)
@@ -90,15 +90,15 @@ def _unpacked_version(quota: Quota, value: bytes) -> State | None:
 
 
 def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> State:
-    """The state to decide on; one that is made here is of the generation ``birth``.
+    """The state to decide on; one that is made here is of the generation that begins with ``birth``.
 
     Where the clock fell back by more than a period, the state is as if it had last changed now.
     A smaller step back is left alone and drains nothing, so that it neither gives units nor locks anyone out.
     """
     if state is None:
-        return ALGORITHMS[type(quota)].fresh(now, birth)
+        return ALGORITHMS[type(quota)].fresh(now, birth % GENERATIONS)
     if now < state[1] - quota.period_us:
-        return ALGORITHMS[type(quota)].rebased(quota, state, now, birth)
+        return ALGORITHMS[type(quota)].rebased(quota, state, now, birth % GENERATIONS)
     return state
 
 

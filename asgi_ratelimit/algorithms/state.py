@@ -20,7 +20,7 @@ Outlook: TypeAlias = tuple[float, float, float]
 Taken: TypeAlias = tuple["State | None", float, Outlook]
 """The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
 
-PlainOutcome: TypeAlias = tuple[float, float, float, float, float, int]
+PlainOutcome: TypeAlias = tuple[float, float, int, float, float, int]
 """What came of one charge that a token bucket granted at once, where nothing but its level counts: the level before,
 ``last``, the generation, the time, the level after, and the birth of the decision."""
 
@@ -46,7 +46,11 @@ MAX_LOWS = 8
 """The most lows that a state holds."""
 
 BIRTH_BITS = 48
-"""Bits of a generation: a birth is a whole number from 0 to below 2 to this power."""
+"""A birth is a whole number from 0 to below 2 to this power."""
+
+GENERATIONS = 2**31
+"""A state that is made is of the generation of its birth, modulo this. Births are random, so two states of a bucket,
+the second made after the first had expired, are of one generation with a chance of one in 2**31."""
 
 NEVER = math.inf
 

@@ -92,7 +92,7 @@ class _Inner:
 def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
     """Tell the stream what is read of the response, through the body, and when it ends or is closed."""
     content = _Content(response.content, body, stream)
-    if not stream.settles:  # whoever drops a small answer unread keeps no place
+    if not stream.settles:  # a small answer that is dropped unread keeps no place
         response.content.on_eof(content.close_soon)
     response.content = content  # type: ignore[assignment]  # it has the same methods
     itself = weakref.ref(response)  # an attribute that refers to its owner keeps it until a garbage collection
@@ -116,7 +116,7 @@ async def _wait(itself: weakref.ref[ClientResponse], content: _Content) -> None:
 
 
 class _Content:
-    """The content of a response, which tells what is read of it, and when it ends."""
+    """The content of a response, which reports what is read of it, and when it ends."""
 
     def __init__(self, content: Any, body: Body, stream: Any) -> None:
         self._content = content

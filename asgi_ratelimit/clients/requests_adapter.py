@@ -108,7 +108,7 @@ class _Inner:
 
 
 class _Raw:
-    """The raw body of an answer, which tells what is read of it, and when it ends or is closed."""
+    """The raw body of an answer, which reports what is read of it, and when it ends or is closed."""
 
     def __init__(self, raw: Any, body: Body, stream: Any) -> None:
         self._raw = raw

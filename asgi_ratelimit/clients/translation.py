@@ -53,7 +53,7 @@ class ForwardedRequest:
 
 
 class Body:
-    """The body of an answer: it yields what the client has just read, and so tells it to whoever wraps the body."""
+    """The body of an answer: it yields what the client has just read, so that a wrapper of the body sees it."""
 
     def __init__(self) -> None:
         self.chunk = b""

@@ -19,6 +19,7 @@ from ..stores import ByStore, Store
 from ..stores.by_store import before_closing, reference
 from ..stores.documents import documents
 from ..stores.name_owners import owned
+from ..stores.shared_time import shared_time
 from .minutes import LASTS, MINUTES, NONE, Minute, Numbers, document_of
 from .published_sources import Row, outbound_sources
 from .rule_counts import counts_of
@@ -33,9 +34,8 @@ class Publisher:
     def __init__(self, store: Store) -> None:
         self._store = reference(store)
         self._documents = documents(store)
-        clock = getattr(store, "clock", None) or SystemClock()
-        self._now_us = clock.now_us
-        self._is_real_time = isinstance(clock, SystemClock)
+        self._time = shared_time(store)
+        self._is_real_time = isinstance(getattr(store, "clock", None) or SystemClock(), SystemClock)
         self._process: dict[str, Any] = {}
         self._published: dict[str, Numbers] = {}
         self._waits = WaitTimes()
@@ -109,7 +109,7 @@ class Publisher:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            has_changed = await self.collect(self._now_us()) or self._minute.has_news
+            has_changed = await self._collect_now() or self._minute.has_news
             for _ in range(len(self._unwritten) + has_changed):
                 if not await self._write():  # the next one would wait as long for an answer
                     break
@@ -156,7 +156,7 @@ class Publisher:
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next time is the next full second, so that all processes publish at the same time."""
-        self._timer = loop.call_later(1 - self._now_us() % SECOND_US / SECOND_US, self._tick, loop)
+        self._timer = loop.call_later(1 - self._time.now_us() % SECOND_US / SECOND_US, self._tick, loop)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:  # another one has taken over
@@ -168,17 +168,22 @@ class Publisher:
             return
         self._schedule(loop)
         if self._task is None or self._task.done():
-            self._task = loop.create_task(self._publish(self._now_us()))
+            self._task = loop.create_task(self._publish())
 
-    async def _publish(self, now_us: float) -> None:
-        if await self.collect(now_us) or self._unwritten or self._minute.has_news:
+    async def _publish(self) -> None:
+        if await self._collect_now() or self._unwritten or self._minute.has_news:
             await self._write()
 
+    async def _collect_now(self) -> bool:
+        with suppress(StoreError):  # the result of the last look then still counts
+            await self._time.look()
+        return await self.collect(self._time.now_us())
+
     def _this_process(self) -> dict[str, Any]:
-        """What tells this process from others, also from the one that it was forked from."""
+        """What identifies this process, also beside the one that it was forked from."""
         if self._process.get("pid") != os.getpid():
             name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-            self._process = {"process": name, "pid": os.getpid(), "started": self._now_us() // SECOND_US}
+            self._process = {"process": name, "pid": os.getpid(), "started": self._time.now_us() // SECOND_US}
         return self._process
 
     async def _write(self) -> bool:

@@ -52,7 +52,7 @@ class Tokens:
         return hmac.compare_digest(_token(await self.secret(), session).encode(), token.encode())
 
     async def name_of(self, bucket: str) -> str:
-        """A name for a bucket that tells nothing of its key."""
+        """A name for a bucket that reveals nothing of its key."""
         return hmac.new(await self.secret(), b"bucket:" + bucket.encode(), sha256).hexdigest()[:12]
 
 

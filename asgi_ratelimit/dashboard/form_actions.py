@@ -18,6 +18,9 @@ from .summaries import KeyCounts
 
 Fields: TypeAlias = Mapping[str, str]
 
+_NO_RULE = "no process on this store has a rule of this name"
+_NO_PENALTY = 'the rule has no Penalty, and checks for no blocks, Rule(..., penalty=Penalty("10 minutes", after=5))'
+
 
 @dataclass(frozen=True, slots=True)
 class Actions:
@@ -30,7 +33,7 @@ class Actions:
     state: State
 
     def named(self, name: str) -> Callable[[Fields, str | None], Awaitable[str]] | None:
-        """The action of a form; ``None`` if there is none of that name."""
+        """The action of a form; ``None`` if there is no such form."""
         actions = {"set": self.set, "unset": self.unset, "reset": self.reset, "block": self.block, "lift": self.lift}
         return actions.get(name)
 
@@ -65,9 +68,11 @@ class Actions:
         name, key, _ = await self._key(fields)
         lasts = _field(fields, "for")
         is_new = await Blocks(store=self.store, name=name).block(key, lasts)
-        return (
-            f"{_shown(fields)} is blocked by {name} for {lasts}" if is_new else f"{_shown(fields)} was blocked already"
-        )
+        done = f"is blocked by {name} for {lasts}" if is_new else "was blocked already"
+        rule = await self.state.rule(name)
+        if rule is None or not rule.has_penalty:
+            done += f", but it can still send requests: {_NO_PENALTY if rule else _NO_RULE}"
+        return f"{_shown(fields)} {done}"
 
     async def lift(self, fields: Fields, by: str | None) -> str:  # noqa: ARG002  # all actions have it
         """Let a blocked key pass again."""

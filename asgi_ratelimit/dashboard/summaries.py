@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..buckets import key_in
-from ..clock import SystemClock
 from ..counts import MINUTES, NONE, Numbers, WaitTimes, added, document_of, publish_in_process
 from ..stores import Store
 from ..stores.documents import documents
+from ..stores.shared_time import shared_time
 from .parts import Part, part_of
 
 RECENT_MINUTES = 5
@@ -29,7 +29,7 @@ class RuleSummary:
     ``shadowed`` would have been refused, but for ``shadow``; ``degraded`` were decided without the store, and are among
     the others; ``failed`` are failures of a function of the program. ``quotas`` is what the programs say, as text, and
     empty where that is a function. ``minutes`` are the counts of each of the 60 minutes, the current one last.
-    ``has_penalty`` says whether it has a ``Penalty``, and so looks for blocks.
+    ``has_penalty`` says whether it has a ``Penalty``: only such a rule checks for blocks.
     """
 
     name: str
@@ -115,14 +115,15 @@ class Summaries:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._documents = documents(store)
-        self._now_us = (getattr(store, "clock", None) or SystemClock()).now_us
+        self._time = shared_time(store)
         self._minutes: dict[int, dict[str, Part]] = {}
         self._turn = 0
 
     async def read(self) -> Summary:
         """The summary of the hour up to now. Raises ``StoreError``."""
         await publish_in_process(self._store)
-        now = self._now_us() / 1e6
+        await self._time.look()
+        now = self._time.now_us() / 1e6
         latest = int(now) // 60
         wanted = range(latest - MINUTES + 1, latest + 1)
         self._turn = (self._turn + 1) % MINUTES
@@ -191,8 +192,8 @@ def _rules(minutes: Mapping[int, Mapping[str, Part]], newest: Iterable[Mapping[s
     for name in sorted({*by_name, *quotas, *penalties}):
         row = by_name.get(name, [NONE] * len(minutes))
         admitted, refused, shadowed, degraded, failed = map(sum, zip(*row))
-        said = "; ".join(quotas.get(name, []))
-        yield RuleSummary(name, said, admitted, refused, shadowed, degraded, failed, tuple(row), name in penalties)
+        text = "; ".join(quotas.get(name, []))
+        yield RuleSummary(name, text, admitted, refused, shadowed, degraded, failed, tuple(row), name in penalties)
 
 
 def _keys(minutes: Mapping[int, Mapping[str, Part]]) -> Iterator[KeyCounts]:

@@ -101,9 +101,9 @@ def _timestamp(at: datetime) -> float:
 
 
 def seconds_until(text: str | float, unit: str, server_now: float | None) -> float | None:
-    """Seconds from now until a time in a unit, 0 for a time in the past; ``None`` where that cannot be told.
+    """Seconds from now until a time in a unit, 0 for a time in the past; ``None`` if it is unknown.
 
-    ``server_now`` is the present by the clock that wrote the time: without it, only what counts from now can be told.
+    ``server_now`` is the present by the clock that wrote the time: without it, only times from now on are known.
     """
     value = number(text)
     if value is None:

@@ -13,7 +13,7 @@ from itertools import chain, count
 from math import ceil
 from typing import TypeAlias, TypeVar
 
-from ..algorithms import PLAIN_PARTS, Outcome, availability
+from ..algorithms import PLAIN_PARTS, Outcome, available
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, QuotaState
 from ..errors import ConfigurationError
@@ -56,15 +56,17 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
 
 def draft_of_outcome(quota: Quota, outcome: Outcome) -> Sequence[Header]:
     """``draft`` for a request of one charge, without a ``Decision``: what most requests are."""
-    template = _templates.get(id(quota)) or _template(quota)
-    after_one = template.after_one
-    is_after_one = len(outcome) == PLAIN_PARTS and outcome[4] == quota.period_us
-    if is_after_one and after_one is not None:
-        return after_one
-    units, more_us = availability(quota, outcome)
+    template, level = _templates.get(id(quota)) or _template(quota), None
+    if len(outcome) == PLAIN_PARTS:
+        level = outcome[4]
+        if level == quota.period_us and template.after_one is not None:
+            return template.after_one
+        units, more_us = available(quota, level)  # type: ignore[arg-type]  # it is a token bucket
+    else:
+        units, more_us, _ = outcome[0][2]
     numbers = (units, ceil(more_us / SECOND_US))
     headers = template.rendered.get(numbers) or template.headers(*numbers)
-    if is_after_one:
+    if level == quota.period_us:
         template.after_one = headers
     return headers
 

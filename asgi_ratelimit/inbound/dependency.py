@@ -1,14 +1,10 @@
-"""``Depends(RateLimit("5/minute"))``: limits written next to the routes of FastAPI, which is not imported here.
-
-Annotations are evaluated, not strings: FastAPI reads them to see what to pass.
-"""
+"""``Depends(RateLimit("5/minute"))``: limits written next to the routes of FastAPI, which is not imported here."""
 
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from inspect import Parameter, Signature, signature
 from itertools import count
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -26,16 +22,19 @@ from ..stores import Store
 from ..stores.name_owners import register
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import receiving_of
+from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
+from .functions.injected_parameters import InjectedParameters
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas, require_agreement
 from .startup.app_routes import place_text, walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
+from .startup.construction import shows_use, used_as
 from .startup.startup_warnings import warn_of_costs
 
 _UNNAMED = "(unnamed)"
@@ -50,36 +49,6 @@ _QUOTA_OF_A_DEPENDENCY = (
 )
 
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
-
-
-class _Parameters:
-    """What FastAPI passes to a limit: the connection, its answer, and what the dependencies return that are keys."""
-
-    def __get__(self, limit: "RateLimit | None", owner: "type[RateLimit]") -> Signature:
-        if limit is None:
-            return _parameters_of_class(owner)
-        kind = Parameter.KEYWORD_ONLY
-        keys = [Parameter(name, kind, default=key.dependency) for name, key in limit.dependency_keys.items()]
-        return Signature(
-            [
-                Parameter("connection", kind, annotation=HTTPConnection),
-                Parameter("response", kind, annotation=Response),
-                *keys,
-            ]
-        )
-
-
-class _LacksItsCall:
-    """The annotation of a quota, which FastAPI reads where ``Depends(RateLimit)`` lacks the call of ``RateLimit``."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')
-
-
-def _parameters_of_class(limit: "type[RateLimit]") -> Signature:
-    _, quota, *others = signature(limit.__init__).parameters.values()
-    quota = quota.replace(annotation=Annotated[Any, _LacksItsCall()])
-    return Signature([quota, *[each.replace(annotation=Parameter.empty) for each in others]])
 
 
 class RateLimit:
@@ -98,8 +67,9 @@ class RateLimit:
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
-    __signature__ = _Parameters()
+    __signature__ = InjectedParameters()
 
+    @shows_use('RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")')
     def __init__(
         self,
         quota: "QuotaLike | QuotaFunction",
@@ -116,7 +86,7 @@ class RateLimit:
         if quota is None:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
-            raise ConfigurationError(f"{quota!r} is no quota: {_QUOTA_OF_A_DEPENDENCY}")
+            raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
@@ -176,6 +146,7 @@ class RateLimit:
         """FastAPI looks for this attribute where ``Depends`` is missing. Raises ``ConfigurationError``."""
         raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
 
+    @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
         """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused.
 

@@ -24,7 +24,7 @@ class Limits:
     """What a request was charged, and how to charge more or to give back.
 
     ``name`` narrows a verb down to the charges of one rule, dependency or middleware, or of one quota. A request to
-    which no limit applies can be charged, and is charged nothing. A ``name`` that no limit has is logged, once.
+    which no limit applies can be charged, and is charged nothing. A ``name`` that no limit has is logged once.
     """
 
     def __init__(self, connection: HTTPConnection, request_limits: RequestLimits) -> None:

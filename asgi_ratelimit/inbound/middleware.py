@@ -19,7 +19,7 @@ from ..hooks import Hook
 from ..hooks.calling import Hooks
 from ..keys import KeyFunction
 from ..keys.path_patterns import own_root_path
-from ..limiter import as_store, publish_requests
+from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
@@ -27,8 +27,9 @@ from ..stores.name_owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
+from .delays import MAX_WAITING, Receiving, Throttled, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_names
+from .enforcer import Enforcer
 from .functions.failures import Failures
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .outcomes import Settling
@@ -36,14 +37,13 @@ from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
-from .request_limits import SCOPE_KEY, Enforcer, RequestLimits, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
 from .startup.app_routes import place_of
-from .startup.construction import checked_app, logs_errors, require_usable
+from .startup.construction import checked_app, logs_errors, require_usable, shows_use, used_as
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
-from .websocket import Throttled
 
 
 class RateLimitMiddleware:
@@ -56,19 +56,19 @@ class RateLimitMiddleware:
     A refused request is answered with 429 and never reaches the app; ``on_limited(connection, decision)``, sync or
     async, may return another answer. ``headers`` is the dialect in which every answer reports what is left:
     ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"``, ``None``, or
-    ``HeaderOptions`` for more.
-    ``on_error`` says what happens without the store or where a function fails (see ``Rule``); ``hooks`` are called
-    with each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow`` and ``deny`` are
-    functions of the connection that say who is not limited here at all, and who never gets in. The store is closed at
-    lifespan shutdown. A request that would be refused waits for its slot instead, if that is at most ``max_delay``
-    seconds away (see ``Rule``), and not more than ``max_waiting`` requests wait in this process at that moment.
-    ``config`` is the path of a file of limits, whose rules come after ``rules``, and which is read again when it
-    changes.
+    ``HeaderOptions`` for more. ``on_error`` says what happens without the store or where a function fails (see
+    ``Rule``); ``hooks`` are called with each decision; ``penalty`` blocks a key that ``quota`` refuses again and again.
+    ``allow`` and ``deny`` are functions of the connection that say who is not limited here at all, and who never gets
+    in. The store is closed at lifespan shutdown. A request that would be refused waits for its slot instead, if that is
+    at most ``max_delay`` seconds away (see ``Rule``), and not more than ``max_waiting`` requests wait in this process
+    at that moment. ``config`` is the path of a file of limits, whose rules come after ``rules``, and which is read
+    again when it changes.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
 
     @logs_errors
+    @shows_use('app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")')
     def __init__(
         self,
         app: ASGIApp,
@@ -150,6 +150,7 @@ class RateLimitMiddleware:
         warn_of_costs(table.charging)
         warn_of_rules(table.rules if self._has_started else (), self.app)
 
+    @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
@@ -169,7 +170,7 @@ class RateLimitMiddleware:
                 self._count_wait(monotonic_ns() - sent_ns)
             limits, allowed = self._counted(template, bucket, outcome, send)
             if self._is_observed:
-                self._enforcer.observe_first(limits, scope, since_ns)
+                limits.observe_first(scope, since_ns)
         else:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
@@ -304,7 +305,7 @@ class RateLimitMiddleware:
             warn_of_duplicate(self._enforcer.name)
         register(self._store, self, owned_quotas(self.rule_table.declared))
         warn_of_workers(self._store)
-        publish_requests(self._store)
+        publish_counts(self._store, by_app=True)
         self._has_started = True
         self.overrides_changed()
         if self._file is not None:

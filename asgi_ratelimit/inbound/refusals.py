@@ -16,9 +16,10 @@ from starlette.websockets import WebSocket, WebSocketState
 from ..decision import Decision
 from ..errors import RateLimitError
 from ..headers import retry_after
-from .answers.responses import Connection, LimitUnavailable, OnLimited, is_outage, refusing_name
+from .answers.responses import RETRY_SOON, Connection, LimitUnavailable, OnLimited, is_outage, refusing_name
+from .enforcer import Enforcer, Handler
 from .penalties.blocks import is_blocked
-from .request_limits import Enforcer, Handler, RequestLimits
+from .request_limits import RequestLimits
 
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> Awaitable[None]:
@@ -101,7 +102,7 @@ class RateLimited(RateLimitError, HTTPException):
     """
 
     def __init__(self, limits: RequestLimits, decision: Decision | None, on_limited: OnLimited | None = None) -> None:
-        headers = retry_after(decision) if decision is not None else [(b"retry-after", b"1")]
+        headers = retry_after(decision) if decision is not None else [RETRY_SOON]
         status = 503 if decision is None or is_outage(decision) else 429
         detail = "rate limit unavailable" if status == 503 else "rate limit exceeded"
         super().__init__(status, detail, {name.decode(): value.decode() for name, value in headers})

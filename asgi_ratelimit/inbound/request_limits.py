@@ -2,179 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Final
 
 from starlette.types import Message, Scope, Send
 
 from ..algorithms import Outcome, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
-from ..counts import Counts, counts_of
-from ..decision import ChargeTemplate, Decision, Take
+from ..decision import ChargeTemplate, Decision
 from ..errors import StoreError
-from ..headers import Dialect, delay, draft, draft_of_outcome
-from ..hooks.calling import Hooks
-from ..hooks.events import ObservedRequest, RouteOf
-from ..keys.base import KeyFunction
-from ..limiter import publish_requests
+from ..headers import delay, draft, draft_of_outcome
+from ..hooks.events import ObservedRequest
 from ..quotas import Quota
-from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
-from .answers.responses import OnLimited, Refusal
-from .delays import MAX_WAITING, Receiving, WaitingCount, WaitingRequests
-from .functions.failures import Failures
-from .penalties.blocks import apply_penalties, without_checks
-from .plan import PlannedTakes
+from ..stores import Store, settle
+from .enforcer import Enforcer
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
 
-Handler: TypeAlias = Callable[[Any, Any], Any]
-"""A handler of an exception, as Starlette and FastAPI have them."""
-
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
-
-
-@dataclass(slots=True, eq=False)
-class Enforcer:
-    """What a middleware and the dependencies behind it have in common: where they take, and how they answer.
-
-    ``key`` is that of dependencies which have none of their own.
-    """
-
-    name: str
-    store: Store
-    key: KeyFunction
-    dialect: Dialect | None
-    refusal: Refusal
-    hooks: Hooks
-    waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
-    """How many requests wait, and how many may at a time."""
-    waiting_requests: WaitingRequests = field(init=False)
-    failures: Failures = field(init=False)
-    """Where it is reported that a function of a dependency has failed."""
-    on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
-    """The own answers of rules, by their names."""
-    handler: Handler | None = None
-    """The handler that the app has for refusals."""
-    route_of: RouteOf = lambda scope: None
-    """The template of a request's route, for hooks."""
-    counts: Counts = field(init=False)
-    is_published: bool = False
-    """Whether it has seen to it that its counts are published."""
-    is_observed: bool = field(init=False)
-    submit: Submit = field(init=False)
-    submit_charge: SubmitCharge | None = field(init=False)
-    """Submits a request of one charge, where nobody needs a decision at once."""
-
-    def __post_init__(self) -> None:
-        self.counts = counts_of(self.store)
-        self.failures = Failures(self.hooks, self.counts)
-        self.waiting_requests = WaitingRequests(self.store)
-        self.is_observed = bool(self.hooks)
-        self.hooks.watch(self.store)
-        self.submit = submitter(self.store)
-        self.submit_charge = charge_submitter(self.store)
-
-    async def take(
-        self, planned: PlannedTakes, scope: Scope, receiving: Receiving | None = None, outer: Enforcer | None = None
-    ) -> list[Decision]:
-        """The decision on each planned take, with penalties applied, counted; hooks are called with all of them.
-
-        A request that may wait instead of being refused does so here; it needs ``receiving``. ``outer`` is that of the
-        middleware around the app, by default this one: its hooks are called, and it counts the requests that wait.
-        """
-        outer = outer or self
-        if not self.is_published:
-            self.is_published = True
-            publish_requests(self.store)
-        since_ns = monotonic_ns()
-        decisions = await self._decisions(planned.takes)
-        latency = self._count_wait(since_ns)
-        waited = None
-        shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
-        enforced = decisions[: planned.is_enforced]
-        if receiving is not None and planned.max_delays and not enforced[0].allowed:
-            enforced = [await self._wait(enforced[0], planned.max_delays, receiving, outer)]
-            waited = enforced[0].delay or None
-        if planned.checks_blocks:
-            has_gone = receiving is not None and receiving.is_gone  # no reason to punish it
-            enforced = [
-                without_checks(decision) if has_gone else await apply_penalties(self.store, decision)
-                for decision in enforced
-            ]
-        decisions = [*enforced, *shadows]
-        self.counts.count(decisions)
-        if outer.is_observed:
-            outer.observe(decisions, scope, latency, waited)
-        return decisions
-
-    async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
-        """The decision on one take that is enforced; hooks are called with it."""
-        since_ns = monotonic_ns()
-        submitted = self.submit(take)
-        decision = submitted if isinstance(submitted, Decision) else await submitted
-        latency = self._count_wait(since_ns)
-        self.counts.count((decision,))
-        if self.is_observed:
-            self.observe([decision], scope, latency)
-        return [decision]
-
-    async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
-        """The decision on one more take of a request, from the store of an earlier one; hooks are called with it.
-
-        Only a refusal is counted: the request was counted when it was admitted.
-        """
-        since_ns = monotonic_ns()
-        (decision,) = await store.take((take,))
-        if not decision.allowed:
-            counts_of(store).count((decision,))
-        if self.is_observed:
-            self.observe([decision], scope, (monotonic_ns() - since_ns) / SECOND_NS)
-        return decision
-
-    def _count_wait(self, since_ns: int) -> float:
-        """The seconds since then, which are counted where the store may wait."""
-        waited_ns = monotonic_ns() - since_ns
-        if not self.store.in_process:
-            self.counts.waits.add(waited_ns)
-        return waited_ns / SECOND_NS
-
-    def observe_first(self, limits: RequestLimits, scope: Scope, since_ns: int) -> None:
-        """Call the hooks with the first decision on a request, which the store was asked for at this time."""
-        decision = limits if limits.is_unread else limits.decisions[0]
-        self.hooks(
-            self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS, None, ObservedRequest(scope, self.route_of)
-        )
-
-    def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
-        """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""
-        request = ObservedRequest(scope, self.route_of)
-        for place, decision in enumerate(decisions):
-            if place == 0:
-                self.hooks(self.name, decision, latency, waited, request)
-            else:
-                self.hooks(self.name, decision, request=request)
-
-    async def _wait(
-        self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, outer: Enforcer
-    ) -> Decision:
-        """Wait as one of the queue of the middleware around the app."""
-        outer.hooks.queued(outer.name, 1)
-        try:
-            return await self.waiting_requests.wait(refusal, max_delays, receiving, outer.waiting_count)
-        finally:
-            outer.hooks.queued(outer.name, -1)
-
-    async def _decisions(self, takes: Sequence[Take]) -> list[Decision]:
-        if len(takes) > 1:
-            return await self.store.take(takes)
-        decisions = []
-        for take in takes:
-            decision = self.submit(take)
-            decisions.append(decision if isinstance(decision, Decision) else await decision)
-        return decisions
 
 
 class RequestLimits:
@@ -267,10 +115,12 @@ class RequestLimits:
             self._decisions = [] if charge is None or outcome is None else [decision_of(charge, outcome)]
         return self._decisions
 
-    @property
-    def is_unread(self) -> bool:
-        """Whether it is the outcome of one charge, of which nobody has read a decision."""
-        return self._decisions is None
+    def observe_first(self, scope: Scope, since_ns: int) -> None:
+        """Call the hooks with the first decision; its take was submitted at ``since_ns``."""
+        enforcer = self.enforcer
+        decision = self if self._decisions is None else self._decisions[0]
+        latency = (monotonic_ns() - since_ns) / SECOND_NS
+        enforcer.hooks(enforcer.name, decision, latency, None, ObservedRequest(scope, enforcer.route_of))
 
     @property
     def is_allowed(self) -> bool:

@@ -16,7 +16,7 @@ from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, key_text
 from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
-from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
+from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas, readable
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import checked_max_delay
@@ -310,7 +310,7 @@ def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]
 
 
 def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
-    """``constant_quotas``, and that of blocks for each rule with a penalty: what is registered on a store."""
+    """What is registered on a store: ``constant_quotas``, and the quota of blocks for each rule with a penalty."""
     yield from constant_quotas(rules)
     for rule in rules:
         if rule.penalty is not None:
@@ -324,8 +324,8 @@ def require_agreement(rules: Iterable[CompiledRule]) -> None:
         other = quotas.setdefault((name, quota.name), quota)
         if other != quota:
             raise ConfigurationError(
-                f"two rules named {name!r} have different quotas named {quota.name!r}, {other!r} and "
-                f'{quota!r}, and would share a bucket: give one of them another name, Rule(..., name="uploads")'
+                f"two rules named {name!r} have different quotas named {quota.name!r}, {readable(other)} and "
+                f'{readable(quota)}, and would share a bucket: give one of them another name, Rule(..., name="uploads")'
             )
 
 

@@ -9,6 +9,7 @@ from socket import AF_INET, AF_INET6
 from starlette.types import Scope
 
 from ..errors import ConfigurationError
+from ..logs import see
 from .addresses import (
     MAX_TEXT,
     Networks,
@@ -226,18 +227,18 @@ def _networks(texts: Iterable[str], example: str) -> Networks | None:
 _NO_ADDRESS = (
     "a request came without a client address, so client_ip() has no key for it and it is not limited: behind a Unix "
     'socket, use client_ip(trusted_proxies=["unix"]) with a proxy that writes a forwarding header, or another key '
-    "(docs/warnings.md#a-request-without-an-address)"
+    + see("a-request-without-an-address")
 )
 _EVERYBODY = (
     "client_ip() trusts %r among its proxies, so nearly everybody: each client then writes its own address, and gets a "
     "new bucket whenever it likes; name the networks of your proxies only, or the name of your CDN, "
-    'client_ip(trusted_proxies=["cloudflare"]) (docs/warnings.md#everybody-is-a-trusted-proxy)'
+    'client_ip(trusted_proxies=["cloudflare"]) ' + see("everybody-is-a-trusted-proxy")
 )
 _NOT_AN_ADDRESS = (
     "the server reports %r as the client's address, which is not an IP address: all such clients share one bucket. "
-    "Does the server trust forwarding headers from anybody? (docs/warnings.md#an-address-that-is-not-valid)"
+    "Does the server trust forwarding headers from anybody? " + see("an-address-that-is-not-valid")
 )
 _NOT_TRUSTED = (
     "a request from %r carries %s, which is not trusted, so all clients behind that address share one bucket: "
-    "client_ip(trusted_proxies=[%r]) if it is your proxy (docs/warnings.md#a-peer-that-is-not-trusted)"
+    "client_ip(trusted_proxies=[%r]) if it is your proxy " + see("a-peer-that-is-not-trusted")
 )

@@ -6,6 +6,7 @@ import logging
 
 from starlette.types import Scope
 
+from ..logs import see
 from .base import ScopeKey, as_text, checked_name
 
 logger = logging.getLogger("asgi_ratelimit")
@@ -47,9 +48,9 @@ class user(ScopeKey):  # noqa: N801  # a function to its users
             self._warned = True
             logger.warning(
                 "a request came without a user, so %r has no key for it and it is not limited: "
-                "AuthenticationMiddleware must be outside the limit, that is before it in the list of middleware "
-                "(docs/warnings.md#a-user-key-without-authentication)",
+                "AuthenticationMiddleware must be outside the limit, that is before it in the list of middleware %s",
                 self,
+                see("a-user-key-without-authentication"),
             )
 
 

@@ -1,7 +1,7 @@
 """Limiters: quotas, a store, and the methods that a program calls."""
 
 from .charges import Cost, Key, checked_name
-from .counting import CallCounts, publish_requests, publish_unasked
+from .counting import CallCounts, publish_counts
 from .limiter import Limiter, as_store, count_take
 from .spending import Spending, Spent
 from .sync_limiter import SyncLimiter
@@ -21,6 +21,5 @@ __all__ = [
     "as_store",
     "checked_name",
     "count_take",
-    "publish_requests",
-    "publish_unasked",
+    "publish_counts",
 ]

@@ -56,8 +56,8 @@ def _restricted(named: Any, quotas: Sequence[Quota]) -> Any:
 def _charged_quotas(quotas: Sequence[Quota], key: Key, cost: Cost) -> list[Quota]:
     """The quotas that the cost names; ``ValueError`` if one of them has no key."""
     names = [quota.name for quota in quotas]
-    _require_names("key", key, names, '{...: "alice"}')
-    _require_names("cost", cost, names, "{...: 1}")
+    _require_names("key", key, names, "alice")
+    _require_names("cost", cost, names, 1)
     charged = [quota for quota in quotas if not isinstance(cost, Mapping) or quota.name in cost]
     missing = [quota.name for quota in charged if isinstance(key, Mapping) and quota.name not in key]
     if missing:
@@ -65,13 +65,13 @@ def _charged_quotas(quotas: Sequence[Quota], key: Key, cost: Cost) -> list[Quota
     return charged
 
 
-def _require_names(what: str, given: Key | Cost, names: Sequence[str], example: str) -> None:
+def _require_names(what: str, given: Key | Cost, names: Sequence[str], example: str | int) -> None:
     if not isinstance(given, Mapping):
         return
     unknown = set(given) - set(names)
     if unknown or not given:
-        listed = ", ".join(map(repr, names))
-        raise ValueError(f"{what} names {sorted(unknown)!r}, but the quotas are {listed}: {what}={example}")
+        listed, right = ", ".join(map(repr, names)), {names[0]: example}
+        raise ValueError(f"{what} names {sorted(unknown)!r}, but the quotas are {listed}: {what}={right!r}")
 
 
 def checked_decision(decision: Decision, example: str) -> Decision:

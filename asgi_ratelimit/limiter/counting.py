@@ -1,4 +1,4 @@
-"""Decisions of limiters, paced calls and transports are counted, and published without being asked for."""
+"""Counts the decisions of limiters, paced calls and transports, and has them published."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..waiting.forks import reset_in_child
 def count(store: Store, decision: Decision) -> None:
     """Count a decision for the names of its charges."""
     counts_of(store).count((decision,))
-    publish_unasked(store)
+    publish_counts(store)
 
 
 class CallCounts:
@@ -42,35 +42,24 @@ class CallCounts:
         self.rule.requests.append(bucket)
         self.rule.admitted += 1
         if not self.of_all.is_published and (not self._needs_event_loop or _get_running_loop() is not None):
-            publish_unasked(self._store)
+            publish_counts(self._store)
 
 
-def publish_unasked(store: Store) -> None:
+def publish_counts(store: Store, *, by_app: bool = False) -> None:
     """See to it that what this process counts, learns and lets wait is published, once a second.
 
-    For a store elsewhere, the background loop does so, which watches its overrides as well; no event loop of the
-    program lives long enough for sure. In memory, the running event loop does. Where there is none, and for a stepped
-    clock, which must not go on because of that, whoever reads the figures publishes them first.
+    For a store elsewhere, the background loop publishes, which also watches the overrides: an event loop of the program
+    may end early. In memory, the running event loop does. Without one, and with a stepped clock, which must not move
+    on because of it, the reader of the figures publishes them first. With a stepped clock, an app publishes all the
+    same: ``by_app``.
     """
     counts = counts_of(store)
-    if counts.is_published:
+    if counts.is_published and not by_app:  # the event loop of an app may be another one than before
         return
-    clock = getattr(store, "clock", None)
-    if getattr(store, "documents", None) is None or not isinstance(clock or SystemClock(), SystemClock):
+    is_real_time = isinstance(getattr(store, "clock", None) or SystemClock(), SystemClock)
+    if getattr(store, "documents", None) is None or not (is_real_time or by_app):
         counts.is_published = True
-    elif not store.in_process:
-        publish_on(store, background_loop.loop())
-    elif _get_running_loop() is not None:
-        publish(store)
-
-
-def publish_requests(store: Store) -> None:
-    """See to it that what an app counts is published: by its own event loop in memory and for a stepped clock.
-
-    For a store elsewhere, the background loop does so, over the connection by which it watches the overrides.
-    """
-    clock = getattr(store, "clock", None) or SystemClock()
-    if store.in_process or not isinstance(clock, SystemClock):
+    elif store.in_process or not is_real_time:
         publish(store)
     else:
         publish_on(store, background_loop.loop())

@@ -21,7 +21,7 @@ from ..waiting import PaceTimeout
 from .charges import checked_operation
 
 FORMAT, WITHOUT_NUMBERS = 4, 3
-"""The version of the text, which is its first item; and an older one, in which charges have no numbers."""
+"""The version of the text, which is its first item, and an older version, whose charges have no numbers."""
 
 KINDS: dict[str, type[Quota]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
 
@@ -37,7 +37,7 @@ REDEEMABLE_FOR = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class TicketCharge:
-    """One charge of a ticket, with the name of its quota; it is booked at the same place as in ``SettledCharge``.
+    """One charge of a ticket, with the name of its quota. The other fields are those of ``SettledCharge``.
 
     ``numbers`` are the kind of the quota and its arguments, as they were when it was booked.
     """

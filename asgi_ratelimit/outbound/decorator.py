@@ -144,7 +144,7 @@ def constant_take(limiter: Limiter, key: Key, cost: Cost, max_wait: float) -> Ta
 
 
 def takes_by_key(limiter: Limiter, key_of: Resolve, cost: Cost, max_wait: float) -> TakeOfCall:
-    """The takes of calls that differ in their keys only; the last one is used again where nothing has changed."""
+    """The takes of calls that differ only in their keys. The last one is used again if nothing has changed."""
     live = limiter.live
     last: tuple[Any, Any, Take] | None = None
 

@@ -15,10 +15,10 @@ from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 
 
 def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
-    """Quotas of the same names and bursts that admit less by the part ``margin``.
+    """Quotas with the same names and bursts, whose limits are lower by the fraction ``margin``.
 
-    The limit of a bucket or a fixed window is lower; that of a window stays at least 1. A rolling window is longer
-    instead, so that each call may be late by so much, wherever the service's own window begins.
+    The limit of a window stays at least 1. A rolling window gets longer instead, so that each call may be late by that
+    much, wherever the service's own window begins.
 
     Raises ``ConfigurationError`` unless ``margin`` is a number from 0 to below 1.
     """

@@ -36,9 +36,9 @@ def sends_with_async(transport: Any) -> bool:
 
 
 def require_client(transport: Any, example: str, is_async: bool, request: Any = None) -> None:
-    """Raise ``ConfigurationError`` for a transport in a client of the other kind, or of the other package.
+    """Raise ``ConfigurationError`` if a client of the other kind, or of the other package, uses a transport.
 
-    A client is with ``async`` or without. Its ``request`` tells the package; a transport of neither serves both.
+    A client is asynchronous or not. Its ``request`` shows the package; a transport of neither package serves both.
     """
     package = "" if request is None else _package(type(request))
     kind, client = ("with", "AsyncClient") if is_async else ("without", "Client")

@@ -23,7 +23,7 @@ class WrappingTransport(_Transport):
 
     _transport: Any
     _serves: bool
-    """Whether a request has shown that its client is of the right kind, without ``async``."""
+    """Whether a request has shown that the client is of the right kind, for a client without ``async``."""
     _serves_async: bool
     _example: str
 

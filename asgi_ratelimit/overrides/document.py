@@ -120,7 +120,7 @@ def unpacked(content: bytes | None) -> Document:
         history = tuple([_change(each) for each in read["history"]])
         return Document(int(read["version"]), overrides, history)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"the document {NAME!r} is none of overrides: {error!r}") from error
+        raise ValueError(f"the document {NAME!r} does not hold overrides: {error!r}") from error
 
 
 _Json: TypeAlias = dict[str, Any]
@@ -169,7 +169,7 @@ def _text(value: Any) -> str:
 
 def _time(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no time")
+        raise TypeError(f"{value!r} is not a time")
     return value
 
 

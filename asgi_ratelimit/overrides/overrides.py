@@ -54,6 +54,7 @@ class Overrides:
         """
         _checked_text("name", name, '"login"')
         quota, lasting = checked_quota(_checked_length(quota)), checked_seconds(seconds)
+        await self._watch.time.look()
         now = self._watch.now
         until = None if seconds is None else now + lasting
         await self._change(name, Override(quota, until, checked_by(by), now), by)
@@ -65,8 +66,8 @@ class Overrides:
 
     async def all(self) -> dict[str, Override]:
         """The overrides that apply now, by name."""
-        now = self._watch.now
-        return {name: each for name, each in (await self._read())[1].overrides.items() if each.lives(now)}
+        _, document = await self._read()
+        return {name: each for name, each in document.overrides.items() if each.lives(self._watch.now)}
 
     async def history(self) -> list[Change]:
         """The latest changes, at most 100, the newest one first."""
@@ -86,6 +87,8 @@ class Overrides:
         await self.aclose()
 
     async def _read(self) -> tuple[bytes | None, Document]:
+        """The content of the document, and what it says. Looks at the time of the store first."""
+        await self._watch.time.look()
         content = await self._documents.read(NAME)
         try:
             return content, unpacked(content)
@@ -93,7 +96,7 @@ class Overrides:
             raise StoreError(f"{error}: delete it, its key ends in :documents:{NAME}") from error
 
     async def _change(self, name: str, override: Override | None, by: str | None) -> bool:
-        """Change the document, whoever else does so, and return whether there was an override before."""
+        """Change the document, although others may do so as well; returns whether there was an override before."""
         for _ in range(_ATTEMPTS):
             content, document = await self._read()
             now = self._watch.now

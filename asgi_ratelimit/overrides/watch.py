@@ -1,4 +1,4 @@
-"""Who watches the overrides of a store in this process, and who is told of them."""
+"""Watches the overrides of a store for this process, and notifies the subscribers of changes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from threading import Lock
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from ..clock import SystemClock
 from ..errors import StoreError
 from ..stores import ByStore, Store
 from ..stores.documents import Documents, documents
+from ..stores.shared_time import shared_time
 from ..waiting.forks import reset_in_child
 from .document import EMPTY, NAME, Document, Override, unpacked
 from .repeating import EVERY, Repeating
@@ -46,8 +46,7 @@ class Watch(Repeating):
 
     def __init__(self, store: Store, shared: Documents) -> None:
         super().__init__(shared.aclose)
-        clock = getattr(store, "clock", None) or SystemClock()
-        self._documents, self._now_us = shared, clock.now_us
+        self._documents, self.time = shared, shared_time(store)
         self._in_process = store.in_process
         self._subscribers: WeakSet[Any] = WeakSet()
         self._document: Document = EMPTY
@@ -64,22 +63,22 @@ class Watch(Repeating):
 
     @property
     def now(self) -> float:
-        """The Unix time of the store's clock."""
-        return self._now_us() / 1e6
+        """The Unix time of the store, as of the last look."""
+        return self.time.now_us() / 1e6
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody is to be told of what may change."""
+        """Whether there are subscribers to notify of a change that may come."""
         if not self._subscribers:
             return False
         return self._next_end() < math.inf if self._in_process else self._is_used
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Tell a subscriber of each change, and of what applies already."""
+        """Notify a subscriber of each change, and of what applies already."""
         with self._lock:
             self._subscribers.add(subscriber)
             if self.live:
-                self._tell([subscriber])
+                self._notify([subscriber])
         self.start()
 
     def names(self) -> set[str]:
@@ -126,6 +125,7 @@ class Watch(Repeating):
     async def _read(self) -> None:
         receipts = self._receipts
         try:
+            await self.time.look()
             content = await self._documents.read(NAME)
             if receipts == self._receipts:  # else somebody here knows more by now
                 self.received(content)
@@ -154,14 +154,14 @@ class Watch(Repeating):
             return
         before, self.live = self.live, live
         subscribers = list(self._subscribers)
-        self._tell(subscribers)
+        self._notify(subscribers)
         texts: dict[str, str] = {}
         for each in subscribers:
             texts.update(each.limit_texts())
         for name in [name for name in {**before, **live} if name in texts and before.get(name) != live.get(name)]:
             self._log(name, texts[name], before.get(name), live.get(name))
 
-    def _tell(self, subscribers: list[Subscriber]) -> None:
+    def _notify(self, subscribers: list[Subscriber]) -> None:
         for each in subscribers:
             try:
                 each.overrides_changed()
@@ -214,7 +214,7 @@ def watch_of(store: Store) -> Watch:
 
 
 def subscribe(store: Store, subscriber: Subscriber) -> None:
-    """Tell a subscriber of the overrides of a store, for as long as it lives; a store without documents has none."""
+    """Notify a subscriber of the overrides of a store, while it lives; a store without documents has none."""
     if getattr(store, "documents", None) is not None:
         watch_of(store).subscribe(subscriber)
 

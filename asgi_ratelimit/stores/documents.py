@@ -44,6 +44,10 @@ class Documents(Protocol):
         """Delete one part, if it is there."""
         ...
 
+    async def now_us(self) -> float:
+        """The time by which they expire, in microseconds since the Unix epoch."""
+        ...
+
     async def aclose(self) -> None:
         """Close what is open for the running event loop; a later call opens it again."""
         ...
@@ -128,6 +132,10 @@ class MemoryDocuments:
         """Delete one part, if it is there."""
         with self._lock:
             self._parts.get(name, {}).pop(part, None)
+
+    async def now_us(self) -> float:
+        """The time by which they expire, in microseconds since the Unix epoch."""
+        return self._now_us()
 
     async def aclose(self) -> None:
         """There is nothing to let go of."""

@@ -10,6 +10,7 @@ from threading import Lock
 from ..algorithms import (
     ALGORITHMS,
     BIRTH_BITS,
+    GENERATIONS,
     Booking,
     Outcome,
     Outlook,
@@ -25,11 +26,12 @@ from ..algorithms import (
     settle,
     unpack,
 )
+from ..algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
-from .bounded import PLAIN_VALUE_SIZE, UNUSED, BoundedValues, pack_plain, packed_in, unpack_plain, value_of
+from .bounded import UNUSED, BoundedValues, packed_in, value_of
 from .documents import MemoryDocuments
 from .operations import (
     OPERATION_TTL,
@@ -42,6 +44,8 @@ from .operations import (
     settlement_text,
     take_text,
 )
+
+_LATEST = GENERATIONS - 1
 
 
 class MemoryStore:
@@ -129,9 +133,9 @@ class MemoryStore:
                 value = self._values.refusing.get(bucket)
             self._births = birth = self._births + 1
             if value is None:
-                level, last, generation = 0.0, now, float(birth)
-            elif len(value) == PLAIN_VALUE_SIZE:
-                _, stamp, last, generation, level = unpack_plain(value)
+                level, last, generation = 0.0, now, birth & _LATEST
+            elif len(value) == PLAIN_SIZE:
+                stamp, last, level, generation = unpack_plain(value)
                 if stamp != quota.stamp or last > now:
                     return self._decide_charge(template, bucket, now, birth)
             else:
@@ -141,8 +145,8 @@ class MemoryStore:
                 taken = refused(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
                 if taken is None:
                     return self._decide_charge(template, bucket, now, birth)
-                return taken, (level, last, int(generation), (), (), b""), now, birth
-            left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
+                return taken, (level, last, generation, (), (), b""), now, birth
+            left = pack_plain(quota.stamp, now, after, generation)
             is_full = self._values.count >= self._max_keys
             if value is None:
                 if is_full:
@@ -175,9 +179,9 @@ class MemoryStore:
                 value = self._values.refusing.get(bucket)
             self._births = birth = self._births + 1
             if value is None:
-                level, last, generation = 0.0, now, float(birth)
-            elif len(value) == PLAIN_VALUE_SIZE:
-                _, stamp, last, generation, level = unpack_plain(value)
+                level, last, generation = 0.0, now, birth & _LATEST
+            elif len(value) == PLAIN_SIZE:
+                stamp, last, level, generation = unpack_plain(value)
                 if stamp != quota.stamp or last > now:
                     return None
             else:
@@ -186,7 +190,7 @@ class MemoryStore:
             if booked is None:
                 return None
             after, wait_us = booked
-            left = pack_plain(now + after / quota.limit, quota.stamp, now, generation, after)
+            left = pack_plain(quota.stamp, now, after, generation)
             if value is None or self._values.count >= self._max_keys:
                 self._values.put(bucket, left, now)
                 if self._values.has_warning:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from weakref import ref
 
 from ..errors import ConfigurationError
+from ..quota_text import readable
 from ..quotas import Quota, TokenBucket
 from . import Store
 from .by_store import reference
@@ -54,9 +55,9 @@ def _other_quota(buckets: _Buckets, store: Store, owner: object, quota: Quota) -
 def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
     if other is not None:
         raise ConfigurationError(
-            f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, {other!r} and "
-            f'{quota!r}, which would share buckets: give one of them another name, name="uploads", '
-            f"or, in tests that build several apps, a store of its own{_hint(quota, other)}"
+            f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, "
+            f"{readable(other)} and {readable(quota)}, which would share buckets: give one of them another name, "
+            f'name="uploads", or, in tests that build several apps, a store of its own{_hint(quota, other)}'
         )
 
 

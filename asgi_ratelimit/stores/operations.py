@@ -74,7 +74,7 @@ def given_back(decision: Decision) -> Settlement | None:
 
 
 def of_quotas(take: Take, quotas: Sequence[Quota]) -> Take:
-    """A take as it was sent first: with the quotas of that time, which are the ones that it is settled under."""
+    """A take as it was first sent, with the quotas of that time: it is settled under them."""
     charges = zip(take.charges, quotas)
     return replace(take, charges=tuple([replace(charge, quota=quota) for charge, quota in charges]))
 

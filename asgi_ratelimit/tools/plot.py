@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Series: TypeAlias = Mapping[str, Sequence[float | None]]
 """Times in seconds by the name of their series; ``None`` stands for a refused request."""
@@ -60,13 +60,18 @@ def save_png(path: Path, series: Series) -> None:
     save_bars(path, {name: counts(times, start, end, BINS) for name, times in series.items()}, end - start)
 
 
-def save_bars(path: Path, histograms: Histograms, seconds: float) -> None:
-    """Draw histograms of so many seconds, in requests a second. Raises ``ImportError`` without matplotlib."""
+def figure_class() -> Any:
+    """What draws a PNG. Raises ``ImportError`` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError('a PNG needs matplotlib: pip install "asgi-ratelimit-pacer[plot]", or omit --png') from error
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    return Figure
+
+
+def save_bars(path: Path, histograms: Histograms, seconds: float) -> None:
+    """Draw histograms of so many seconds, in requests a second. Raises ``ImportError`` without matplotlib."""
+    figure = figure_class()(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot(xlabel="seconds", ylabel="requests a second")
     for name, histogram in histograms.items():
         step = seconds / len(histogram)

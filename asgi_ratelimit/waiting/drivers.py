@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..clock import Clock, time_of
 from ..errors import ConfigurationError, StoreError
+from ..logs import see
 from ..stores import Store
 from . import background_loop
 from .wakeups import LoopWakeUp, ThreadWakeUp
@@ -208,7 +209,8 @@ def warn_of_blocked_loop() -> None:
     """Log, once for each process, that a call without ``async`` blocks an event loop while it waits."""
     logger.warning(
         "a paced function without async blocks the event loop that it was called on while it waits for its slot: "
-        "make it async, or call it with asyncio.to_thread (docs/warnings.md#a-blocked-event-loop)"
+        "make it async, or call it with asyncio.to_thread %s",
+        see("a-blocked-event-loop"),
     )
 
 

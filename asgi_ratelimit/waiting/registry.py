@@ -13,7 +13,7 @@ from ..stores import ByStore, CameBack, Store, when_units_come_back
 from .concurrency import ConcurrencyLimit
 from .forks import reset_in_child
 from .slots.crowds import Crowds
-from .slots.departures import ON_THE_WAY_US
+from .slots.departure_spacing import ON_THE_WAY_US
 from .slots.queues import SlotQueues
 from .wakeups import BucketWakeUps
 

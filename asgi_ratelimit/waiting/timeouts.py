@@ -8,6 +8,7 @@ from typing import Any
 
 from ..decision import Decision, Take
 from ..errors import RateLimitError
+from ..quota_text import readable
 from ..quotas import SECOND_US
 
 
@@ -31,7 +32,9 @@ def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
     if decision.degraded:
         return PaceTimeout(f"no slot for {key!r}: the store is out, and its on_error refuses", decision)
     if decision.retry_after == math.inf:
-        return PaceTimeout(f"no slot for {key!r}, ever: the cost is above what {decision.quota!r} can give", decision)
+        return PaceTimeout(
+            f"no slot for {key!r}, ever: the cost is above what {readable(decision.quota)} can give", decision
+        )
     away = take.max_wait + decision.retry_after
     return PaceTimeout(f"the next slot for {key!r} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from asgi_ratelimit import Blocks, MemoryStore, Store
+from asgi_ratelimit import Blocks, MemoryStore, Penalty, Rule, Store
 from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.dashboards import app_with_page, send_form, state_of, visitor
@@ -136,6 +136,24 @@ async def test_a_key_is_blocked_and_let_in_again(clock: SteppedClock) -> None:
         assert "already" in (await send_form(client, "block", **fields, **{"for": "1 day"})).json()["done"]
         await send_form(client, "lift", **fields)
     assert await blocks.blocked_for("192.0.2.9") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [("login", "has no Penalty"), ("logni", "no process on this store has a rule of this name"), ("upload", None)],
+)
+async def test_a_block_that_nobody_looks_for(rule: str, why: str | None) -> None:
+    """It is made, and the answer says that it has no effect."""
+    store = MemoryStore()
+    app = app_with_page(store, Rule("/upload", "5/minute", name="upload", penalty=Penalty("1 minute", after=3)))
+    async with visitor(app) as client:
+        await client.get("/upload")
+        await state_of(client, store)
+        answer = await send_form(client, "block", rule=rule, key="192.0.2.9", **{"for": "1 hour"})
+    done = answer.json()["done"]
+    assert answer.status_code == 200
+    assert done.startswith(f"192.0.2.9 is blocked by {rule} for 1 hour")
+    assert why in done if why else "still" not in done
 
 
 async def test_a_limit_that_is_set_applies_at_once(store: Store) -> None:

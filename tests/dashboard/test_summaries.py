@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -12,6 +14,7 @@ from asgi_ratelimit.counts import MINUTES, document_of, publish, stop_publishing
 from asgi_ratelimit.dashboard import Summaries, summary
 from asgi_ratelimit.stores.documents import documents
 from asgi_ratelimit.testing import SteppedClock
+from tests.support.clocks import wrong_clock
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +73,23 @@ async def test_an_hour_later_all_is_forgotten(clock: SteppedClock) -> None:
         seen.append([sum(minute) for rule in read.rules for minute in rule.minutes].count(1))
         clock.advance(60)
     assert seen == [1] * MINUTES + [0]
+
+
+@pytest.mark.parametrize("hours", [-30, -1, 1, 30])
+@pytest.mark.parametrize("is_reader", [False, True], ids=["the writer", "the reader"])
+async def test_a_process_whose_clock_is_wrong(redis_url: str, hours: int, is_reader: bool) -> None:
+    """Its counts, and what it reads, are those of the minutes of the server."""
+    with wrong_clock(hours):
+        wrong = RedisStore(redis_url, timeout=30)
+        wrong_summaries = Summaries(wrong)
+        publish(wrong)
+    right = RedisStore(redis_url, timeout=30)
+    await take(right if is_reader else wrong)
+    read = await (wrong_summaries if is_reader else Summaries(right)).read()
+    assert [rule.admitted for rule in read.rules] == [1]
+    assert sum(map(sum, read.seconds.values())) == 1
+    assert read.now == pytest.approx(time.time(), abs=60)
+    await asyncio.gather(wrong.aclose(), right.aclose())
 
 
 async def test_minutes_that_come_late_are_found(processes: list[Store], clock: SteppedClock) -> None:

@@ -76,7 +76,7 @@ def test_links_in_the_package_are_valid() -> None:
     """Each page and heading that a log or error message names exists."""
     sources = "\n".join(path.read_text("utf-8") for path in (ROOT / "asgi_ratelimit").rglob("*.py"))
     links = set(re.findall(r"(?<!/)\b(docs/[\w/-]+\.md)(?:#([\w-]+))?", sources))
-    links |= {(PAGE, section) for section in re.findall(r'\bwarn_once\(\s*"([\w-]+)"', sources)}
+    links |= {(PAGE, section) for section in re.findall(r'\b(?:warn_once|see)\(\s*"([\w-]+)"', sources)}
     assert len(links) >= 12
     for page, heading in links:
         assert (ROOT / page).exists(), page

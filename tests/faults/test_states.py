@@ -14,6 +14,7 @@ import pytest
 from redis import Redis
 
 from asgi_ratelimit.algorithms import unpack
+from asgi_ratelimit.algorithms.packed import PLAIN_SIZE
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
@@ -195,10 +196,9 @@ ROLLING = RollingWindow(3, 60, buckets=6)
 def places_of_numbers(quota: Quota, value: bytes) -> list[int]:
     """Where the numbers of a value are that may be infinite: behind the stamp, and behind the generation."""
     last = len(quota.stamp)
-    core = last + 8 + 8
     if isinstance(quota, TokenBucket):
-        return [last, core, *range(core + 8 + 3, len(value), 8)]
-    return [last, *range(core, len(value), 8)]
+        return [last, last + 8, *range(PLAIN_SIZE + 3, len(value), 8)]
+    return [last, *range(last + 8 + 8, len(value), 8)]
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf], ids=repr)

@@ -65,9 +65,26 @@ def test_a_limit_without_depends_is_refused() -> None:
             build(RateLimit("1/minute"))
 
 
+def test_a_limit_is_no_decorator() -> None:
+    """Python's own error for it begins with the right form."""
+    limit: Any = RateLimit("5/minute")
+    with pytest.raises(TypeError, match=r'Depends\(RateLimit\("5/minute"\)\)'):
+
+        @limit
+        async def endpoint() -> None: ...
+
+
+def test_two_quotas_of_one_limit() -> None:
+    """They are one text; the error for two shows how that is written."""
+    with pytest.raises(ConfigurationError, match=r'RateLimit\("5/minute; 100/hour"\)'):
+        RateLimit("5/minute", "100/hour")  # type: ignore[call-arg]
+
+
 def test_a_dependency_is_no_quota() -> None:
     """The error says where a quota by plan comes from."""
-    with pytest.raises(ConfigurationError, match=r"is no quota: let the dependency that returns the key set request"):
+    with pytest.raises(
+        ConfigurationError, match=r"is not a quota: let the dependency that returns the key set request"
+    ):
         RateLimit(Depends(hello))  # type: ignore[arg-type]
 
 

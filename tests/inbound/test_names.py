@@ -20,7 +20,7 @@ from tests.support.asgi import Peer, ask, http, ok
 
 pytestmark = pytest.mark.anyio
 
-CONFLICT = r"two limits named 'api' share a store .* TokenBucket\(limit=\d+.*TokenBucket\(limit=\d+"
+CONFLICT = r"two limits named 'api' share a store .* \"\d+/\w+\" and \"\d+/\w+\""
 
 
 async def hello(request: Request) -> Response:

@@ -17,7 +17,7 @@ PACKAGE = "asgi_ratelimit"
 FOLDER = ROOT / PACKAGE
 
 LAYERS = (
-    {"errors", "clock"},
+    {"errors", "clock", "quota_stamps"},
     {"quotas", "logs"},
     {"buckets"},
     {"decision", "quota_text"},

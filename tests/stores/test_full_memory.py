@@ -220,7 +220,7 @@ def test_only_plain_values_are_as_long_as_plain_ones(quota: Quota) -> None:
     state = store.state_of(charge)
     assert state is not None
     size = len(pack(quota, state))
-    assert size + 16 != PLAIN_SIZE  # the two more numbers at the start of a general value
+    assert size + 24 != PLAIN_SIZE  # the three numbers at the start of a general value
     assert isinstance(quota, TokenBucket) or size != PLAIN_SIZE
 
 

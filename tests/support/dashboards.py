@@ -30,11 +30,11 @@ def is_admin(request: Request) -> bool:
     return request.headers.get("x-role") == "admin"
 
 
-def app_with_page(store: Store, **options: Any) -> Starlette:
-    """An app with a limit for all, one for logins, and the page under ``/limits``."""
+def app_with_page(store: Store, *others: Rule, **options: Any) -> Starlette:
+    """An app with a limit for all, one for logins, ``others``, and the page under ``/limits``."""
     page = dashboard(store, **{"allow": is_admin, **options})
     app = Starlette(routes=[Route("/", hello), Route("/login", hello), Mount("/limits", page)])
-    rules = [Rule("/login", "2/minute", name="login"), Rule("/limits/{path:path}", None)]
+    rules = [Rule("/login", "2/minute", name="login"), Rule("/limits/{path:path}", None), *others]
     app.add_middleware(RateLimitMiddleware, quota="100/minute", rules=rules, store=store, name="api")
     return app
 

@@ -55,8 +55,8 @@ def without_generation(state: State | None) -> tuple[object, ...] | None:
     if state is None:
         return None
     core, last, _, gaps, lows, older = state
-    at = {4: 19, 8: 13, 9: 15}[older[0]] if older else 0
-    return core, last, gaps, lows, older[:at], older[at + 8 :]
+    at, size = {7: (24, 4), 8: (13, 8), 9: (15, 8)}[older[0]] if older else (0, 0)
+    return core, last, gaps, lows, older[:at], older[at + size :]
 
 
 def states_before(decision: Decision) -> list[object]:

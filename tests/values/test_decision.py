@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import pickle
+import re
 from dataclasses import asdict, fields, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -30,6 +31,13 @@ OTHER = TokenBucket(10, 60)
 def test_a_cost_is_a_finite_number_above_0(cost: float) -> None:
     """Fractions and large numbers are costs, too."""
     assert checked_cost(cost) == Charge(QUOTA, "key", cost).cost == cost
+
+
+@pytest.mark.parametrize("key", [7, None, b"alice", ["alice"]], ids=repr)
+def test_the_key_of_a_charge_is_text(key: Any) -> None:
+    """Anything else raises ``TypeError`` that quotes it and shows a valid one."""
+    with pytest.raises(TypeError, match=re.escape(f"the key of a charge is a str, not {key!r}: Charge(quota, str(")):
+        Charge(QUOTA, key)
 
 
 class Scalar:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.errors import QuotaError
-from asgi_ratelimit.quota_text import as_quotas, explain, parse_quotas
+from asgi_ratelimit.quota_text import as_quotas, explain, parse_quotas, readable
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 DAY = 86_400
@@ -186,6 +186,20 @@ def test_the_default_burst_does_not_apply_to_windows() -> None:
 def test_a_quota_is_explained(quota: Quota | str, message: str) -> None:
     """In one sentence: what passes at once, how it is earned back, and the most that may pass in one period."""
     assert explain(quota) == message
+
+
+@pytest.mark.parametrize(
+    ("quota", "shown"),
+    [
+        (TokenBucket(10, 60, name="login"), '"10/minute"'),
+        (RollingWindow(5000, 86_400), '"5000/day rolling"'),
+        (TokenBucket(10, burst=20, burst_allowance_factor=0.5), "TokenBucket(limit=10, period=1.0, burst=20, "),
+    ],
+    ids=["a name", "a window", "what no text says"],
+)
+def test_a_quota_in_a_message(quota: Quota, shown: str) -> None:
+    """It is shown as text, or as it is written in Python where a text cannot say it."""
+    assert readable(quota).startswith(shown)
 
 
 def test_several_quotas_are_explained_line_by_line() -> None:

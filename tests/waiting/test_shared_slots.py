@@ -14,8 +14,8 @@ from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
-from asgi_ratelimit.waiting.slots.departures import Departures
-from asgi_ratelimit.waiting.slots.store_time import KEPT_US, StoreTime
+from asgi_ratelimit.waiting.slots.departure_spacing import DepartureSpacing
+from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
 TAKE = Take((Charge(TokenBucket(10, burst=1), "key"),), float("inf"))
@@ -54,7 +54,7 @@ def test_an_answer_that_comes_late_makes_no_slot_late() -> None:
 MOMENTS = st.integers(0, 1_000_000)
 
 
-@given(st.lists(st.tuples(st.integers(0, round(KEPT_US / 4)), MOMENTS, MOMENTS), min_size=1))
+@given(st.lists(st.tuples(st.integers(0, round(VALID_US / 4)), MOMENTS, MOMENTS), min_size=1))
 def test_the_time_of_a_store_is_never_ahead_of_what_it_is(answers: list[tuple[int, int, int]]) -> None:
     """However late each request and each answer is; of the last ones, the quickest answer counts."""
     store_time, ahead_us, now_us, latest = StoreTime(), 5e8, 1e9, list[tuple[float, float]]()
@@ -62,7 +62,7 @@ def test_the_time_of_a_store_is_never_ahead_of_what_it_is(answers: list[tuple[in
         asked_us = now_us + gap_us
         now_us = asked_us + there_us + back_us
         known_us = store_time.ahead_us(asked_us + there_us + ahead_us, asked_us, now_us)
-        latest = [each for each in [*latest, (now_us, back_us)] if each[0] >= now_us - KEPT_US]
+        latest = [each for each in [*latest, (now_us, back_us)] if each[0] >= now_us - VALID_US]
         assert ahead_us - min(back for _, back in latest) <= known_us <= ahead_us
 
 
@@ -91,7 +91,7 @@ def test_the_margin_serves_to_catch_up() -> None:
 
 def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
     """Of bursts, too."""
-    departures, charges = Departures(), (Charge(TokenBucket(9, burst=2), "key"),)
+    departures, charges = DepartureSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
     waits = [departures.leave(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
     assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
 

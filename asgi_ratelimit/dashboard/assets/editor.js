@@ -12,7 +12,7 @@ export function say(text, isError = false) {
   toast.dataset.kind = isError ? "error" : "done";
   toast.classList.add("shown");
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => toast.classList.remove("shown"), isError ? 9000 : 5000);
+  toastTimer = setTimeout(() => toast.classList.remove("shown"), isError || text.length > 80 ? 9000 : 5000);
 }
 
 // Sends a form; returns whether that was done.

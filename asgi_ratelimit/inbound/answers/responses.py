@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -136,13 +136,17 @@ class AccessDenied(Exception):
             await send({"type": "websocket.close", "code": 1008, "reason": "access denied"})
 
 
+RETRY_SOON: Final[Header] = (b"retry-after", b"1")
+"""For a 503: nobody knows when the function will work again."""
+
+
 class LimitUnavailable(Exception):
     """Raised within the package where a function failed and its rule denies in that case."""
 
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer with 503, or close a handshake."""
         if _can_answer(scope):
-            await _send_problem(_problem(()), [(b"retry-after", b"1")], scope, send)
+            await _send_problem(_problem(()), [RETRY_SOON], scope, send)
         else:
             await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
 

@@ -135,7 +135,7 @@ class _Reader:
         for part in place:
             table = table.get(part, {}) if isinstance(part, str) else table[part]
         if not isinstance(table, dict):
-            raise self._problems.wrong(place, table, "it is no table")
+            raise self._problems.wrong(place, table, "it is not a table")
         return table
 
     def _read(self, read: values.Read, value: Any, place: Place) -> Any:

@@ -58,9 +58,9 @@ def number(value: Any) -> float:
         try:
             return float(value) if "." in value else int(value)
         except ValueError:
-            raise ConfigurationError("it is no number") from None
+            raise ConfigurationError("it is not a number") from None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigurationError("it is no number")
+        raise ConfigurationError("it is not a number")
     return value
 
 
@@ -103,7 +103,7 @@ def settle(value: Any) -> Any:
 def methods(value: Any) -> Any:
     """A list of HTTP methods."""
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-        raise ConfigurationError("it is no list of methods")
+        raise ConfigurationError("it is not a list of methods")
     as_methods(value)
     return tuple(value)
 
@@ -146,7 +146,7 @@ def on_error(value: Any) -> Any:
     known = ("local", "allow", "deny")
     if value not in known:
         hint, _ = did_you_mean(str(value), known)
-        raise ConfigurationError(f"it is none of {', '.join(known)}{hint}")
+        raise ConfigurationError(f"it is not one of {', '.join(known)}{hint}")
     return as_on_error(value)
 
 
@@ -155,7 +155,7 @@ def headers(value: Any) -> Any:
     known = ("draft-10", "legacy", "both", "none")
     if value not in known:
         hint, _ = did_you_mean(str(value), known)
-        raise ConfigurationError(f"it is none of {', '.join(known)}{hint}")
+        raise ConfigurationError(f"it is not one of {', '.join(known)}{hint}")
     header_options(None if value == "none" else value)
     return None if value == "none" else value
 

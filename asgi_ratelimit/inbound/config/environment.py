@@ -30,7 +30,7 @@ def with_environment(value: Any, environment: Mapping[str, str], problems: Probl
             return found[0][1:]
         variable = _NAME.fullmatch(found[2])
         if variable is None:
-            raise problems.at(place, f"{found[0]!r} is no variable: ${{NAME}}, or ${{NAME:-default}}")
+            raise problems.at(place, f"{found[0]!r} is not a variable: ${{NAME}}, or ${{NAME:-default}}")
         name, default = variable.groups()
         if name not in environment and default is None:
             raise problems.at(

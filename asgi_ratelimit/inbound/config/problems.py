@@ -60,7 +60,7 @@ class Problems:
         return self.at(place, f"{key} = {shown(value)}: {str(problem).rstrip('.')}{example}")
 
     def unknown(self, place: Place, key: str, known: Iterable[str]) -> ConfigurationError:
-        """An error about a key that there is none of."""
+        """An error about a key that does not exist."""
         listed = sorted(known)
         hint = did_you_mean(key, listed)
         example = f": {EXAMPLES[hint[1]]}" if hint[1] in EXAMPLES else f": the keys here are {', '.join(listed)}"

@@ -1,12 +1,14 @@
-"""Requests that wait for their slots instead of being refused."""
+"""Requests that wait for their slots instead of being refused, and messages of WebSockets that are slowed down."""
 
 from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
 from .receiving import Receiving, receiving_of
 from .waiting_requests import WaitingCount, WaitingRequests
+from .websocket_messages import Throttled
 
 __all__ = [
     "MAX_WAITING",
     "Receiving",
+    "Throttled",
     "WaitingCount",
     "WaitingRequests",
     "checked_max_delay",

@@ -11,7 +11,7 @@ from ...quotas import MAX_PERIOD
 from ...stores.event_loops import running_loop
 
 LONGEST_USUAL: Final = 600.0
-"""Seconds of a wait; a longer one is likely to be meant in milliseconds."""
+"""Seconds; a longer wait is probably meant in milliseconds."""
 
 MAX_WAITING: Final = 1000
 """How many requests may wait at a time, unless somebody says otherwise."""
@@ -22,7 +22,10 @@ def checked_max_delay(seconds: float) -> float:
     is_number = isinstance(seconds, (int, float, Real)) and not isinstance(seconds, bool)
     if is_number and 0 <= seconds <= MAX_PERIOD:  # false for NaN, too
         if seconds >= LONGEST_USUAL:
-            warn_once("a-time-in-milliseconds", f"max_delay={seconds!r} is in seconds, and few clients wait so long")
+            warn_once(
+                "a-time-in-milliseconds",
+                f"max_delay={seconds!r} is in seconds, and few clients wait that long: max_delay=2.0",
+            )
         return float(seconds)
     raise ConfigurationError(f"max_delay must be seconds from 0 to 400 days, not {seconds!r}: max_delay=2.0")
 

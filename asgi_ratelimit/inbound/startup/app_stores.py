@@ -16,7 +16,7 @@ from ...keys import client_ip
 from ...limiter import as_store
 from ...stores import MemoryStore, Store
 from ..answers.responses import Refusal
-from ..request_limits import Enforcer
+from ..enforcer import Enforcer
 from .startup_warnings import warn_of_workers
 
 STATE = "rate_limit_store"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.types import ASGIApp, Scope
 
@@ -16,6 +16,7 @@ from ..functions.function_arguments import takes
 from ..rules import CompiledRule
 
 P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def logs_errors(construct: Callable[P, None]) -> Callable[P, None]:
@@ -42,6 +43,37 @@ def _log(text: str) -> None:
     logger.error("RateLimitMiddleware cannot be built, and no request can be answered: %s", text)
 
 
+def shows_use(use: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit a constructor."""
+
+    def checks(construct: Callable[P, None]) -> Callable[P, None]:
+        @wraps(construct)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                construct(*args, **kwargs)
+            except TypeError as error:
+                if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
+                    raise ConfigurationError(f"{error}: {use}") from None
+                raise
+
+        return checked
+
+    return checks
+
+
+def used_as(use: str) -> Callable[[F], F]:
+    """Put the right use of a method into the error that Python raises for a call with other arguments.
+
+    A check of the arguments would cost each request a call.
+    """
+
+    def rename(method: F) -> F:
+        method.__qualname__ = use
+        return method
+
+    return rename
+
+
 def checked_app(app: ASGIApp) -> ASGIApp:
     """``app``, if it can be one; ``ConfigurationError`` otherwise."""
     if callable(app) and takes(app, 3):
@@ -58,7 +90,7 @@ def checked_app(app: ASGIApp) -> ASGIApp:
 
 
 def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
-    """Raise ``ConfigurationError`` for a rule that cannot be applied where the middleware starts, with this scope."""
+    """Raise ``ConfigurationError`` for a rule that cannot apply to requests such as that of this scope."""
     for rule in rules:
         if rule.max_delay:
             require_asyncio()
@@ -67,7 +99,7 @@ def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
 
 
 def _require_no_parameter(key: KeyFunction) -> None:
-    """Raise for a parameter of the path in the key of a quota for all requests, which no router has read yet."""
+    """Raise for a path parameter in the key of a quota for all requests: no router has read the path yet."""
     if isinstance(key, path_param):
         key.of({})
     for part in getattr(key, "parts", ()):

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from ...keys.path_patterns import compile_path
 from ...logs import warn_once
-from ...quota_text import as_text
+from ...quota_text import as_text, readable
 from ...stores import MemoryStore, Store
 from ..rules import CompiledRule
 from .app_routes import AppRoute, example_path, walk
@@ -26,7 +26,7 @@ def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
             if rule.cost > quota.most:
                 warn_once(
                     "a-cost-above-the-burst",
-                    f"a request of {rule.name!r} costs {rule.cost:g}, and {quota!r} never gives more than "
+                    f"a request of {rule.name!r} costs {rule.cost:g}, and {readable(quota)} never gives more than "
                     f"{quota.most:g} at once: all are refused",
                 )
 

@@ -57,9 +57,9 @@ class AdaptiveSender:
         call = self._call(request, started_us)
         attempts, waited_us = 0, 0.0
         while True:
-            asked_us = self.now_us()
+            since_us = self.now_us()
             yield from self._wait(call, is_first=attempts > 0)
-            waited_us += self.now_us() - asked_us
+            waited_us += self.now_us() - since_us
             attempts += 1
             response, is_refused = yield from self._exchange(call, request)
             if not (is_refused and attempts <= self._retries and self._may_be_sent_again(call, request)):
@@ -131,7 +131,7 @@ class AdaptiveSender:
             body = None
             if self._bodies.wants(response):
                 body = yield ReadBody(response)
-            said = self._said(response, body)
+            report = self._report_of(response, body)
         except GeneratorExit:
             self._died(call)
             raise
@@ -142,7 +142,7 @@ class AdaptiveSender:
                 yield Discard(response, read=False)
             raise
         with self._locked as model:
-            paused = model.answered(call, response.status_code, said, self.now_us())
+            paused = model.answered(call, response.status_code, report, self.now_us())
         try:
             yield from self._admission.answered(call, paused)
         except GeneratorExit:
@@ -150,13 +150,13 @@ class AdaptiveSender:
         except BaseException:
             yield Discard(response, read=False)
             raise
-        return response, said.is_throttled
+        return response, report.is_throttled
 
     def _died(self, call: Call) -> None:
         with self._locked as model:
             model.died(call, self.now_us())
 
-    def _said(self, response: Any, body: Any) -> ServerLimits:
+    def _report_of(self, response: Any, body: Any) -> ServerLimits:
         clock = self._slots.clock or SystemClock()
         now = clock.now_us() / SECOND_US
         headers = response.headers

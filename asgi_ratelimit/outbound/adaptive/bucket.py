@@ -205,23 +205,23 @@ class Bucket:
             self.misses += 1
             self.pause(now_us + RETRY_US)
 
-    def learn(self, said: ServerLimit, window: int, now_us: float) -> None:
+    def learn(self, report: ServerLimit, window: int, now_us: float) -> None:
         """An answer reports this bucket, to a request of this window, which has ended.
 
         An answer to a request of an earlier window never raises what is available now.
         """
         self._move_on(now_us)
-        remaining = said.remaining or 0.0
-        reset_at_us = _reset_at(said, now_us)
+        remaining = report.remaining or 0.0
+        reset_at_us = _reset_at(report, now_us)
         if window < self.window:
             self._learn_late(remaining, reset_at_us)
             return
         self.misses = 0
-        self._learn_kind(said, now_us)
+        self._learn_kind(report, now_us)
         self.updated_us = now_us
         self.reported, self.is_spent = remaining, remaining < self._least()
         if self.refill:
-            remaining = self._exact(said, remaining)
+            remaining = self._exact(report, remaining)
         if self.is_probed:
             self.is_probed = False
             self.available = remaining - (self.unsent + self.under_way) * self.cost
@@ -260,29 +260,29 @@ class Bucket:
             if self.reset_at_us == math.inf:
                 self._set_reset(reset_at_us)
 
-    def _learn_kind(self, said: ServerLimit, now_us: float) -> None:
-        limit = math.inf if said.limit is None else said.limit
+    def _learn_kind(self, report: ServerLimit, now_us: float) -> None:
+        limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
             self.refill = self.resets.unit_us = 0.0
         self.limit = limit
-        self.cost = said.cost if said.cost is not None else 1.0 if said.unit == "requests" else 0.0
-        self.is_next_unit = said.reset_means == "next unit"
-        window = said.window or (0.0 if self.is_next_unit else said.reset_after) or 0.0
+        self.cost = report.cost if report.cost is not None else 1.0 if report.unit == "requests" else 0.0
+        self.is_next_unit = report.reset_means == "next unit"
+        window = report.window or (0.0 if self.is_next_unit else report.reset_after) or 0.0
         self.window_us = max(self.window_us, window * SECOND_US)
         if not LEAST <= limit < math.inf:
             return
-        if said.refill:
-            self.refill = said.refill / SECOND_US
-        elif said.reset_means == "full refill" and said.reset_after:
-            used = limit - (said.remaining or 0.0)
+        if report.refill:
+            self.refill = report.refill / SECOND_US
+        elif report.reset_means == "full refill" and report.reset_after:
+            used = limit - (report.remaining or 0.0)
             if used > 0.0:
-                self.refill = self.resets.refill(limit, used, said.reset_after * SECOND_US, now_us)
+                self.refill = self.resets.refill(limit, used, report.reset_after * SECOND_US, now_us)
 
-    def _exact(self, said: ServerLimit, remaining: float) -> float:
+    def _exact(self, report: ServerLimit, remaining: float) -> float:
         """The units of a bucket that refills; ``remaining`` is rounded down, but the time until it is full is not."""
-        if said.reset_after is None or said.reset_means != "full refill":
+        if report.reset_after is None or report.reset_means != "full refill":
             return remaining
-        exact = self.limit - said.reset_after * SECOND_US * self.refill
+        exact = self.limit - report.reset_after * SECOND_US * self.refill
         return min(max(exact, remaining), remaining + 0.999)
 
     def _is_of_next_window(self, reset_at_us: float) -> bool:
@@ -331,6 +331,6 @@ class Bucket:
         self._set_reset(math.inf)
 
 
-def _reset_at(said: ServerLimit, now_us: float) -> float:
-    after = said.window if said.reset_after is None else said.reset_after
+def _reset_at(report: ServerLimit, now_us: float) -> float:
+    after = report.window if report.reset_after is None else report.reset_after
     return math.inf if after is None else now_us + math.ceil(after * SECOND_US)

@@ -62,7 +62,7 @@ class Hosts:
         return route
 
     def _section(self, host: Host, path: str, now_us: float) -> Section:
-        """Routes are told apart by the profile, or else those share a section whose paths begin alike."""
+        """The profile distinguishes routes. Without it, routes share a section if their paths begin alike."""
         if host.has_routes:
             return Section(Bucket("section"))
         name = path.strip("/").partition("/")[0][:64]
@@ -100,7 +100,7 @@ class Hosts:
         return bucket
 
     def recognise(self, host: Host, profile_name: str) -> None:
-        """The answers are those of an API: from now on, routes are told apart as its profile says."""
+        """The answers are those of an API: from now on, its profile distinguishes routes."""
         if profile_name != host.profile.name:
             host.shared = ()
             host.profile = next((each for each in self._profile.candidates if each.name == profile_name), host.profile)

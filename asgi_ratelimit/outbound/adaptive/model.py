@@ -134,17 +134,17 @@ class Model:
             bucket.end(window, now_us)
         self._end(call, now_us)
 
-    def answered(self, call: Call, status: int, said: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
+    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
         """A request has its answer, which reports these limits of the server; returns the buckets that it pauses."""
         host, route = call.host, call.route
         if host.hidden:
-            self._judge(call, status, said, now_us)
+            self._judge(call, status, report, now_us)
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
-        self.hosts.recognise(host, said.profile)
-        limits = [limit for limit in said.limits if limit.remaining is not None]
+        self.hosts.recognise(host, report.profile)
+        limits = [limit for limit in report.limits if limit.remaining is not None]
         reported = self._learn(call, limits, now_us)
-        is_failed = not limits and not said.is_throttled and status >= SERVER_ERROR
+        is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
         for bucket, window in call.admitted:
@@ -154,14 +154,14 @@ class Model:
                 self._miss(route, bucket, status, now_us)
         if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
             host.shared = reported
-        self._know(host, route, reported, status < SERVER_ERROR and not said.is_throttled)
+        self._know(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
         paused: tuple[Bucket, ...] = ()
-        if said.is_throttled:
-            paused = self._refuse(call, said, reported, now_us)
+        if report.is_throttled:
+            paused = self._refuse(call, report, reported, now_us)
         else:
             for bucket in (host.everything, route.gate, *reported):
                 bucket.refusals = 0
-        self._count_bad(host, status, said, now_us)
+        self._count_bad(host, status, report, now_us)
         self._end(call, now_us, *reported)
         self._wait_elsewhere(host, route, now_us)
         return paused
@@ -214,15 +214,15 @@ class Model:
             self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
 
     def _refuse(
-        self, call: Call, said: ServerLimits, reported: tuple[Bucket, ...], now_us: float
+        self, call: Call, report: ServerLimits, reported: tuple[Bucket, ...], now_us: float
     ) -> tuple[Bucket, ...]:
         """Pause what a refusal is about: everything, what is exhausted, all that it names, or the whole server."""
         host = call.host
         exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
         paused = exhausted or reported or (call.route.gate,)
-        if said.covers_all or said.scope == "cloudflare" or not (reported or host.has_routes):
+        if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
             paused = (host.everything,)
-        wait_us = None if said.retry_after is None else math.ceil(said.retry_after * SECOND_US)
+        wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
         if wait_us is None and host.hidden and not exhausted and not any(each.is_closed for each in host.hidden):
             return ()
         for bucket in paused:
@@ -231,20 +231,20 @@ class Model:
             self._on_change(host.name, bucket, "paused", f"refused, paused for {seconds:.3g} s")
         return paused
 
-    def _judge(self, call: Call, status: int, said: ServerLimits, now_us: float) -> None:
+    def _judge(self, call: Call, status: int, report: ServerLimits, now_us: float) -> None:
         """Let the limits that no answer reports learn from one."""
-        is_hidden = said.is_throttled and all(
-            limit.remaining is None or limit.remaining >= 1.0 for limit in said.limits
+        is_hidden = report.is_throttled and all(
+            limit.remaining is None or limit.remaining >= 1.0 for limit in report.limits
         )
-        outcome = Outcome(status, said.is_throttled, is_hidden, (said.retry_after or 0.0) * SECOND_US)
+        outcome = Outcome(status, report.is_throttled, is_hidden, (report.retry_after or 0.0) * SECOND_US)
         for bucket, number in call.admitted:
             change = bucket.judge(number, outcome, now_us) if isinstance(bucket, HiddenBucket) else ""
             if change:
                 self._on_change(call.host.name, bucket, "limit changed", change)
 
-    def _count_bad(self, host: Host, status: int, said: ServerLimits, now_us: float) -> None:
+    def _count_bad(self, host: Host, status: int, report: ServerLimits, now_us: float) -> None:
         ban = host.profile.ban
-        if ban is None or status not in ban.statuses or said.scope in ban.uncounted:
+        if ban is None or status not in ban.statuses or report.scope in ban.uncounted:
             return
         wait_us = host.bad.add(ban, now_us)
         if wait_us is not None:

@@ -54,9 +54,9 @@ class LearnedLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one process tells others of a route: the ``profile`` of its host's answers, and its limits.
+    """What one process publishes of a route: the ``profile`` of its host's answers, and its limits.
 
-    ``is_of_all``: they are not told apart by route.
+    ``is_of_all``: all routes share them.
     """
 
     profile: str

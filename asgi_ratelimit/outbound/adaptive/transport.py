@@ -10,7 +10,7 @@ from ...counts import Row, outbound_sources
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY
 from ...hooks import ChangeHook
-from ...limiter import Limiter, publish_unasked
+from ...limiter import Limiter, publish_counts
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
 from ...stores import MemoryStore, Store, open_store
@@ -91,7 +91,7 @@ class AdaptiveTransport(WrappingTransport):
         """Send a request when its server's limits allow it."""
         if not self._serves:
             self._check_client(request, is_async=False)
-        publish_unasked(self._store)
+        publish_counts(self._store)
         return run_sync(self._sender.send(request))
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -99,7 +99,7 @@ class AdaptiveTransport(WrappingTransport):
         if not self._serves_async:
             self._check_client(request, is_async=True)
         running_loop("AdaptiveTransport with async", "use httpx.Client in a thread, by trio.to_thread.run_sync")
-        publish_unasked(self._store)
+        publish_counts(self._store)
         return await run_async(self._sender.send(request))
 
     def close(self) -> None:

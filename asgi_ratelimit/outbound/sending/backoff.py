@@ -15,7 +15,7 @@ from .retry_after_parsing import pause_of
 from .slowdown import Slowdown
 
 FIRST_BACKOFF_US = 500_000.0
-"""The longest first back-off after a refusal without a time to come back; each further one may be twice as long."""
+"""The longest first back-off after a refusal without a ``Retry-After``; each later one may be twice as long."""
 
 LONGEST_BACKOFF_US = 60_000_000.0
 
@@ -23,7 +23,7 @@ TOO_MANY = 429
 
 
 class Refusals:
-    """Obeys refusals of the requests of one transport, each of which is sent again ``retries`` times at most."""
+    """Obeys the refusals of one transport's requests. Each request is sent again at most ``retries`` times."""
 
     def __init__(self, pauses: Pauses, slowdown: Slowdown, retries: int, waiter: SlotWaiter) -> None:
         self._pauses = pauses
@@ -37,16 +37,16 @@ class Refusals:
         A pause that it asks for begins here; the next slot is after it. ``is_degraded``: the store was out when the
         request was sent.
         """
-        asked = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
+        pause_s = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
         is_jitter = False
-        if asked is not None and response.status_code == TOO_MANY:
-            is_jitter = self._slowdown.is_jitter(paced.key, asked, not is_degraded, self._now_us())
-        if asked is not None and not is_jitter:
-            yield from self._pauses.begin(paced.key, asked)
+        if pause_s is not None and response.status_code == TOO_MANY:
+            is_jitter = self._slowdown.is_jitter(paced.key, pause_s, not is_degraded, self._now_us())
+        if pause_s is not None and not is_jitter:
+            yield from self._pauses.begin(paced.key, pause_s)
         if paced.attempts > self._retries or not paced.can_be_sent_again:
             return None
         longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
-        wait_us = float(math.ceil(random() * longest_us if asked is None else asked * SECOND_US))
+        wait_us = float(math.ceil(random() * longest_us if pause_s is None else pause_s * SECOND_US))
         if self._now_us() + wait_us > paced.deadline_us:
             return None
-        return wait_us if asked is None or is_jitter else 0.0
+        return wait_us if pause_s is None or is_jitter else 0.0

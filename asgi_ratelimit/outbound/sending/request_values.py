@@ -12,6 +12,7 @@ from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
 from ...hooks.calling import ObservedWait
 from ...limiter import Cost, Key, Limiter
+from ...quota_text import readable
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""
@@ -121,8 +122,9 @@ class RequestValues:
         for charge in charges if self._refuses_oversize else ():
             if charge.cost > charge.quota.most:
                 raise ValueError(
-                    f"a cost of {charge.cost!r} is above the {charge.quota.most:g} units that {charge.quota!r} admits "
-                    'at once: split the request, raise the burst, or let it wait for an empty bucket, oversize="wait"'
+                    f"a cost of {charge.cost!r} is above the {charge.quota.most:g} units that {readable(charge.quota)} "
+                    "admits at once: split the request, raise the burst, or let it wait for an empty bucket, "
+                    'oversize="wait"'
                 )
 
 

@@ -277,7 +277,7 @@ class Sender:
     def _answer(self, paced: PacedRequest, decision: Decision | None, response: Any) -> Any:
         """The answer for the caller; the request is under way until its body is closed.
 
-        The decision is needed where costs are settled.
+        The decision is needed only if costs are settled.
         """
         sent = {"waited": paced.waited_us / SECOND_US, "attempts": paced.attempts}
         response.extensions = {**response.extensions, "pace": sent}

@@ -88,5 +88,5 @@ class Settler:
 
 
 def answer_of(response: Any, body: bytes) -> Answer:
-    """What ``settle`` is told of a response."""
+    """What ``settle`` gets of a response."""
     return Answer(response.status_code, response.headers, body)

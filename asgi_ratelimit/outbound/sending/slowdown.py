@@ -38,12 +38,12 @@ class Slowdown:
         """How many refusals a key is slowed down for."""
         return sum(end > now_us for end in self.keys.get(key, ()))
 
-    def is_jitter(self, key: str, asked_s: float, within_quota: bool, now_us: float) -> bool:
-        """Whether a refusal that asks to come back in ``asked_s`` seconds is jitter; then its key is slowed down.
+    def is_jitter(self, key: str, retry_after_s: float, within_quota: bool, now_us: float) -> bool:
+        """Whether a refusal that asks to come back in ``retry_after_s`` seconds is jitter; then its key is slowed down.
 
         ``within_quota`` says that the store has admitted the request, and not this process in its place.
         """
-        if asked_s >= CERTAIN_S and not (asked_s <= ROUNDED_S and within_quota):
+        if retry_after_s >= CERTAIN_S and not (retry_after_s <= ROUNDED_S and within_quota):
             return False
         if self.steps(key, now_us) >= MOST_STEPS:
             return False

@@ -28,7 +28,7 @@ class _Body:
         self._stream = stream
         self._on_close: OnClose | None = on_close
         self._settle = settle
-        self._seen = bytearray()
+        self._read_bytes = bytearray()
 
     @property
     def settles(self) -> bool:
@@ -36,10 +36,10 @@ class _Body:
         return self._settle is not None
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._stream) if self._settle is None else _Read(iter(self._stream), self._seen)
+        return iter(self._stream) if self._settle is None else _Read(iter(self._stream), self._read_bytes)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._stream) if self._settle is None else _ReadAsync(aiter(self._stream), self._seen)
+        return aiter(self._stream) if self._settle is None else _ReadAsync(aiter(self._stream), self._read_bytes)
 
     def close(self) -> None:
         """Close the body."""
@@ -68,46 +68,46 @@ class _Body:
         """Say that the body is closed; the first time, return what settles it."""
         settle, self._settle = self._settle, None
         self.__del__()
-        return None if settle is None else settle(bytes(self._seen))
+        return None if settle is None else settle(bytes(self._read_bytes))
 
 
 class _Read:
     """The parts of a body, which it keeps as well."""
 
-    def __init__(self, parts: Iterator[bytes], seen: bytearray) -> None:
+    def __init__(self, parts: Iterator[bytes], read_bytes: bytearray) -> None:
         self._parts = parts
-        self._seen = seen
+        self._read_bytes = read_bytes
 
     def __iter__(self) -> _Read:
         return self
 
     def __next__(self) -> bytes:
         part = next(self._parts)
-        _keep(self._seen, part)
+        _keep(self._read_bytes, part)
         return part
 
 
 class _ReadAsync:
     """The parts of a body, which it keeps as well."""
 
-    def __init__(self, parts: AsyncIterator[bytes], seen: bytearray) -> None:
+    def __init__(self, parts: AsyncIterator[bytes], read_bytes: bytearray) -> None:
         self._parts = parts
-        self._seen = seen
+        self._read_bytes = read_bytes
 
     def __aiter__(self) -> _ReadAsync:
         return self
 
     async def __anext__(self) -> bytes:
         part = await anext(self._parts)
-        _keep(self._seen, part)
+        _keep(self._read_bytes, part)
         return part
 
 
-def _keep(seen: bytearray, part: bytes) -> None:
+def _keep(read_bytes: bytearray, part: bytes) -> None:
     """Keep a part. The middle of a long body is left out: what it has cost stands at its beginning or its end."""
-    seen += part
-    if len(seen) > 2 * MAX_BODY:
-        del seen[MAX_BODY // 2 : -MAX_BODY // 2]
+    read_bytes += part
+    if len(read_bytes) > 2 * MAX_BODY:
+        del read_bytes[MAX_BODY // 2 : -MAX_BODY // 2]
 
 
 @cache

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from itertools import islice
 
 from ...clock import monotonic_us
-from ...logs import REPORT_EVERY_US
+from ...logs import REPORT_EVERY_US, see
 from .bucket_values import REFUSES, use_of
 from .refusing import RefusingBuckets, next_shard
 
@@ -155,10 +155,10 @@ class BoundedValues:
             self._warned_us = now
             logger.warning(
                 "nearly all of the %d buckets of a MemoryStore refuse, and a new one replaces one of them, which is "
-                "then as good as never used: raise it, MemoryStore(max_keys=%d), or use Redis "
-                "(docs/warnings.md#memory-that-is-full)",
+                "then as good as never used: raise it, MemoryStore(max_keys=%d), or use Redis %s",
                 self._most,
                 10 * self._most,
+                see("memory-that-is-full"),
             )
 
 

@@ -7,12 +7,13 @@ after a second at the latest, so that a reset or a raised limit is seen.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from ...algorithms import ALGORITHMS, Outcome, State, current, decide
+from ...algorithms import ALGORITHMS, Outcome, State, current, decide, is_queue
 from ...decision import Charge, ChargeTemplate, Decision, Take
 from ...quotas import Quota
 
@@ -25,12 +26,16 @@ MAX_DENIALS = 10_000
 
 @dataclass(slots=True)
 class Denial:
-    """The state that refused a quota, when it was sent for by our clock, and how far the store's clock is ahead."""
+    """The state that refused a quota, when it was sent for by our clock, and how far the store's clock is ahead.
+
+    A cost below ``least_cost`` is for the store to decide.
+    """
 
     quota: Quota
     state: State
     sent_us: float
     ahead_us: float
+    least_cost: float
 
 
 class Denials:
@@ -53,7 +58,9 @@ class Denials:
         now, denials = self.now_us(), []
         for charge in take.charges:
             denial = self.by_bucket.get(charge.bucket)
-            if denial is None or not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, charge.quota):
+            if denial is None or not 0 <= now - denial.sent_us < LONGEST_US:
+                return None
+            if not _is_for(denial, charge.quota, charge.cost):
                 return None
             denials.append(denial)
         return _refused(take, denials, now)
@@ -64,7 +71,7 @@ class Denials:
         if denial is None:
             return None
         now = self.now_us()
-        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, quota):
+        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, quota, template.cost):
             return None
         there = float(int(now + denial.ahead_us))
         state = current(quota, denial.state, there)
@@ -75,14 +82,18 @@ class Denials:
         """Remember a refusal; ``sent_us`` is when its take was sent, by our clock.
 
         The store decided later than that, so the time that we work out for it is never behind: nobody is refused for
-        too long.
+        too long. Where slots are booked ahead, what fits at one time may not fit at a later one. Then only the cost
+        that was refused, or a higher one, is certain not to fit at a time between the two.
         """
         if decision.allowed or decision.take is None or decision.before is None:
             return
         times = decision.times_us or repeat(decision.now_us)
-        for charge, state, now_us in zip(decision.take.charges, decision.before, times):
+        for charge, state, seen, now_us in zip(decision.take.charges, decision.before, decision.states, times):
+            least_cost = 0.0
+            if not is_queue(charge.quota, state, now_us):
+                least_cost = math.inf if seen.allowed else charge.cost
             self.by_bucket.pop(charge.bucket, None)
-            self.by_bucket[charge.bucket] = Denial(charge.quota, state, sent_us, now_us - sent_us)
+            self.by_bucket[charge.bucket] = Denial(charge.quota, state, sent_us, now_us - sent_us, least_cost)
         while len(self.by_bucket) > MAX_DENIALS:
             self.by_bucket.popitem(last=False)
 
@@ -93,8 +104,8 @@ class Denials:
                 self.by_bucket.pop(charge.bucket, None)
 
 
-def _is_for(denial: Denial, quota: Quota) -> bool:
-    return denial.quota is quota or denial.quota == quota
+def _is_for(denial: Denial, quota: Quota, cost: float) -> bool:
+    return cost >= denial.least_cost and (denial.quota is quota or denial.quota == quota)
 
 
 def _refused(take: Take, denials: Sequence[Denial], now: float) -> Decision | None:

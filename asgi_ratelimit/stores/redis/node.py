@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from .connection.store_errors import EventLoopEnded, NotWritable, store_error_of
 from .denials import Denials
 from .outage.breaker import Breaker
 from .outage.local_decisions import MAX_VALUES, LocalDecisions
+from .outage.repayer import REPAID_TOGETHER, Repayer
 from .outage.repayments import settlement_of_nothing
 from .script import Reply, decode, encode
 from .script_actions import (
@@ -41,15 +41,6 @@ from .script_actions import Answer as ActionAnswer
 
 Answer: TypeAlias = ActionAnswer | StoreError
 """The answer to an action, or the error of this one action."""
-
-REPAID_TOGETHER = 64
-"""How many entries of the outage ledger are sent to Redis at a time."""
-
-REPAY_INTERVAL_US = 1_000_000.0
-"""Microseconds between two looks for entries of the outage ledger while Redis answers."""
-
-CLOSE_WITHIN = 5.0
-"""Seconds in which a node that closes charges Redis with the outage ledger, at the most."""
 
 _OWN_CLOCK_TTL_MS = 3_600_000
 """The least time to live of a key when the clock is not the server's."""
@@ -107,7 +98,7 @@ class NodeContext:
                 ledger.remove(action, answer if isinstance(answer, list) else ())
 
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
-        """``finish`` for a call with so many actions that begins now; it tells the observers as well."""
+        """``finish`` for a call with so many actions that begins now; it also calls the observers."""
         since_us = monotonic_us()
 
         def finish_and_report(answers: Sequence[Answer] | Exception) -> None:
@@ -149,7 +140,6 @@ class RedisNode:
         self._is_untried = True  # another event loop may have found Redis out: then it is back
         self._failure: StoreError | None = None
         self._caller = ScriptCaller(pool, context.timeout)
-        self._repayment: asyncio.Task[None] | None = None
         self._group: GroupCommit[Action, Answer] = GroupCommit(
             self._send_batch,
             self._decide_without,
@@ -159,7 +149,7 @@ class RedisNode:
         )
         self.send = self._group.submit
         """``submit`` for a caller that the breaker has allowed."""
-        self._next_repayment = 0.0
+        self._repayer = Repayer(context.local.ledger, is_here, self._group.submit_all)
 
     def take(self, take: Take) -> Decision | Awaitable[Decision]:
         """The decision of one take, whatever happens to Redis."""
@@ -187,20 +177,11 @@ class RedisNode:
             return self.send(action)
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
-    def repay(self) -> None:
-        """Charge Redis with the entries of the outage ledger, in small batches between those of takes."""
-        if self._context.local.ledger.has_entries and (self._repayment is None or self._repayment.done()):
-            self._next_repayment = monotonic_us() + REPAY_INTERVAL_US
-            self._repayment = asyncio.get_running_loop().create_task(self._repay(self._send_entries()))
-
     async def aclose(self) -> None:
         """See through what waits, and charge Redis with the outage ledger while it answers; close the connection."""
         if self._context.local.ledger.has_entries and self.breaker.allows_call():
-            self.repay()
-        if self._repayment is not None:
-            await asyncio.wait([self._repayment], timeout=CLOSE_WITHIN)
-            self._repayment.cancel()
-            await asyncio.wait([self._repayment])
+            self._repayer.start()
+        await self._repayer.aclose()
         await self._group.drain()
         await self._caller.aclose()
 
@@ -237,7 +218,7 @@ class RedisNode:
             self._finish(actions, answers, finish)
 
     async def _call(self, actions: Sequence[Action], submitted: float, finish: Finish[Answer]) -> None:
-        """Send a batch behind what the outage ledger has of its buckets, all within its deadline."""
+        """Send a batch after the outage ledger's entries for its buckets, all within its deadline."""
         answers: Sequence[Answer] | Exception = EventLoopEnded()
         try:
             await self._repay_ahead(actions, submitted)
@@ -250,7 +231,7 @@ class RedisNode:
     async def _repay_ahead(self, actions: Sequence[Action], submitted: float) -> None:
         """Charge Redis with the entries of the buckets of a batch, so that none of its takes passes before them.
 
-        While Redis may be out, what goes first changes no bucket: this process takes in its place until that is back.
+        While Redis may be out, an action that changes no bucket goes first. Until it is answered, this process decides.
         """
         ledger = self._context.local.ledger
         others = [each for each in actions if not isinstance(each, (Repayment, Settlement))]
@@ -289,7 +270,7 @@ class RedisNode:
                 if self._is_untried or self.breaker.is_open:
                     self._record_success(actions, answers)
                 if self._context.local.ledger.has_entries and not self.breaker.is_open:
-                    self._repay_now_and_then()
+                    self._repayer.start_now_and_then()
         finally:
             finish(answers)
 
@@ -307,7 +288,7 @@ class RedisNode:
         self._is_untried = False
         self.breaker.record_success()
         self._context.local.store_is_back(self.name)
-        self._next_repayment = 0.0
+        self._repayer.look_soon()
 
     def _decide_without(self, action: Action, error: Exception) -> Answer:
         """The local decision of a take that got no answer. Raises ``error`` for any other action."""
@@ -336,19 +317,3 @@ class RedisNode:
                 ahead.update(buckets)
             answers.append(denied)
         return answers
-
-    def _send_entries(self) -> list[asyncio.Future[Answer]]:
-        """The answers to some entries of the ledger, each of which stays there until Redis has carried it out."""
-        return self._group.submit_all(self._context.local.ledger.collect(self._is_here, REPAID_TOGETHER))
-
-    async def _repay(self, answers: Sequence[asyncio.Future[Answer]]) -> None:
-        """Until nothing is left, as what was settled meanwhile may have joined, or until one fails."""
-        while answers:
-            if any(isinstance(each, BaseException) for each in await asyncio.gather(*answers, return_exceptions=True)):
-                return
-            answers = self._send_entries()
-
-    def _repay_now_and_then(self) -> None:
-        """Another event loop may be out, or a slot of a cluster have moved here, while the ledger got its entries."""
-        if monotonic_us() >= self._next_repayment:
-            self.repay()

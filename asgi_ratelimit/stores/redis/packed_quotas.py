@@ -1,12 +1,12 @@
-"""A quota as bytes: what the script decides by, and what it keeps of the quotas of an operation."""
+"""A quota as bytes: the script decides by them, and stores them with an operation."""
 
 from __future__ import annotations
 
 import struct
 from functools import lru_cache
 
+from ...quota_stamps import BUCKET_FORMAT
 from ...quotas import (
-    BUCKET_FORMAT,
     FIXED_FORMAT,
     ROLLING_FORMAT,
     SECOND_US,
@@ -16,7 +16,7 @@ from ...quotas import (
     TokenBucket,
 )
 
-_QUOTA = struct.Struct("<11sdddddd")
+_QUOTA = struct.Struct("<8sdddddd")
 
 SIZE = _QUOTA.size
 
@@ -38,9 +38,9 @@ def _own_numbers(quota: Quota) -> tuple[float, float, float]:
 
 
 def quota_in(packed: bytes, likely: Quota) -> Quota:
-    """The quota in these bytes, under the name of the ``likely`` one, which is returned if it is that.
+    """The quota in these bytes, under the name of ``likely``, which is returned if it is equal.
 
-    Raises ``struct.error`` where the bytes are those of no quota.
+    Raises ``struct.error`` for other bytes.
     """
     if packed == packed_quota(likely):
         return likely
@@ -55,4 +55,4 @@ def quota_in(packed: bytes, likely: Quota) -> Quota:
             return RollingWindow(limit, period, int(first), name=likely.name)
     except (ArithmeticError, ValueError):
         pass
-    raise struct.error(f"{packed!r} is no quota")
+    raise struct.error(f"{packed!r} is not a quota")

@@ -6,9 +6,9 @@
 --
 -- KEYS     one string key for each charge, in the order of the takes, and before the charges of an operation its own
 --          key; all in one slot on a cluster
--- ARGV[1]  the distinct quotas, packed: for each  c11 stamp (its first byte is the format of values, and it is filled
+-- ARGV[1]  the distinct quotas, packed: for each  c8 stamp (its first byte is the format of values, and it is filled
 --          up with zeros), d period_us, d limit, d most, and then
---          for a token bucket (4)    d slow_rate, d burst_level, d burst_floor
+--          for a token bucket (7)    d slow_rate, d burst_level, d burst_floor
 --          for a fixed window (8)    d 0, d 0, d 0
 --          for a rolling window (9)  d buckets, d part_us, d 0
 -- ARGV[2]  the actions, packed: for each
@@ -24,7 +24,7 @@
 -- ARGV[3]  the time in microseconds since the epoch, or '' for the server's own
 -- ARGV[4]  the least time to live of a key, in milliseconds
 -- ARGV[5]  where births start: a state that is made for key number i of this call, from 1, is of the generation
---          births + i
+--          births + i, modulo GENERATIONS
 -- ARGV[6]  a mark of this call, to tell its reply from others
 --
 -- Values are packed as algorithms/packed.py describes.
@@ -45,8 +45,10 @@ local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of larg
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
 local MAY_SETTLE = 16
-local QUOTA_SIZE = 59 -- bytes of a quota in ARGV[1]
-local BUCKET, FIXED, ROLLING = 4, 8, 9 -- the formats of values
+local QUOTA_SIZE = 56 -- bytes of a quota in ARGV[1]
+local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, lows and an older version
+local BUCKET, FIXED, ROLLING = 7, 8, 9 -- the formats of values
+local GENERATIONS = 2 ^ 31
 
 local ceil, floor, max, min, huge = math.ceil, math.floor, math.max, math.min, math.huge
 
@@ -64,7 +66,7 @@ local last_key, last_value -- the key that was read or written last, and its val
 
 -- stamp, period_us, limit, most, and three numbers of its kind
 local function numbers_of(quota)
-  return struct.unpack('<c11dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
+  return struct.unpack('<c8dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
 end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
@@ -81,20 +83,14 @@ local function ttl_text(ttl)
   return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
 end
 
-local server_ms = ARGV[3] == '' and floor(now / 1000) -- the server's time in milliseconds
-
 -- From 7.2 on, Redis turns a whole number into a text faster than Lua does.
 local takes_numbers = (redis.REDIS_VERSION_NUM or 0) >= 0x70200
 
--- When a key expires whose value counts for so many milliseconds: SET takes less time with PXAT than with PX.
-local function expiry_after(meaning_ms)
-  if not server_ms then
-    local time = redis.call('TIME')
-    server_ms = time[1] * 1000 + floor(time[2] / 1000)
-  end
-  if meaning_ms < least_ttl then meaning_ms = least_ttl elseif meaning_ms > LONGEST_TTL then meaning_ms = LONGEST_TTL end
-  local expiry = ceil(server_ms + meaning_ms)
-  return takes_numbers and expiry or string.format('%d', expiry)
+-- The server's time in milliseconds.
+local function time_ms()
+  if ARGV[3] == '' then return floor(now / 1000) end
+  local time = redis.call('TIME')
+  return time[1] * 1000 + floor(time[2] / 1000)
 end
 
 -- draining: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
@@ -135,13 +131,14 @@ end
 -- the charge's table only where there are several charges.
 local function take_plain(count, max_wait_us, charges, at, may_settle)
   local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
-  local now, births, reply = now, births, reply
+  local now, reply, verdicts, takes_numbers, least_ttl = now, reply, verdicts, takes_numbers, least_ttl
   local is_simple, is_never, is_several, all = max_wait_us <= 0, false, charges > 1, {}
   for i = 1, charges do
-    local number, cost, stamp, period_us, limit, most, slow_rate, burst_level, burst_floor
+    local number, cost
     number, cost, at = unpack('<Hd', actions, at)
-    stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = numbers_of(number)
-    if string.byte(stamp) ~= BUCKET then return count end
+    local start = (number - 1) * QUOTA_SIZE + 1
+    if string.byte(ARGV[1], start) ~= BUCKET then return count end
+    local stamp, period_us, limit, most, slow_rate, burst_level, burst_floor = unpack('<ddddddd', ARGV[1], start)
     local scaled = scaled_cost(period_us, cost)
     all[i] = { -- the quota, the cost, and what a take finds
       stamp = stamp, period_us = period_us, limit = limit, slow_rate = slow_rate, burst_floor = burst_floor,
@@ -155,58 +152,64 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local charge = all[1]
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
-  local level, left, last, generation, latest_ms, expiry
-  local said, more_steps = #verdicts, PLAIN_STEPS * charges
+  local level, left, last, generation, latest_ms, expiry, server_ms
+  -- in the script's own variables again at the end: these are faster
+  local done, steps_done, read_key, read_value, said = charges_done, steps, last_key, last_value, #verdicts
+  local more_steps, needs_more = PLAIN_STEPS * charges, false
   if not is_simple and not drained then define_draining() end
-  while count > 0 and steps < MAX_STEPS do
+  while count > 0 and steps_done < MAX_STEPS do
     local wait_us, is_recorded = is_never and huge or 0, false
     for i = 1, charges do
-      local number = charges_done + i
+      local number = done + i
       local key = keys[number]
       if is_several then
         charge = all[i]
         stamp, period_us, limit, target = charge.stamp, charge.period_us, charge.limit, charge.target
       end
-      if key ~= last_key then last_key, last_value = key, try('GET', key) end
-      local value = last_value
-      reply[number + 4] = value
-      level, left, last = 0, 0, now
-      if value then
-        if #value ~= 35 then return count end -- an error is a table without a length
+      if key ~= read_key then read_key, read_value = key, try('GET', key) end
+      reply[number + 4] = read_value
+      if read_value then
+        if #read_value ~= PLAIN_SIZE then -- an error is a table without a length
+          needs_more = true
+          break
+        end
         local found
-        found, last, generation, level = unpack('<c11ddd', value)
-        if found ~= stamp or now < last - period_us then return count end
-        local sum = last + generation + level
-        if sum - sum ~= 0 then return count end -- one of them is not finite
-        if is_simple and now >= last then
-          left = level - (now - last) * limit
+        found, last, level, generation = unpack('<dddI', read_value)
+        local elapsed, sum = now - last, last + level
+        if found ~= stamp or elapsed < -period_us or sum - sum ~= 0 then -- one of them is not finite
+          needs_more = true
+          break
+        end
+        if is_simple and elapsed >= 0 then
+          left = level - elapsed * limit
           if left < 0 then left = 0 end
         else
           if not drained then define_draining() end
-          left = drained(charge, level, now - last)
+          left = drained(charge, level, elapsed)
         end
         if left > target then
-          wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, now - last, target)) or huge
+          wait_us = max_wait_us > 0 and max(wait_us, drain_wait(charge, level, elapsed, target)) or huge
         end
-        if may_settle and now > last and left > 0 then is_recorded = true end
+        if may_settle and elapsed > 0 and left > 0 then is_recorded = true end
       else
-        generation = births + number
+        level, left, last, generation = 0, 0, now, (births + number) % GENERATIONS
       end
       if is_several then
         charge.level, charge.left, charge.last, charge.generation = level, left, last, generation
       end
     end
+    if needs_more then break end
     local allowed = wait_us <= max_wait_us and wait_us < huge
-    if allowed and (is_recorded or (wait_us > 0 and may_settle)) then return count end
+    if allowed and (is_recorded or (wait_us > 0 and may_settle)) then break end
     if is_several and wait_us > 0 and allowed then
       for i = 1, charges do
         local each = all[i]
-        local ahead = now + wait_us - each.last
         if now + wait_us > max(now, each.last) then
-          local below = drained(each, each.level, ahead)
-          if below + each.scaled + each.limit <= each.burst_level then return count end
+          local below = drained(each, each.level, now + wait_us - each.last)
+          needs_more = needs_more or below + each.scaled + each.limit <= each.burst_level
         end
       end
+      if needs_more then break end
     end
     for i = 1, allowed and charges or 0 do
       if is_several then
@@ -226,15 +229,23 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         meaning_ms = (since - now + drain_time(charge, left, 0)) / 1000
       end
       if scaled > 0 then -- a condition is not written
-        if meaning_ms ~= latest_ms then latest_ms, expiry = meaning_ms, expiry_after(meaning_ms) end
-        last_key, last_value = keys[charges_done + i], pack('<c11ddd', stamp, since, generation, left)
-        call('SET', last_key, last_value, 'PXAT', expiry)
+        if meaning_ms ~= latest_ms then
+          latest_ms, server_ms = meaning_ms, server_ms or time_ms()
+          if meaning_ms < least_ttl then meaning_ms = least_ttl end
+          if meaning_ms > LONGEST_TTL then meaning_ms = LONGEST_TTL end
+          expiry = server_ms + meaning_ms
+          expiry = expiry + -expiry % 1 -- rounded up
+          if not takes_numbers then expiry = string.format('%d', expiry) end
+        end
+        read_key, read_value = keys[done + i], pack('<dddI', stamp, since, left, generation)
+        call('SET', read_key, read_value, 'PXAT', expiry, 'GET') -- PX and an answer 'OK' take more time
       end
     end
     said = said + 1
     verdicts[said] = allowed and '1' or '0'
-    charges_done, steps, count = charges_done + charges, steps + more_steps, count - 1
+    done, steps_done, count = done + charges, steps_done + more_steps, count - 1
   end
+  charges_done, steps, last_key, last_value = done, steps_done, read_key, read_value
   return count
 end
 
@@ -245,7 +256,7 @@ end
 local function general_way()
   local MAX_GAPS = 256
   local MAX_LOWS = 8
-  local ANEW = 2 ^ 47
+  local ANEW = GENERATIONS
   local MAX_RUNS = 256
   local MAX_AHEAD = 256
   local FINE = 2 ^ 30
@@ -254,7 +265,7 @@ local function general_way()
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
   local LOOK_STEPS = 8
-  local STAMP_SIZES = { [BUCKET] = 11, [FIXED] = 5, [ROLLING] = 7 }
+  local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
   if not drained then define_draining() end
@@ -363,6 +374,19 @@ local function general_way()
     local units = floor(limit - count + 0.5)
     while units > 0 and (units > quota.limit or snapped(quota, count + units) > limit) do units = units - 1 end
     return max(units, 0)
+  end
+
+  -- stamps: those of token buckets, as quota_stamps.py packs them
+
+  local function period_in(stamp)
+    local format, high = struct.unpack('<BxxxI', stamp)
+    local zeros, digits = floor(high / 2 ^ 28) - 1, floor(high / 2 ^ 12) % 2 ^ 16
+    return zeros >= 0 and format == BUCKET and digits * 10 ^ zeros or 0
+  end
+
+  local function limit_in(stamp)
+    local code = floor(struct.unpack('<I', stamp) / 256)
+    return (struct.unpack('<f', struct.pack('<I', (code + 2 ^ 23) * 64)))
   end
 
   -- token_bucket: state.level -----------------------------------------------------------------------------------------
@@ -625,10 +649,8 @@ local function general_way()
     -- versions
 
     function algorithm.of_version(quota, stored, older, stamp)
-      local level = stored.level
-      if string.sub(stamp, 2, 5) ~= string.sub(quota.stamp, 2, 5) then
-        level = ceil(level / struct.unpack('<f', stamp, 2) * quota.period_us)
-      end
+      local level, own_us, other_us = stored.level, period_in(quota.stamp), period_in(stamp)
+      if own_us ~= other_us then level = ceil(level / other_us * quota.period_us) end
       local state = { level = min(level, quota.burst_level), last = stored.last, generation = anew(stored.generation) }
       return changed(state, { gaps = {}, lows = {}, older = older })
     end
@@ -644,7 +666,7 @@ local function general_way()
     end
 
     local function older_reset_us(quota, older, now)
-      local limit, last, _, level = struct.unpack('<fxxddd', older, 6)
+      local limit, last, level = limit_in(older), struct.unpack('<dd', older, 9)
       return last + ceil(level / (limit * (quota.slow_rate / quota.limit))) - now
     end
 
@@ -837,11 +859,11 @@ local function general_way()
     end
 
     function algorithm.pack(state)
-      return struct.pack('<d', state.level)
+      return struct.pack('<ddI', state.last, state.level, state.generation)
     end
 
     function algorithm.unpack(state, value, at)
-      state.level, at = struct.unpack('<d', value, at)
+      state.last, state.level, state.generation, at = struct.unpack('<ddI', value, at)
       return { state.level }, at
     end
 
@@ -1396,16 +1418,17 @@ local function general_way()
       local stamp, size = quota.stamp, #quota.stamp
       return string.sub(value, 1, 1) == string.sub(stamp, 1, 1) and string.sub(value, 6, size) == string.sub(stamp, 6)
     end
-    if #value < 35 then return false end
-    local format, period_us, limit, _, last, generation, level = struct.unpack('<BffHddd', value)
-    return format == BUCKET and is_finite({ period_us, limit, last, generation, level }) and period_us > 0 and limit > 0
+    if #value < PLAIN_SIZE then return false end
+    local last, level = struct.unpack('<dd', value, 9)
+    return period_in(value) > 0 and is_finite({ last, level })
   end
 
   local function unpacked(quota, value)
-    local state, last, generation, at = {}, struct.unpack('<dd', value, #quota.stamp + 1)
-    state.last, state.generation, state.gaps, state.lows, state.older = last, generation, {}, {}, ''
-    local core
-    if quota.kind ~= BUCKET then value, state.older = without_older(quota, value, at) end
+    local state, core, at = { gaps = {}, lows = {}, older = '' }, nil, #quota.stamp + 1
+    if quota.kind ~= BUCKET then
+      state.last, state.generation, at = struct.unpack('<dd', value, at)
+      value, state.older = without_older(quota, value, at)
+    end
     core, at = quota.algorithm.unpack(state, value, at)
     if at <= #value then
       local gaps, lows
@@ -1414,7 +1437,7 @@ local function general_way()
       state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
-    local whole = is_finite({ last, generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
+    local whole = is_finite({ state.last, state.generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
     return whole and (state.older == '' or is_version(quota, state.older)) and state or nil
   end
 
@@ -1443,7 +1466,8 @@ local function general_way()
 
   local function packed(quota, state)
     local generation, gaps, lows = state.generation, state.gaps, state.lows
-    local head = quota.stamp .. struct.pack('<dd', state.last, generation)
+    local head = quota.stamp
+    if quota.kind ~= BUCKET then head = head .. struct.pack('<dd', state.last, generation) end
     local value = head .. quota.algorithm.pack(state)
     if #gaps == 0 and #lows == 0 and state.older == '' then return value end
     if quota.kind ~= BUCKET then return value .. state.older .. struct.pack('<I', #state.older) end
@@ -1454,8 +1478,9 @@ local function general_way()
   -- kinds -------------------------------------------------------------------------------------------------------------
 
   local function current(quota, state, now, birth)
-    if not state then return quota.algorithm.fresh(now, birth) end
-    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, birth) end
+    local generation = birth % GENERATIONS
+    if not state then return quota.algorithm.fresh(now, generation) end
+    if now < state.last - quota.period_us then return quota.algorithm.rebased(quota, state, now, generation) end
     return state
   end
 
@@ -1678,11 +1703,19 @@ while at <= #actions and steps < MAX_STEPS do
   local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
   local is_take = action % MAY_SETTLE == 1 and max_wait_us >= 0
   if action == 5 then after, count = once(at), 0 end
-  if is_take then after = after + 10 * charges end -- the others say themselves
+  if is_take then -- the others say themselves where they end
+    local size, equal = 13 + 10 * charges, count
+    local packed = string.sub(actions, at, at + size - 1)
+    after = at + size
+    while string.sub(actions, after, after + size - 1) == packed do
+      after, count = after + size, count + equal
+    end
+  end
   while count > 0 and steps < MAX_STEPS do
     if is_take then count = take_plain(count, max_wait_us, charges, at + 13, action > MAY_SETTLE) end
     if count > 0 and steps < MAX_STEPS then
-      after = in_general(action, at)
+      local stop = in_general(action, at)
+      if not is_take then after = stop end
       count = count - 1
     end
   end

@@ -74,6 +74,9 @@ end
 """
 """ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
 
+READ_TIME = "return redis.call('TIME')"
+"""Replies the seconds since the Unix epoch, and the microseconds in this second. The key only chooses a node."""
+
 
 class _Commands(Protocol):
     """What sends commands of one key for one event loop."""
@@ -108,7 +111,7 @@ class RedisDocuments:
         """Replace a document, whatever it was."""
         time_to_live = _milliseconds(seconds)
         options = ("PX", time_to_live) if time_to_live else ()
-        await self._call(_anything, "SET", self._key(name), _encoded(checked_content(content)), *options)
+        await self._call(_nothing, "SET", self._key(name), _encoded(checked_content(content)), *options)
 
     async def replace(self, name: str, old: bytes | None, new: bytes | None, *, seconds: float | None = None) -> bool:
         """Replace a document if it is still ``old``, and return whether it was; ``None`` stands for no document."""
@@ -122,11 +125,15 @@ class RedisDocuments:
     async def write_part(self, name: str, part: str, content: bytes, *, seconds: float | None = None) -> None:
         """Replace one part, whatever it was; the others stay."""
         value = _encoded(part.encode()), _encoded(checked_content(content)), _milliseconds(seconds)
-        await self._call(_anything, "EVAL", WRITE_PART, 1, self._key(name), *value)
+        await self._call(_nothing, "EVAL", WRITE_PART, 1, self._key(name), *value)
 
     async def delete_part(self, name: str, part: str) -> None:
         """Delete one part, if it is there."""
-        await self._call(_anything, "HDEL", self._key(name), _encoded(part.encode()))
+        await self._call(_nothing, "HDEL", self._key(name), _encoded(part.encode()))
+
+    async def now_us(self) -> float:
+        """The time of the server, in microseconds since the Unix epoch."""
+        return await self._call(_time, "EVAL", READ_TIME, 1, self._key("time"))
 
     async def aclose(self) -> None:
         """Close the connection of the running event loop; the next command opens another one."""
@@ -186,8 +193,13 @@ def _optional(answer: Any) -> bytes | None:
     return None if answer is None else _decoded(answer)
 
 
-def _anything(answer: Any) -> None:
-    """What no answer tells."""
+def _nothing(answer: Any) -> None:
+    """Ignore an answer."""
+
+
+def _time(answer: Any) -> float:
+    seconds, microseconds = map(int, answer)
+    return seconds * 1e6 + microseconds
 
 
 def _flag(answer: Any) -> bool:

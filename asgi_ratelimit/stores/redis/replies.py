@@ -60,7 +60,7 @@ def answer_to(
             return _booked(action, states, now, birth)
         case Peek():
             return foresee(action.take, states, now)
-    raise TypeError(f"{action!r} is no action")
+    raise TypeError(f"{action!r} is not an action")
 
 
 def _decision(take: Take, allowed: bool, states: list[State | None], now: float, birth: int, after: Values) -> Decision:
@@ -88,7 +88,7 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         (length,) = _LENGTH.unpack_from(record, at)
         at += _LENGTH.size + length
         values.append(record[at - length : at] or None)
-    if at < len(record):  # a debit has no quotas, nor has what an older version of this package wrote
+    if len(record) - at == SIZE * len(take.charges):  # a debit has no quotas, and an older version wrote other ones
         starts = range(at, len(record), SIZE)
         quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
         take = of_quotas(take, quotas)

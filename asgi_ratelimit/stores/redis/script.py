@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from ...algorithms import ALGORITHMS, Outcome, admit, current, decide, pack, unpack
+from ...algorithms import ALGORITHMS, GENERATIONS, Outcome, admit, current, decide, pack, unpack
 from ...algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ...errors import StoreError
@@ -193,16 +193,16 @@ def _outcome(
     template, bucket = action
     quota, left = template.quota, None
     if value is None:
-        last, generation, level = now, float(birth), 0.0
+        last, generation, level = now, birth % GENERATIONS, 0.0
         if quota.is_simple:
             left = admit(quota, level, 0.0, template.cost)  # type: ignore[arg-type]  # it is a token bucket
     elif len(value) == PLAIN_SIZE and quota.is_simple:
-        stamp, last, generation, level = unpack_plain(value)
+        stamp, last, level, generation = unpack_plain(value)
         if stamp == quota.stamp and last <= now:
             left = admit(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # as above
     if left is None or verdict != YES:
         return _general_outcome(action, verdict, value, now, birth, after)
-    after[bucket] = pack_plain(quota.stamp, now, generation, left)
+    after[bucket] = pack_plain(quota.stamp, now, left, generation)
     return level, last, generation, now, left, birth
 
 

@@ -104,7 +104,7 @@ def is_operation(action: Action) -> bool:
 
 
 def taken_as(actions: Sequence[Action]) -> set[str]:
-    """The operations of takes, which are better carried out by these than by repayments: then they can be settled."""
+    """The operations of takes. These should carry them out, and not repayments, so that they can be settled."""
     return {take_text(each) for each in actions if isinstance(each, Take) and each.operation is not None}
 
 
@@ -121,12 +121,12 @@ def operation_keys(action: Action) -> int:
 
 
 def resends(action: Action, error: Exception) -> bool:
-    """Whether an action is sent again after an error: it may have been carried out, but no more than once in all."""
+    """Whether an action may be sent again after an error: it counts only once, even if it was carried out before."""
     return is_operation(action) and isinstance(error, StoreError) and not isinstance(error, (StoreTimeout, NotWritable))
 
 
 def has_written(action: Action, answer: Answer | StoreError) -> bool:
-    """Whether an action has changed a state: a refused take and a peek have not."""
+    """Whether an action has changed a state; a refused take or a peek has not."""
     if isinstance(answer, Decision):
         return answer.allowed and not isinstance(action, Peek)
     if isinstance(answer, tuple):

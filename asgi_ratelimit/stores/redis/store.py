@@ -30,7 +30,7 @@ from .redis_documents import RedisDocuments
 from .script_actions import Peek, Reset
 
 LONGEST_USUAL = 60.0
-"""Seconds of a deadline; a longer one is likely to be meant in milliseconds."""
+"""Seconds; a longer deadline is probably meant in milliseconds."""
 
 
 class RedisStore:
@@ -65,7 +65,8 @@ class RedisStore:
             raise ConfigurationError(f"timeout must be seconds above 0, not {timeout!r}: timeout=0.25")
         if timeout > LONGEST_USUAL:
             warn_once(
-                "a-time-in-milliseconds", f"timeout={timeout!r} is in seconds, and requests wait so long: timeout=0.25"
+                "a-time-in-milliseconds",
+                f"timeout={timeout!r} is in seconds, and requests would wait that long: timeout=0.25",
             )
         self._addresses = addresses_of(url_or_client, timeout)
         self._denials = Denials(clock.now_us if clock else monotonic_us)
@@ -225,11 +226,11 @@ class RedisStore:
 
 
 def _nothing_begins() -> None:
-    """Nobody is told of the use of a store."""
+    """Called when a store is used; does nothing."""
 
 
 async def _nothing_ends() -> None:
-    """Nobody is told of its end."""
+    """Called when a store is closed; does nothing."""
 
 
 def _without_units(settlement: Settlement) -> Settlement:

@@ -64,18 +64,18 @@ def load_app(options: Options, example: str) -> Any:
 
 
 def _made(factory: Any) -> Any:
-    """The app that a function makes. Raises ``ValueError`` where it is no such function, or makes no app."""
+    """The app that a function makes. Raises ``ValueError`` for anything else, and for a function that makes no app."""
     if not callable(factory) or not takes(factory, 0):
-        raise ValueError("it is no function without arguments that makes the app: leave out --factory")
+        raise ValueError("it is not a function without arguments that makes the app: leave out --factory")
     return _checked(factory())
 
 
 def _checked(app: Any) -> Any:
-    """``app``, if it may be one of ASGI; ``ValueError`` otherwise."""
+    """``app``, if it may be an ASGI app; ``ValueError`` otherwise."""
     if callable(app) and takes(app, 3):
         return app
     hint = ", but a function that makes one needs --factory" if callable(app) and takes(app, 0) else ""
-    raise ValueError(f"{type(app).__name__!r} is no app of ASGI, which takes scope, receive and send{hint}")
+    raise ValueError(f"{type(app).__name__!r} is not an ASGI app, which takes scope, receive and send{hint}")
 
 
 def add_folder(folder: str) -> None:

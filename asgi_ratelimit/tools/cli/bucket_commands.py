@@ -21,7 +21,7 @@ from .live_store import TIMEOUT, add_store, store_url, warn_of_name, with_store
 from .output import Row, duration, print_json, print_table
 
 MOST = 1_000_000
-"""Keys of a store that a command looks at, unless it is told otherwise."""
+"""Keys of a store that a command reads by default."""
 SHOWN = 20
 
 
@@ -130,7 +130,7 @@ def block(options: argparse.Namespace) -> int:
         each.has_penalty for each in rules if each.name == options.name
     ):
         print(
-            f"warning: {options.name!r} has no Penalty, so it does not look for blocks, and lets the key pass: "
+            f"warning: {options.name!r} has no Penalty, so it does not check for blocks, and lets the key pass: "
             'Rule(..., penalty=Penalty("10 minutes", after=5))',
             file=sys.stderr,
         )

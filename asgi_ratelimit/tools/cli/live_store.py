@@ -54,7 +54,7 @@ def with_store(options: argparse.Namespace, work: Callable[[RedisStore], Awaitab
 
 
 def warn_of_name(name: str, rules: Iterable[RuleSummary]) -> bool:
-    """Warn of a name that no program has used on the store in the last hour; whether it did."""
+    """Warn of a name that no program has used on the store in the last hour; returns whether it has warned."""
     names = sorted({rule.name for rule in rules})
     if name in names:
         return False

@@ -18,7 +18,7 @@ from ...buckets import as_bytes, digest
 from ...inbound.rules import constant_quotas
 from ...quotas import SECOND_US
 from ..logs import LogReader, fields_of
-from ..plot import WIDTH, bars, save_bars
+from ..plot import WIDTH, bars, figure_class, save_bars
 from ..replay import Limits, Replay, limits_of, limits_of_file, report_of
 from ..suggest import QUANTILES, SHARES, Suggestion, UsesByKey, uses_of
 from ..suggest import suggest as suggest_limits
@@ -33,7 +33,7 @@ SHORT = 10.0
 """Seconds of a period, below which fractions of seconds matter."""
 
 SHOWN = 10
-"""Clients and moments that a report shows, unless it is told otherwise."""
+"""Clients and moments that a report shows by default."""
 
 
 def add_commands(commands: Any) -> None:
@@ -71,6 +71,8 @@ def _add_log(parser: Parser) -> None:
 
 def what_if(options: argparse.Namespace) -> int:
     """Replay logs, and print who would have been refused."""
+    if options.png is not None:
+        figure_class()  # an error comes before a log is read
     limits = _limits(options)
     reader, replay = _reader(options, limits), Replay(limits)
     with progress("replaying", reader.size) as advance, _without_warnings(), _uncollected():
@@ -175,7 +177,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Co
     if reader.in_whole_seconds and is_short:
         warnings.append(
             "the times of the log are whole seconds, so what is said of limits per second is an estimate, and often "
-            "too low; a log with fractions, or a recording, tells it exactly"
+            "too low; a log with fractions, or a recording, is exact"
         )
     if unused:
         seen = f"; the recording has {listed(sorted(recorded))}" if recorded else ""

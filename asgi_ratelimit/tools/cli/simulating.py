@@ -11,7 +11,7 @@ from typing import Any
 from ...quota_text import explain, parse_quotas
 from ..arrivals import EXAMPLES as ARRIVALS
 from ..arrivals import arrivals, arrivals_in_log
-from ..plot import save_png, timeline
+from ..plot import figure_class, save_png, timeline
 from ..simulate import Simulation, simulate
 
 
@@ -38,6 +38,8 @@ def add_commands(commands: Any) -> None:
 
 def simulate_arrivals(options: argparse.Namespace) -> int:
     """Print what happens to the requests."""
+    if options.png is not None:
+        figure_class()  # an error comes before anything is printed
     times = _arrivals(options)
     limited = simulate(parse_quotas(options.quota), times, 0.0, options.cost)
     paced = simulate(parse_quotas(options.quota, default_burst=1), times, options.max_delay, options.cost)

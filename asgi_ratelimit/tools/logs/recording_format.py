@@ -1,6 +1,6 @@
 """Recordings: what a ``Recorder`` writes, one JSON object in each line.
 
-A first line tells what the file is and with which salt its keys are hashed; there is one of each process that has
+A first line says what the file is and with which salt its keys are hashed; there is one of each process that has
 written to it. Each other line is a request, or what a rule has decided.
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -17,13 +17,13 @@ from .requests import EVERYBODY, SKIPPED, LoggedRequest, ParseLine, path_of
 
 VERSION = 1
 MARK = "asgi_ratelimit_recording"
-"""The field of a first line that tells its version."""
+"""The field of a first line that holds its version."""
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def first_line(salt: str) -> str:
-    """The first line of a recording; ``salt`` tells which salt its keys are hashed with, and is empty if none is."""
+    """The first line of a recording; ``salt`` identifies the salt of its hashed keys, and is empty without one."""
     return _encode({MARK: VERSION, "salt": salt})
 
 
@@ -43,7 +43,7 @@ def decision_line(
 
 
 def salt_of(line: str) -> str | None:
-    """The salt that a first line tells; ``None`` where it is no such line.
+    """The salt of a first line; ``None`` for any other line.
 
     Raises ``ConfigurationError`` for one of a version that this one cannot read.
     """

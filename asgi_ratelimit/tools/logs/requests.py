@@ -23,7 +23,7 @@ ParseBlock: TypeAlias = Callable[[str], list[LoggedRequest]]
 """The requests of many lines in one text, each with its end; ``SKIPPED`` for those that are none of interest."""
 
 SKIPPED: LoggedRequest = (0.0, "", "", "", 0.0)
-"""Stands for a line that is none of the requests that are asked for."""
+"""Stands for a line that is not one of the wanted requests."""
 
 
 def by_line(parse: ParseLine) -> ParseBlock:

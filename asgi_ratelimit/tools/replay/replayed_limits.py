@@ -32,7 +32,7 @@ IPV6_PREFIX = 64
 
 
 class LoggedKey(ScopeKey):
-    """The key of a request as a log tells it; an IPv6 address counts for its network, as ``client_ip()`` has it."""
+    """The key of a request as it is in a log; an IPv6 address counts for its network, as ``client_ip()`` has it."""
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""

@@ -9,7 +9,7 @@ the store moved callers up, they would have to poll it for their new times.)
 
 A caller joins its queue before it books. So callers keep their order, however the answers come, and the slot of one
 that gives up meanwhile is used by those behind it. Each slot is used once, given back, or missed. Only the first waiter
-has a timer. It goes when its slot has come and ``Departures`` lets it go, and then sets the timer of the next one.
+has a timer. It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
 from ..forks import reset_in_child
-from .departures import Departures
-from .slot import Slot, is_too_late
+from .departure_spacing import DepartureSpacing
+from .late_callers import is_missed, is_too_late
+from .slot import Slot
 from .waiters import Queue, TaskWaiter, Waiter, fail
 
 _order = attrgetter("order")
@@ -50,7 +51,7 @@ class SlotQueues:
         self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = count()
-        self.departures = Departures(self._on_the_way_us)
+        self._spacing = DepartureSpacing(self._on_the_way_us)
 
     def __bool__(self) -> bool:
         """Whether any caller waits."""
@@ -68,12 +69,12 @@ class SlotQueues:
     def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
         with self._lock:
-            return self.departures.leave(charges, now_us, ahead_us, margin)
+            return self._spacing.leave(charges, now_us, ahead_us, margin)
 
     def units_came_back(self, came_back: CameBack) -> None:
         """What has left on these buckets cost less than it was counted with."""
         with self._lock:
-            buckets = {charge.bucket for charge, units in came_back if self.departures.give_back(charge.bucket, units)}
+            buckets = {charge.bucket for charge, units in came_back if self._spacing.give_back(charge.bucket, units)}
             for queue in self._queues.values() if buckets else ():
                 held = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
                 if any(charge.bucket in buckets for charge in held):
@@ -113,7 +114,7 @@ class SlotQueues:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
-            return self._add(queue, slot, waiter.asked_us)
+            return self._add(queue, slot, waiter.sent_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
         """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
@@ -132,8 +133,8 @@ class SlotQueues:
             queue = self._queues.get(key_of(take))
             return slot if queue is None else self._add(queue, slot, -math.inf)
 
-    def _add(self, queue: Queue, slot: Slot, asked_us: float) -> Slot | None:
-        queue.add_answered(slot, asked_us)
+    def _add(self, queue: Queue, slot: Slot, sent_us: float) -> Slot | None:
+        queue.add_answered(slot, sent_us)
         surplus = queue.remove_surplus()
         self._drop_if_empty(queue)
         return surplus
@@ -170,7 +171,7 @@ class SlotQueues:
         return taken
 
     def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
-        """As ``take_slot``, but returns the error, and the task whose timer is to be set to its ``at_us``, too."""
+        """As ``take_slot``, but also returns the error, and the task whose timer is to be set to its ``at_us``."""
         if waiter.error is not None:
             return waiter.error, None
         with self._lock:
@@ -186,7 +187,7 @@ class SlotQueues:
                 queue.booking += 1
                 return queue.slots.pop(0), None
             take = waiter.take
-            following_us = -1.0 if waiter.waiting.departs_later else self.departures.leave_simply(take.charges, now_us)
+            following_us = -1.0 if waiter.waiting.departs_later else self._spacing.leave_simply(take.charges, now_us)
             if following_us < 0.0:
                 following_us = self._leave(queue, waiter, slot, now_us)
                 if following_us < 0.0:
@@ -201,7 +202,7 @@ class SlotQueues:
 
     def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
         """Whether a slot is not to be used any more."""
-        if slot.is_missed(now_us):
+        if is_missed(slot, now_us):
             return True
         return (
             waiter.waiting.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
@@ -215,12 +216,12 @@ class SlotQueues:
         if waiter.waiting.departs_later:
             return 0.0
         charges, margin = waiter.take.charges, waiter.waiting.margin
-        wait_us = self.departures.leave(charges, now_us, slot.ahead_us, margin)
+        wait_us = self._spacing.leave(charges, now_us, slot.ahead_us, margin)
         if wait_us > 0.0:
             queue.not_before_us = now_us + wait_us
             waiter.set(queue.not_before_us)
             return -1.0
-        return self.departures.wait_us(charges, now_us, slot.ahead_us, margin) if len(queue.waiters) > 1 else 0.0
+        return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin) if len(queue.waiters) > 1 else 0.0
 
     def leave(self, waiter: Waiter) -> Slot | None:
         """Stop waiting; returns the surplus slot, if there is one now."""
@@ -241,7 +242,7 @@ class SlotQueues:
 
 
 def key_of(take: Take) -> Hashable:
-    """What tells queues apart: a slot of one take can be used by any other with the same key."""
+    """The key of a queue: a slot of one take can be used by any other take with the same key."""
     charges = take.charges
     if len(charges) == 1:
         charge = charges[0]

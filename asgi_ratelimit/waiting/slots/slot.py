@@ -14,19 +14,6 @@ from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 LATE_US = 100_000.0
 """A slot of a token bucket is good for this long: a caller that wakes later (the machine was asleep) has missed it."""
 
-MOST_MISSED = 3
-"""How often in a row a slot of a store elsewhere may be missed and booked anew; after that it is good for ever.
-
-Otherwise, a store that answers more slowly than a window passes would be asked without end.
-"""
-
-
-SLACK_US = 2_000.0
-"""A call may leave so late at a slot, or a tenth of the distance of slots, although the next one is somebody else's."""
-
-WIDE_US = 8_000.0
-"""Slots at a smaller distance are used in any case: calls are late by a part of that too often."""
-
 
 @final
 @dataclass(slots=True)
@@ -62,7 +49,7 @@ class Slot:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is of one charge of a plain bucket, which a store in this process has booked."""
+        """Whether a store in this process has booked it, for one charge of a plain bucket."""
         return type(self.booked) is tuple
 
     @property
@@ -72,27 +59,6 @@ class Slot:
         if isinstance(booked, tuple):
             return not booked[0]
         return not (booked.delay or booked.degraded)
-
-    def is_missed(self, now_us: float) -> bool:
-        """Whether its time is over."""
-        return now_us > self.until_us and self.missed < MOST_MISSED
-
-
-def is_too_late(slot: Slot, following: Slot | None, take: Take, now_us: float) -> bool:
-    """Whether a call would leave too close to the next slot of a store that several processes book evenly spaced slots.
-
-    That matters where a margin is left for a service that counts strictly. ``following`` is the next slot of this
-    process: if that comes directly after, its calls keep their distance in any case, and a slot is too late only when
-    that one has come as well.
-    """
-    late_us = now_us - slot.at_us
-    if late_us <= SLACK_US or slot.missed >= MOST_MISSED:
-        return False
-    distance_us = distance_of_slots(take)
-    if distance_us < WIDE_US or late_us <= distance_us / 10.0:
-        return False
-    is_followed = following is not None and following.at_us - slot.at_us < 1.5 * distance_us
-    return late_us >= distance_us if is_followed else True
 
 
 def distance_of_slots(take: Take) -> float:
@@ -104,8 +70,8 @@ def distance_of_slots(take: Take) -> float:
     return charge.cost * quota.period_us / quota.limit
 
 
-def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0) -> Slot:
-    """The slot of a decision that the store was asked for at ``asked_us``, and that came at ``now_us``.
+def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) -> Slot:
+    """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
     The store decided at some time between the two. So the slot begins no earlier than there, and ends no later.
     """
@@ -115,7 +81,7 @@ def slot_of(decision: Decision, asked_us: float, now_us: float, missed: int = 0)
         return Slot(now_us, at_us, at_us + LATE_US, decision.take, decision, ahead_us, missed)
     times: Sequence[float] | repeat[float] = decision.times_us or repeat(decision.now_us)
     good_us = min([_good_for_us(state.quota, store_us + delay_us) for state, store_us in zip(states, times)])
-    return Slot(now_us, at_us, asked_us + delay_us + good_us, decision.take, decision, ahead_us, missed)
+    return Slot(now_us, at_us, sent_us + delay_us + good_us, decision.take, decision, ahead_us, missed)
 
 
 def slot_of_booking(take: Take, booking: Booking, now_us: float) -> Slot:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-KEPT_US = 10_000_000.0
-"""So long an answer counts at least, and twice as long at most: clocks drift."""
+VALID_US = 10_000_000.0
+"""An answer counts for at least this long, and at most twice as long: clocks drift."""
 
 ROUNDING_US = 2.0
 """Times are rounded to less than this."""
@@ -24,11 +24,11 @@ class StoreTime:
         self._earlier_us = self._latest_us = -math.inf
         self._since_us = -math.inf
 
-    def ahead_us(self, store_us: float, asked_us: float, now_us: float) -> float:
-        """The difference by all answers of late; this one was asked for at ``asked_us``, and says ``store_us``."""
-        if now_us - self._since_us > KEPT_US:
+    def ahead_us(self, store_us: float, sent_us: float, now_us: float) -> float:
+        """The difference by all recent answers; the newest says ``store_us``, and its take was sent at ``sent_us``."""
+        if now_us - self._since_us > VALID_US:
             self._earlier_us, self._latest_us, self._since_us = self._latest_us, -math.inf, now_us
-        if max(self._earlier_us, self._latest_us) > store_us - asked_us + ROUNDING_US:  # a clock was set
+        if max(self._earlier_us, self._latest_us) > store_us - sent_us + ROUNDING_US:  # a clock was set
             self._earlier_us = self._latest_us = -math.inf
         self._latest_us = max(self._latest_us, store_us - now_us)
         return max(self._earlier_us, self._latest_us)

@@ -27,40 +27,40 @@ class Waiting:
     """``SlotQueues.decide``."""
     margin: float = 0.0
     departs_later: bool = False
-    """Whether a call asks a store first, once it has left the queue, and then waits for its departure."""
+    """Whether a call still looks for pauses in a store after it has left the queue, and departs after that."""
 
 
-class TaskWaiter(LoopWakeUp):
-    """A caller in a task that waits for a slot: its take, its place, and the error that it gets instead, if any."""
+class _QueuedCaller:
+    """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any."""
 
-    __slots__ = ("asked_us", "error", "has_left", "order", "priority", "queue", "take", "waiting")
+    def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
+        self.waiting = waiting
+        self.take = take
+        self.priority = priority
+        self.order: tuple[float, int] = (-priority, 0)
+        self.queue: Queue | None = None
+        self.sent_us = 0.0
+        self.has_left = False
+        self.error: BaseException | None = None
+
+
+class TaskWaiter(_QueuedCaller, LoopWakeUp):
+    """A caller in a task."""
+
+    __slots__ = ("error", "has_left", "order", "priority", "queue", "sent_us", "take", "waiting")
 
     def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
         super().__init__(waiting.clock)
         self.decide = waiting.decide
-        self.waiting = waiting
-        self.take = take
-        self.priority = priority
-        self.order: tuple[float, int] = (-priority, 0)
-        self.queue: Queue | None = None
-        self.asked_us = 0.0
-        self.has_left = False
-        self.error: BaseException | None = None
+        self._begin(waiting, take, priority)
 
 
-class ThreadWaiter(ThreadWakeUp):
-    """As ``TaskWaiter``, of a thread."""
+class ThreadWaiter(_QueuedCaller, ThreadWakeUp):
+    """A caller in a thread."""
 
     def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
         super().__init__(waiting.clock)
-        self.waiting = waiting
-        self.take = take
-        self.priority = priority
-        self.order: tuple[float, int] = (-priority, 0)
-        self.queue: Queue | None = None
-        self.asked_us = 0.0
-        self.has_left = False
-        self.error: BaseException | None = None
+        self._begin(waiting, take, priority)
 
 
 Waiter: TypeAlias = TaskWaiter | ThreadWaiter
@@ -99,7 +99,7 @@ class Queue:
     booking: int = 0
     """How many slots are being booked."""
     not_before_us: float = 0.0
-    """No waiter may leave before, because of what has left."""
+    """No waiter may leave earlier, because of calls that have left."""
     store_time: StoreTime = field(default_factory=StoreTime)
 
     def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
@@ -146,8 +146,8 @@ class Queue:
         if slots[0] is slot:
             self.wake_first_in_time()
 
-    def add_answered(self, slot: Slot, asked_us: float) -> None:
-        """Add a slot that was asked for at ``asked_us``.
+    def add_answered(self, slot: Slot, sent_us: float) -> None:
+        """Add a slot whose take was sent at ``sent_us``.
 
         Evenly spaced slots do not begin later because their answers came late. Where there are bursts, that does no
         harm, and gives the first calls time to arrive.
@@ -156,7 +156,7 @@ class Queue:
             self.add(slot)
             return
         now_us = slot.since_us
-        ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, asked_us, now_us)
+        ahead_us = self.store_time.ahead_us(now_us + slot.ahead_us, sent_us, now_us)
         if slot.ahead_us == ahead_us:
             for each in self.slots:
                 each.move_up(ahead_us)

@@ -35,6 +35,43 @@ def test_the_app_comes_first(wrong: Any) -> None:
         RateLimitMiddleware(wrong)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "why"),
+    [
+        ((), {"quota": "5/minute"}, "missing 1 required positional argument: 'app'"),
+        ((ok, "5/minute", "10/hour"), {}, "4 were given"),
+        ((ok,), {"limit": "5/minute"}, "unexpected keyword argument 'limit'"),
+    ],
+    ids=["no app", "two quotas", "another name"],
+)
+def test_arguments_that_do_not_fit(
+    arguments: tuple[Any, ...], options: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error says what is wrong, and shows both right ways; it is logged like any other."""
+    with pytest.raises(ConfigurationError, match=f"{re.escape(why)}.*: app.add_middleware") as raised:
+        RateLimitMiddleware(*arguments, **options)
+    assert str(raised.value) in caplog.text
+
+
+def test_an_error_of_a_function_is_not_one_of_the_arguments() -> None:
+    """What the constructor calls may raise ``TypeError``, which is raised as it is."""
+
+    def names() -> Any:
+        raise TypeError("mine")
+        yield
+
+    with pytest.raises(TypeError, match="mine"):
+        RateLimitMiddleware(ok, rules=names())
+
+
+def test_a_middleware_instead_of_its_class() -> None:
+    """Starlette calls it with an app; Python's own error begins with the right form."""
+    app = Starlette()
+    app.add_middleware(RateLimitMiddleware(app, "5/minute"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"app.add_middleware\(RateLimitMiddleware, \.\.\.\)"):
+        app.build_middleware_stack()
+
+
 async def test_a_wrong_argument_is_logged_when_the_app_starts(caplog: pytest.LogCaptureFixture) -> None:
     """Once: Starlette builds the middleware again for each request, which raises as before."""
     app = Starlette(middleware=[Middleware(RateLimitMiddleware, quota="5/mintue")])

@@ -190,6 +190,18 @@ def test_the_bound_is_there() -> None:
     assert LONGEST_US <= 1_000_000
 
 
+def test_a_smaller_cost_than_the_one_refused_is_decided_by_the_store_where_a_slot_is_booked_ahead() -> None:
+    """It fits into this window, and not into the next one, which the trip takes us into by our reckoning."""
+    front, window = Front(), FixedWindow(1, 0.1)
+    assert front.go(one(window, 0.5)).allowed
+    assert front.go(one(window, 1.0, max_wait=1.0)).delay == pytest.approx(0.1)
+    front.wait(80_000)
+    assert not front.go(one(window, 1.0), there_us=19_000).allowed
+    assert front.denials.find(one(window, 1.0)) is not None
+    assert front.denials.find(one(window, 0.5)) is None
+    assert front.go(one(window, 0.5)).allowed
+
+
 # Always and never
 
 COSTS = st.sampled_from([1.0, 2.0, 5.0, 0.5])

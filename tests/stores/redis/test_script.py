@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit.algorithms import decision_of, pack, unpack
+from asgi_ratelimit.algorithms import GENERATIONS, decision_of, pack, unpack
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -23,7 +23,7 @@ TAKE = Take((CHARGE,))
 ON_BUCKET = on_bucket(CHARGE)
 NOW = b"1800000000000000"
 NOW_US = 1_800_000_000_000_000.0
-BIRTHS = 7 * 2**32
+BIRTHS = 7 * 2**32 + 99
 STEPS = b"4"
 USED_UP = pack(QUOTA, (10e6, NOW_US, 0, (), (), b""))
 
@@ -82,7 +82,7 @@ def test_a_reply_is_decided_again() -> None:
     (decision, outcome), values = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
-    assert values == {CHARGE.bucket: pack(QUOTA, (1e6, NOW_US, BIRTHS + 2, (), (), b""))}
+    assert values == {CHARGE.bucket: pack(QUOTA, (1e6, NOW_US, (BIRTHS + 2) % GENERATIONS, (), (), b""))}
     (refused, outcome), _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
@@ -155,8 +155,9 @@ def test_a_reply_of_the_wrong_shape(reply: Any) -> None:
         b"x",
         b"x" * 23,
         struct.pack("<Bfdd", 9, 1e6, 0, 0),
-        struct.pack("<BffHddd", 4, 2e6, 10, 0, 1.8e15, 0, math.nan),
-        struct.pack("<BffHddd", 4, 1e6, 10, 0, math.inf, 0, 1e7),
+        TokenBucket(10, 2).stamp + struct.pack("<ddI", 1.8e15, math.nan, 0),
+        TokenBucket(10, 1).stamp + struct.pack("<ddI", math.inf, 1e7, 0),
+        bytes([7, 0, 0, 0, 0, 0, 0, 0]) + struct.pack("<ddI", 1.8e15, 1e7, 0),
         struct.pack("<Bfdddd", 5, 1e6, math.nan, 0, 1e7, 1),
         struct.pack("<BfHddH", 6, 60e6, 60, math.inf, 0, 0),
         b"\0" * 100,

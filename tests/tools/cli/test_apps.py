@@ -136,12 +136,15 @@ def test_an_app_that_is_not_there(where: str, run: Callable[..., Run]) -> None:
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        (("main:make",), "'function' is no app of ASGI, which takes scope, receive and send, but a function "),
-        (("main:number",), "'int' is no app of ASGI"),
-        (("main:wsgi",), "'function' is no app of ASGI, which takes scope, receive and send: "),
-        (("main:number", "--factory"), "it is no function without arguments that makes the app: leave out --factory"),
-        (("main:app", "--factory"), "it is no function without arguments that makes the app: leave out --factory"),
-        (("main:make_nothing", "--factory"), "'NoneType' is no app of ASGI"),
+        (("main:make",), "'function' is not an ASGI app, which takes scope, receive and send, but a function "),
+        (("main:number",), "'int' is not an ASGI app"),
+        (("main:wsgi",), "'function' is not an ASGI app, which takes scope, receive and send: "),
+        (
+            ("main:number", "--factory"),
+            "it is not a function without arguments that makes the app",
+        ),
+        (("main:app", "--factory"), "it is not a function without arguments that makes the app"),
+        (("main:make_nothing", "--factory"), "'NoneType' is not an ASGI app"),
     ],
 )
 @pytest.mark.parametrize("command", ["routes", "check"])

@@ -119,7 +119,7 @@ BLOCKED = "'203.0.113.7' is blocked for 1h\n"
     ("name", "warning"),
     [
         ("login", ""),
-        ("shop", "warning: 'shop' has no Penalty, so it does not look for blocks, and lets the key pass: "),
+        ("shop", "warning: 'shop' has no Penalty, so it does not check for blocks, and lets the key pass: "),
         ("/login", "warning: nobody has used '/login' in the last hour, but 'login' and 'shop'\n"),
     ],
 )

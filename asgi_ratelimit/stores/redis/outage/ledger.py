@@ -136,7 +136,7 @@ class OutageLedger:
             return list(islice((entry for entry in entries if is_here(entry.charges[0])), most))
 
     def of_buckets(self, buckets: Set[str], but: Set[str], is_here: Callable[[Charge], bool]) -> list[Repayment]:
-        """Some of what the store is to be charged with for these buckets, ``but`` for these operations.
+        """Some of the entries for these buckets, except for the operations in ``but``.
 
         ``is_here`` names these buckets and others.
         """

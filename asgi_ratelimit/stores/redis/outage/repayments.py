@@ -48,7 +48,7 @@ class Repayments:
                 self._by_bucket.setdefault(charge.bucket, {})[repayment.operation] = repayment
 
     def of_buckets(self, buckets: Set[str], but: Set[str]) -> list[Repayment]:
-        """Those that are pending for any of these buckets, ``but`` for these operations."""
+        """Those that are pending for any of these buckets, except for the operations in ``but``."""
         found: dict[str, Repayment] = {}
         for bucket in buckets & self._by_bucket.keys():
             found |= self._by_bucket[bucket]
@@ -69,7 +69,7 @@ class Repayments:
         return [settlement for each in held for settlement in self.settle(*each)]
 
     def _forget(self, operation: str) -> bool:
-        """Whether that was pending, and no longer is."""
+        """Remove a pending repayment; whether there was one."""
         repayment = self.pending.pop(operation, None)
         for bucket in {charge.bucket for charge in repayment.charges} if repayment else ():
             self._by_bucket[bucket].pop(operation)
@@ -135,7 +135,7 @@ def debited(charge: Charge, units: float) -> SettledCharge:
 
 
 def settlement_of_nothing(charge: Charge) -> Settlement:
-    """What the store has to write, but changes no bucket."""
+    """A settlement that the store has to write, and that changes no bucket."""
     return _alone(debited(charge, 0.0))
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from ....algorithms import reset_us, unpack, used
 from ....buckets import as_key
 from ....errors import QuotaError
+from ....quota_stamps import BUCKET_FORMAT, BURST_SCALE, burst_code, limit_code, numbers_in
 from ....quotas import (
-    BUCKET_FORMAT,
-    BURST_SCALE,
     FIXED_FORMAT,
     ROLLING_FORMAT,
     SECOND_US,
@@ -29,7 +29,6 @@ from ....quotas import (
 _BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:([fr][^:{}]*):)?\{([^{}]*)\}")
 """The name, the quota's name, its kind, and the key in the text of a bucket."""
 
-_BUCKET_STAMP = struct.Struct("<BffH")
 _LIMIT = struct.Struct("<Bf")
 
 _EMPTY, _HASHED = "%", "%#"
@@ -41,7 +40,7 @@ class StoredBucket:
     """A bucket as it is at one moment.
 
     ``name`` is that of a rule or limiter, ``key`` whose bucket it is (``#`` and a hash for a long key), and ``quota``
-    what the bucket was last used under: its limit to six digits, its burst to a thousandth, without its
+    what the bucket was last used under: its limit to five digits, its burst to a hundredth, without its
     ``burst_allowance_factor``. ``used`` is in units, and ``reset_after`` the seconds until the bucket is as good as
     new.
     """
@@ -86,23 +85,30 @@ def key_of(tag: str) -> str:
 def _quota(name: str, kind: str, value: bytes) -> Quota:
     """The quota of a stored value. Raises ``struct.error`` or a ``ValueError`` for what is none."""
     if value[:1] == bytes([BUCKET_FORMAT]):
-        _, period_us, limit, log_burst = _BUCKET_STAMP.unpack_from(value)
-        limit = _rounded(limit)
-        return TokenBucket(limit, _rounded(period_us) / SECOND_US, _burst(log_burst, limit), name=name)
+        period_us, limit, code = numbers_in(value[:8])
+        limit = _roundest(limit, limit_code)
+        return TokenBucket(limit, period_us / SECOND_US, _burst(code, limit), name=name)
     _, limit = _LIMIT.unpack_from(value)
     period, _, parts = kind[1:].partition("/")
     if value[:1] == bytes([FIXED_FORMAT]):
         return FixedWindow(_rounded(limit), float(period), name=name)
     if value[:1] == bytes([ROLLING_FORMAT]):
         return RollingWindow(_rounded(limit), float(period), int(parts), name=name)
-    raise ValueError(f"{value[:1]!r} is no format")
+    raise ValueError(f"{value[:1]!r} is not a format")
 
 
-def _burst(log_burst: int, limit: float) -> float:
-    """The burst that a stamp tells by its logarithm: that of a quota that names none, or the roundest one."""
-    about = 2.0 ** (log_burst / BURST_SCALE)
-    candidates = (max(1, math.floor(limit)), *[float(f"{about:.{digits}g}") for digits in range(1, 6)])
-    return next((each for each in candidates if round(math.log2(each) * BURST_SCALE) == log_burst), about)
+def _burst(code: int, limit: float) -> float:
+    """The burst that a code stands for: that of a quota that names none, or the roundest one."""
+    default = max(1, math.floor(limit))
+    return default if burst_code(default) == code else _roundest(2.0 ** (code / BURST_SCALE), burst_code)
+
+
+def _roundest(number: float, code_of: Callable[[float], int]) -> float:
+    """Of the numbers with the same code, the one with the fewest digits."""
+    candidates = [float(f"{number:.{digits}g}") for digits in range(1, 8)]
+    code = code_of(number)
+    found = next((each for each in candidates if code_of(each) == code), number)
+    return int(found) if found.is_integer() else found
 
 
 def _rounded(number: float) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from anyio import sleep
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..decision import Take
-from ..stores import Store
+from ...decision import Take
+from ...stores import Store
 
 TRY_AGAIN_LATER = 1013
 _REASON = "too many messages"

@@ -1,6 +1,7 @@
-"""Calls that ask a store first when their slots have come, and leave only after that, in the order of the answers.
+"""Calls that look for pauses in a store elsewhere when their slots have come, and leave in the order of its answers.
 
-If such calls were counted before they ask, those that pile up while the store answers late would leave together.
+They are counted when they leave. If they were counted before the store answers, those that pile up while it stalls
+would leave together.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..wakeups import BucketWakeUps, WakeUp
 from .queues import SlotQueues
 
 
-class LateDepartures:
+class DepartureQueue:
     """Waits until calls over one store may leave: of each bucket the first one that came, and then the next one."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Limiters, paced calls and transports count, and are published, without being asked to."""
+"""What limiters, paced calls and transports count is published, with no middleware or dashboard in the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.counts import publish, stop_publishing
 from asgi_ratelimit.dashboard import summary
-from asgi_ratelimit.limiter import publish_unasked
+from asgi_ratelimit.limiter import publish_counts
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.overriding import until_async
 from tests.support.programs import outcome_of
@@ -272,7 +272,7 @@ async def test_a_store_that_is_dropped_is_not_kept_alive(redis_url: str, redis_s
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await Limiter("5/hour", store=store, name="mails").rate_limit("ann")
     await store.aclose()
-    publish_unasked(store)  # as for a call that leaves later
+    publish_counts(store)  # as for a call that leaves later
     await until_async(lambda: asyncio.to_thread(lambda: seen_at(redis_url)))
     gone = weakref.ref(store)
     del store

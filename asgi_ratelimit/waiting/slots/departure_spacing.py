@@ -1,4 +1,4 @@
-"""What really leaves this process of each bucket, so that no interval has more calls than the quota admits.
+"""Keeps the calls that leave this process apart, so that no interval has more of them than the quota admits.
 
 A store spaces slots, not calls: a caller that wakes late would leave close in front of the punctual one behind it. So
 a call is taken a second time at the moment when it leaves, from a state that only this process uses. A fixed window
@@ -40,7 +40,7 @@ AT_ONCE_US = 1.0
 _UNUSED: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
 
 
-class Departures:
+class DepartureSpacing:
     """The state of each bucket by what has left. Not thread-safe.
 
     Rolling windows are counted in the parts of the store's time, which is ``ahead_us`` of the local one.

@@ -1,0 +1,73 @@
+"""The repayer: it charges one Redis with the outage ledger, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....clock import monotonic_us
+from ....decision import Charge, Settlement
+from ..script_actions import Repayment
+from .ledger import OutageLedger
+
+REPAID_TOGETHER = 64
+"""How many entries of the outage ledger are sent to Redis at a time."""
+
+REPAY_INTERVAL_US = 1_000_000.0
+"""Microseconds between two looks for entries of the outage ledger while Redis answers."""
+
+CLOSE_WITHIN = 5.0
+"""Seconds in which a node that closes charges Redis with the outage ledger, at the most."""
+
+
+class Repayer:
+    """Charges one Redis with those entries of the ledger whose buckets ``is_here`` names, in small batches.
+
+    ``submit_all`` sends entries between the takes, and returns their answers. Each entry stays in the ledger until
+    Redis has carried it out.
+    """
+
+    def __init__(
+        self,
+        ledger: OutageLedger,
+        is_here: Callable[[Charge], bool],
+        submit_all: Callable[[Sequence[Repayment | Settlement]], list[asyncio.Future[Any]]],
+    ) -> None:
+        self._ledger = ledger
+        self._is_here = is_here
+        self._submit_all = submit_all
+        self._task: asyncio.Task[None] | None = None
+        self._next_look_us = 0.0
+
+    def start(self) -> None:
+        """Send the entries, unless that is under way."""
+        if self._ledger.has_entries and (self._task is None or self._task.done()):
+            self._next_look_us = monotonic_us() + REPAY_INTERVAL_US
+            self._task = asyncio.get_running_loop().create_task(self._repay(self._send_entries()))
+
+    def start_now_and_then(self) -> None:
+        """``start``, at most once a second: another event loop or node may have added entries."""
+        if monotonic_us() >= self._next_look_us:
+            self.start()
+
+    def look_soon(self) -> None:
+        """Let ``start_now_and_then`` start at once."""
+        self._next_look_us = 0.0
+
+    async def aclose(self) -> None:
+        """Finish what is under way, within a few seconds."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=CLOSE_WITHIN)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _send_entries(self) -> list[asyncio.Future[Any]]:
+        return self._submit_all(self._ledger.collect(self._is_here, REPAID_TOGETHER))
+
+    async def _repay(self, answers: Sequence[asyncio.Future[Any]]) -> None:
+        """Send entries until none is left or one fails; settlements may add more meanwhile."""
+        while answers:
+            if any(isinstance(each, BaseException) for each in await asyncio.gather(*answers, return_exceptions=True)):
+                return
+            answers = self._send_entries()

@@ -1,0 +1,172 @@
+"""How slots are booked: at once, for a caller that waits in its queue, or in place of a slot that was missed."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...decision import Decision, Take
+from ...quotas import SECOND_US
+from ...stores import Store, booker, submitter
+from .. import background_loop
+from ..drivers import keep, start
+from ..timeouts import as_refused, pace_timeout
+from .giving_back import UnusedSlots
+from .queues import SlotQueues
+from .slot import Slot, slot_of, slot_of_booking
+from .waiters import TaskWaiter, Waiter, fail
+
+
+class SlotBooking:
+    """Books slots of one store; their decisions go to the waiters, and their slots to the queues.
+
+    ``ahead_us`` is the time of the store less that of the local clock, as of its last answer.
+    """
+
+    def __init__(self, store: Store, queues: SlotQueues, unused: UnusedSlots, now_us: Callable[[], float]) -> None:
+        self._store = store
+        self._queues = queues
+        self._unused = unused
+        self._now_us = now_us
+        self._submit, self._book = submitter(store), booker(store)
+        self._in_process = store.in_process
+        self.ahead_us = 0.0
+
+    def slot_at_once(self, take: Take, priority: float) -> Slot | None:
+        """The slot that a store in this process books; ``None`` if the waiter has to join its queue first."""
+        if not self._in_process or (priority and take.max_wait_us < math.inf):
+            return None
+        if self._book is not None and take.is_plain:
+            booking = self._book(take.charges[0], take.max_wait_us)
+            if booking is not None:
+                return slot_of_booking(take, booking, self._now_us())
+        return self.slot_of(take, self._decide(take))
+
+    def slot_of(self, take: Take, decision: Decision) -> Slot:
+        """The slot of a decision that has come just now. Raises ``PaceTimeout`` for a refusal."""
+        if not decision.allowed:
+            raise pace_timeout(take, decision)
+        now_us = self._now_us()
+        return slot_of(decision, now_us, now_us)
+
+    def _decide(self, take: Take) -> Decision:
+        """The decision of a store in this process."""
+        answer = self._submit(take)
+        return answer if type(answer) is Decision else background_loop.run_in_place(answer)  # type: ignore[arg-type]
+
+    def join(self, waiter: Waiter, slot: Slot | None) -> None:
+        """Join the queue, with a slot or before one is booked."""
+        if slot is not None:
+            waiter.sent_us = slot.since_us
+            self._queues.join(waiter, slot.since_us, slot)
+            if waiter.take.max_wait_us < math.inf:
+                self._require_in_time(waiter, slot)
+            return
+        waiter.sent_us = self._now_us()
+        self._queues.join(waiter, waiter.sent_us)
+        if self._in_process:
+            self._book_in_process(waiter, self._take_of(waiter))
+        elif isinstance(waiter, TaskWaiter):
+            self._send(waiter)
+        else:
+            background_loop.call_soon(self._send, waiter)
+
+    def _book_in_process(self, waiter: Waiter, take: Take) -> None:
+        try:
+            decision = self._decide(take)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
+            self._queues.failed(waiter, error)
+        else:
+            self._booked(waiter, decision)
+
+    def _send(self, waiter: Waiter) -> None:
+        """Send the take of a waiter to a store elsewhere, from the running event loop."""
+        waiter.sent_us = self._now_us()
+        try:
+            answer = self._submit(self._take_of(waiter))
+        except Exception as error:  # noqa: BLE001  # as above
+            self._queues.failed(waiter, error)
+            return
+        if isinstance(answer, Decision):
+            self._booked(waiter, answer)
+        else:
+            keep(asyncio.ensure_future(answer)).add_done_callback(partial(self._answered, waiter))
+
+    def _answered(self, waiter: Waiter, booking: asyncio.Future[Decision]) -> None:
+        error = asyncio.CancelledError() if booking.cancelled() else booking.exception()
+        if error is None:
+            self._booked(waiter, booking.result())
+        else:
+            self._queues.failed(waiter, error)
+
+    def _take_of(self, waiter: Waiter) -> Take:
+        """What a waiter books: the end of the queue, however far that is, if it does not have to wait for that."""
+        take = waiter.take
+        if waiter.priority and take.max_wait_us < math.inf and self._queues.has_followers(waiter):
+            return replace(take, max_wait=math.inf)
+        return take
+
+    def _booked(self, waiter: Waiter, decision: Decision, missed: int = 0) -> None:
+        """A waiter has a decision: the slot goes to the queue, and a surplus one back to the store."""
+        take = waiter.take
+        if not decision.allowed:
+            self._queues.failed(waiter, pace_timeout(take, decision))
+            return
+        slot = slot_of(decision, waiter.sent_us, self._now_us(), missed)
+        self.ahead_us = slot.ahead_us
+        surplus = self._queues.answered(waiter, slot)
+        if surplus is not None:
+            self._unused.give_back_later(surplus)
+        if not missed:
+            self._require_in_time(waiter, slot)
+
+    def _require_in_time(self, waiter: Waiter, slot: Slot) -> None:
+        """Fail a waiter whose place in the queue is too far away; an earlier slot may belong to those in front."""
+        max_wait_us = waiter.take.max_wait_us
+        if max_wait_us < math.inf:
+            too_long_us = self._queues.wait_us(waiter, slot.since_us) - max_wait_us
+            if too_long_us > 0.0:
+                fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us)))
+
+    def book_anew(self, waiter: Waiter, missed: Slot) -> None:
+        """Give a missed slot back, and book another one in place of it, within what is left of its ``max_wait``."""
+        waiter.take = self._with_what_is_left(waiter)
+        if not self._in_process:
+            rebooking = self._rebooked(waiter, missed)
+            start(rebooking) if isinstance(waiter, TaskWaiter) else background_loop.start(rebooking)
+            return
+        waiter.sent_us = self._now_us()
+        self._unused.give_back_at_once(missed)
+        self._book_in_process(waiter, replace(waiter.take, operation=None))
+
+    async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
+        """``book_anew`` in a store elsewhere."""
+        try:
+            await self._unused.give_back(missed)
+            waiter.sent_us = self._now_us()
+            (decision,) = await self._store.take((replace(waiter.take, operation=None),))
+        except BaseException as error:  # noqa: BLE001  # as above
+            self._queues.failed(waiter, error)
+        else:
+            self._booked(waiter, decision, missed.missed + 1)
+
+    def _with_what_is_left(self, waiter: Waiter) -> Take:
+        """The take of a waiter that has waited since it sent its take."""
+        take = waiter.take
+        if take.max_wait_us == math.inf:
+            return take
+        left_us = take.max_wait_us - (self._now_us() - waiter.sent_us)
+        return replace(take, max_wait=max(left_us, 0.0) / SECOND_US)
+
+    async def undo(self, decisions: Sequence[Decision]) -> None:
+        """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
+        await asyncio.sleep(0)  # first, the other callers of the same batch join their queues
+        for decision in decisions:
+            if decision.allowed and decision.take is not None:
+                now_us = self._now_us()
+                surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
+                if surplus is not None:
+                    await self._unused.give_back(surplus)
