@@ -326,7 +326,7 @@ async def require_unused(quota: Quota, remote: RedisStore, client: redis.Redis) 
 
 
 @EACH
-@pytest.mark.parametrize("version", [0, 1, 4, 99, 255])
+@pytest.mark.parametrize("version", [0, 1, 4, 5, 6, 99, 255])
 async def test_an_unknown_format_counts_as_never_used(
     golden: Golden, version: int, client: redis.Redis, remote: RedisStore
 ) -> None:
