@@ -13,16 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from .buckets import DEFAULT_NAME, bucket, bucket_prefix
 from .errors import ConfigurationError
-from .quotas import MAX_UNITS, SECOND_US, FixedWindow, Quota, RollingWindow
-
-MAX_CHARGES = 100
-"""The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
-
-PARTS_OF_ONE = 200
-"""A fixed window counts as two charges, a rolling one as one, and one more for each 200 of its buckets."""
-
-FEW_CHARGES = 16
-"""So many charges of any kind are never too many."""
+from .quotas import MAX_CHARGES, MAX_UNITS, SECOND_US, Quota, require_few
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
 """Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
@@ -153,9 +144,7 @@ class Take:
         if self.max_wait != 0:
             self.max_wait_us = math.inf if self.max_wait == math.inf else _max_wait_us(self.max_wait)
         if len(self.charges) != 1:
-            self._require_distinct_buckets()
-            if len(self.charges) > FEW_CHARGES:
-                self._require_bounded()
+            self._require_few_distinct_buckets()
         if self.best_effort:
             self._require_one_cost()
 
@@ -164,35 +153,23 @@ class Take:
         """Whether it is one charge, all or nothing, of which nothing is recorded."""
         return not (self.may_settle or self.best_effort) and self.operation is None and len(self.charges) == 1
 
-    def _require_distinct_buckets(self) -> None:
+    def _require_few_distinct_buckets(self) -> None:
         if not self.charges:
             raise ConfigurationError("a take needs at least one charge: Take((Charge(quota, key),))")
-        buckets = set()
+        buckets, weight = set(), 0
         for charge in self.charges:
             if charge.bucket in buckets:
                 raise ConfigurationError(f"two charges are on the bucket {charge.bucket}: add their costs up")
             buckets.add(charge.bucket)
-
-    def _require_bounded(self) -> None:
-        count = sum(map(_weight, self.charges))
-        if count > MAX_CHARGES:
-            raise ConfigurationError(
-                f"a take has at most {MAX_CHARGES} charges, where a window counts as two, and once more for each "
-                f"{PARTS_OF_ONE} of its buckets beyond {PARTS_OF_ONE}, not {count}: split it"
-            )
+            weight += charge.quota.weight
+        if weight > MAX_CHARGES:
+            require_few(weight)
 
     def _require_one_cost(self) -> None:
         if self.max_wait:
             raise ConfigurationError("best_effort grants what is there now, so it cannot wait: leave max_wait at 0")
         if len({charge.cost for charge in self.charges}) > 1:
             raise ConfigurationError("best_effort needs one cost for all charges: cost=50")
-
-
-def _weight(charge: Charge) -> int:
-    quota = charge.quota
-    if isinstance(quota, RollingWindow):
-        return 1 + math.ceil(quota.buckets / PARTS_OF_ONE)
-    return 2 if isinstance(quota, FixedWindow) else 1
 
 
 def max_wait_of(max_delay: float | None) -> float:

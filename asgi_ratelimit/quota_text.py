@@ -14,7 +14,18 @@ from functools import partial
 from typing import TypeAlias, cast
 
 from .errors import ConfigurationError, QuotaError
-from .quotas import MAX_PARTS, UNITS, FixedWindow, Quota, RollingWindow, TokenBucket, fitting_parts, in_units, whole_us
+from .quotas import (
+    MAX_PARTS,
+    UNITS,
+    FixedWindow,
+    Quota,
+    RollingWindow,
+    TokenBucket,
+    fitting_parts,
+    in_units,
+    require_few,
+    whole_us,
+)
 
 EXAMPLES = '"100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes"'
 
@@ -161,12 +172,13 @@ QuotaLike: TypeAlias = "str | Quota | Iterable[str | Quota]"
 def as_quotas(quota: QuotaLike, *, default_burst: float | None = None) -> tuple[Quota, ...]:
     """The quotas of a ``quota`` argument, each with a different name.
 
-    Raises ``QuotaError`` for anything but quotas, ``ConfigurationError`` for two quotas with the same name, and for a
-    reserved one.
+    Raises ``QuotaError`` for anything but quotas, ``ConfigurationError`` for two quotas with the same name, for a
+    reserved one, and for more quotas than one take may charge.
     """
     quotas = tuple(_flatten(quota, default_burst))
     if not quotas:
         raise QuotaError(f"at least one quota is needed, not {quota!r}: {EXAMPLES}")
+    require_few(sum([each.weight for each in quotas]))
     names = [each.name for each in quotas]
     for name in names:
         if name in RESERVED_NAMES:

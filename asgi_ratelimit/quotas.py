@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
-from .errors import QuotaError
+from .errors import ConfigurationError, QuotaError
 from .quota_stamps import bucket_stamp
 
 SECOND_US = 1_000_000.0
@@ -108,6 +108,9 @@ class TokenBucket(_Stamped):
             kind="",
         )
 
+    weight: ClassVar[int] = 1
+    """As how many charges of a take one of this quota counts."""
+
     @property
     def most(self) -> float:
         """The most units that can be granted at once."""
@@ -127,6 +130,8 @@ class FixedWindow(_Stamped):
     name: str = cast("str", None)
 
     is_simple: ClassVar[bool] = False
+    weight: ClassVar[int] = 3
+    """As how many charges of a take one of this quota counts."""
     period_us: float = field(init=False, repr=False, compare=False)
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
@@ -163,6 +168,8 @@ class RollingWindow(_Stamped):
     is_simple: ClassVar[bool] = False
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
+    weight: int = field(init=False, repr=False, compare=False)
+    """As how many charges of a take one of this quota counts."""
     kind: str = field(init=False, repr=False, compare=False)
     """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
 
@@ -179,6 +186,7 @@ class RollingWindow(_Stamped):
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
+            weight=2 + math.ceil(self.buckets / BUCKETS_OF_ONE),
             stamp=struct.pack("<BfH", ROLLING_FORMAT, self.limit, self.buckets),
             kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
@@ -193,6 +201,22 @@ Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
+
+MAX_CHARGES = 64
+"""The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
+
+BUCKETS_OF_ONE = 40
+"""A window counts as three charges, and a rolling one as one more for each 40 of its buckets beyond 40."""
+
+
+def require_few(weight: int) -> None:
+    """Raise ``ConfigurationError`` if charges of this weight in all are too many for one take."""
+    if weight > MAX_CHARGES:
+        raise ConfigurationError(
+            f"a take has at most {MAX_CHARGES} charges, where a window counts as 3, and a rolling one as one more for "
+            f"each {BUCKETS_OF_ONE} of its buckets beyond {BUCKETS_OF_ONE}, not {weight}: take fewer together, or use "
+            "fewer buckets, as in RollingWindow(1000, 3600, 60)"
+        )
 
 
 def whole_us(seconds: float) -> float:

@@ -11,7 +11,7 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
-from .state import GENERATIONS, Outlook, State, Taken
+from .state import GAPS_OF_TAKE, GENERATIONS, Outlook, State, Taken
 
 
 class Algorithm(Protocol):
@@ -60,8 +60,11 @@ DEBIT_LOOKS = 4
 States: TypeAlias = Sequence[State | None]
 
 
-def unpack(quota: Quota, value: bytes | None) -> State | None:
-    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all."""
+def unpack(quota: Quota, value: bytes | None, charges: int = 1) -> State | None:
+    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all.
+
+    A take of many ``charges`` leaves the last gaps of each bucket out: all its charges read ``GAPS_OF_TAKE`` at most.
+    """
     if value is None:
         return None
     if len(value) == PLAIN_SIZE and type(quota) is TokenBucket:
@@ -70,22 +73,22 @@ def unpack(quota: Quota, value: bytes | None) -> State | None:
             return (level, last, generation, (), (), b"")
     try:
         if value.startswith(quota.stamp):
-            return unpacked(quota, value)
-        return _unpacked_version(quota, value)
+            return unpacked(quota, value, GAPS_OF_TAKE // charges)
+        return _unpacked_version(quota, value, GAPS_OF_TAKE // charges)
     except struct.error:  # cut short
         return None
 
 
-def _unpacked_version(quota: Quota, value: bytes) -> State | None:
+def _unpacked_version(quota: Quota, value: bytes, most_gaps: int) -> State | None:
     """The state of this version of a quota in the value of another, under which it may have been used since."""
-    stored = unpacked(quota, value) if is_version(quota, value) else None
+    stored = unpacked(quota, value, 0) if is_version(quota, value) else None
     if stored is None:
         return None
     algorithm, carried = ALGORITHMS[type(quota)], stored[-1]
     other = algorithm.of_version(quota, stored, value[: len(quota.stamp)], without_carried(quota, value, carried))
     if not carried.startswith(quota.stamp):
         return other
-    own = unpacked(quota, carried)
+    own = unpacked(quota, carried, most_gaps)
     return own and algorithm.merged(quota, own, other)
 
 

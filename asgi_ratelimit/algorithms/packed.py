@@ -22,13 +22,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import GENERATIONS, Gap, Gaps, Lows, State
+from .state import GENERATIONS, MAX_GAPS, Gaps, Lows, State
 
 _HEAD = struct.Struct("<dd")
 _PAIR = struct.Struct("<dd")
@@ -67,14 +66,17 @@ def _packed_tail(gaps: Gaps, lows: Lows, older: bytes) -> bytes:
     return _COUNTS.pack(len(gaps), len(lows)) + _packed_pairs(gaps) + packed_lows + older
 
 
-def _packed_pairs(pairs: Iterable[Gap]) -> bytes:
-    return b"".join([_PAIR.pack(*pair) for pair in pairs])
+def _packed_pairs(pairs: Gaps) -> bytes:
+    return struct.pack(f"<{2 * len(pairs)}d", *chain.from_iterable(pairs))
 
 
-def unpacked(quota: Quota, value: bytes) -> State | None:
-    """The state in a value of this version; ``None`` where it means nothing. ``struct.error`` where it is cut short."""
+def unpacked(quota: Quota, value: bytes, most_gaps: int = MAX_GAPS) -> State | None:
+    """The state in a value of this version, with so many of its gaps at most, the first ones.
+
+    ``None`` where it means nothing. ``struct.error`` where it is cut short.
+    """
     if isinstance(quota, TokenBucket):
-        return _unpacked_bucket(quota, value)
+        return _unpacked_bucket(quota, value, most_gaps)
     at = len(quota.stamp)
     last, generation = _HEAD.unpack_from(value, at)
     at += _HEAD.size
@@ -91,9 +93,9 @@ def unpacked(quota: Quota, value: bytes) -> State | None:
     return (core, last, int(generation), (), (), older)
 
 
-def _unpacked_bucket(quota: TokenBucket, value: bytes) -> State | None:
+def _unpacked_bucket(quota: TokenBucket, value: bytes, most_gaps: int) -> State | None:
     _, last, level, generation = _PLAIN.unpack_from(value)
-    gaps, lows, older = _tail(value, PLAIN_SIZE)
+    gaps, lows, older = _tail(value, PLAIN_SIZE, most_gaps)
     if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain((last, level), *gaps, *lows))):
         return None
     return (level, last, generation, gaps, lows, older)
@@ -117,11 +119,12 @@ def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
     return tuple(zip(numbers[::2], numbers[1::2])), at + count * _PAIR.size
 
 
-def _tail(value: bytes, at: int) -> tuple[Gaps, Lows, bytes]:
+def _tail(value: bytes, at: int, most_gaps: int) -> tuple[Gaps, Lows, bytes]:
     if at == len(value):
         return (), (), b""
     gap_count, low_count = _COUNTS.unpack_from(value, at)
-    gaps, at = _pairs(value, at + _COUNTS.size, gap_count)
+    gaps, at = _pairs(value, at + _COUNTS.size, min(gap_count, most_gaps))
+    at += max(gap_count - most_gaps, 0) * _PAIR.size
     if not low_count:
         return gaps, (), value[at:]
     first = _FIRST_LOW.unpack_from(value, at)

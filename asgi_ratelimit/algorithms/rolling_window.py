@@ -26,7 +26,7 @@ from .windows.parts import Parts, first_fit, highest, paid, with_units
 
 Core: TypeAlias = tuple[float, float, Parts]
 
-MAX_AHEAD = 256
+MAX_AHEAD = 64
 """The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 

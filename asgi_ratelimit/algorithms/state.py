@@ -39,8 +39,11 @@ PLAIN_PARTS: Final = 6
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
 
-MAX_GAPS = 256
+MAX_GAPS = 128
 """The most gaps that a state holds."""
+
+GAPS_OF_TAKE = 1024
+"""The most gaps that all charges of a take read together: of nine or more, each leaves out the last ones."""
 
 MAX_LOWS = 8
 """The most lows that a state holds."""
@@ -67,7 +70,9 @@ def snapped(quota: FixedWindow | RollingWindow, units: float) -> float:
     if units % 1.0 == 0.0:
         return units
     if quota.limit < FINE:
-        return max(math.floor(units * 1e6 + 0.5) / 1e6, 1e-6)
+        fine = units * 1e6 + 0.5  # rounded without a call, because windows do this for each of their parts
+        fine = (fine - fine % 1.0) / 1e6
+        return fine if fine > 1e-6 else 1e-6
     return float(math.ceil(units))
 
 

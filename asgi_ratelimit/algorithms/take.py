@@ -14,7 +14,10 @@ from ..quotas import SECOND_US, Quota
 from .kinds import ALGORITHMS, States, at_end, current, is_queue, looks
 from .state import NEVER, Outlook, State, Taken
 
-MAX_LOOKS = 1_000
+UNKNOWN: Outlook = (0.0, 0.0, 0.0)
+"""Stands for an outlook that has not been worked out."""
+
+MAX_LOOKS = 300
 """How often several charges look for a slot that suits all, before they go to the end of all queues."""
 
 
@@ -34,15 +37,19 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
     before: list[State] = []
     taken: list[Taken] = []
     max_wait_us, wait_us, may_settle = take.max_wait_us, 0.0, take.may_settle
+    is_joint = len(take.charges) > 1 and max_wait_us > 0.0
     for charge, stored in zip(take.charges, states):
         quota = charge.quota
         state = stored if stored is not None and stored[1] <= now else current(quota, stored, now, birth + len(before))
-        each = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, max_wait_us, 0.0, may_settle)
+        if not is_joint:
+            each = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, max_wait_us, 0.0, may_settle)
+        else:
+            each = None, ALGORITHMS[type(quota)].wait(quota, state, now, charge.cost), UNKNOWN
         before.append(state)
         taken.append(each)
         if each[1] > wait_us:
             wait_us = each[1]
-    if len(taken) > 1 and 0.0 < wait_us < NEVER:
+    if len(taken) > 1 and (is_joint or wait_us > 0.0) and wait_us < NEVER:
         wait_us, taken = _agreed(take, before, taken, wait_us, now)
     if wait_us > max_wait_us or wait_us == NEVER:
         return _refusal(take, before, taken, wait_us, now), list(map(_rebased, states, before))
@@ -80,7 +87,7 @@ def _agreed(
 ) -> tuple[float, list[Taken]]:
     """The least wait from ``wait_us`` on that suits all charges, and what each of them takes then."""
     quotas = [charge.quota for charge in take.charges]
-    if not all(map(is_queue, quotas, before, repeat(now))):
+    if wait_us and not all(map(is_queue, quotas, before, repeat(now))):
         wait_us = _common_wait(take, before, wait_us, now)
     if wait_us > take.max_wait_us or wait_us == NEVER:
         return wait_us, taken
@@ -168,7 +175,7 @@ def _refusal(take: Take, before: list[State], taken: list[Taken], wait_us: float
     max_wait_us = take.max_wait_us
     all_states = []
     for charge, state, (after, own_us, outlook) in zip(take.charges, before, taken):
-        if after is not None:
+        if after is not None or outlook is UNKNOWN:
             outlook = _outlook(charge.quota, state, now)  # noqa: PLW2901  # as it is, because nothing was taken
         all_states.append(_quota_state(charge.quota, _excess(own_us, max_wait_us), outlook))
     states = tuple(all_states)

@@ -116,7 +116,9 @@ def wait(
     if drained(quota, level, elapsed + min_wait_us) > target:
         time_until = simple_wait if quota.is_simple and elapsed >= 0.0 and not min_wait_us else drain_wait
         wait_us = time_until(quota, level, elapsed, target)
-    return earliest_gap(quota, gaps, elapsed, scaled, wait_us, min_wait_us) if gaps else wait_us
+    if not gaps or wait_us <= min_wait_us:
+        return wait_us
+    return earliest_gap(quota, gaps, elapsed, scaled, wait_us, min_wait_us)
 
 
 def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, may_settle: bool) -> State:

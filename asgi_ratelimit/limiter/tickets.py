@@ -15,8 +15,8 @@ from typing import Any, cast
 
 from ..algorithms import BIRTH_BITS, settlement_of
 from ..buckets import DEFAULT_NAME, as_bytes, digest
-from ..decision import MAX_CHARGES, Charge, Decision, Redemption, SettledCharge, Settlement, Take, checked_cost
-from ..quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
+from ..decision import Charge, Decision, Redemption, SettledCharge, Settlement, Take, checked_cost
+from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 from ..waiting import PaceTimeout
 from .charges import checked_operation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from numbers import Integral
 from random import getrandbits
 from threading import Lock
@@ -226,14 +227,15 @@ class MemoryStore:
     async def peek(self, take: Take) -> Decision:
         """What ``take`` would answer now; nothing is taken."""
         with self._lock:
-            states = [self._state(charge) for charge in take.charges]
+            states = [self._state(charge, len(take.charges)) for charge in take.charges]
             return foresee(take, states, self._now_us())
 
     async def redeem(self, redemption: Redemption) -> Decision:
         """The decision of a ticket, which is allowed once."""
         with self._lock:
             now = self._now_us()
-            foreseen = foresee(redemption.take, list(map(self._state, redemption.charges)), now)
+            states = list(map(self._state, redemption.charges, repeat(len(redemption.charges))))
+            foreseen = foresee(redemption.take, states, now)
             return redeemed(foreseen, self._is_first(redemption, now))
 
     async def settle(self, settlement: Settlement) -> None:
@@ -245,7 +247,7 @@ class MemoryStore:
             if settlement.undone is not None:
                 self._takes.forget(take_text(settlement.undone))
             charges = settlement.charges
-            states = [self._state(charge) for charge in charges]
+            states = [self._state(charge, len(charges)) for charge in charges]
             for charge, state in zip(charges, settle(settlement, states, now, self._born(len(charges)))):
                 if state is not None:
                     self._store(charge, state, now)
@@ -275,7 +277,9 @@ class MemoryStore:
 
     def _decide(self, take: Take, now: float) -> Decision:
         charges = take.charges
-        decision, written = decide(take, list(map(self._state, charges)), now, self._born(len(charges)))
+        decision, written = decide(
+            take, list(map(self._state, charges, repeat(len(charges)))), now, self._born(len(charges))
+        )
         if len(charges) > 1:
             self._values.under_way = {charge.bucket for charge in charges}
         for charge, state, seen in zip(charges, written, decision.states):
@@ -292,7 +296,7 @@ class MemoryStore:
         if taken is not None:
             at, birth, values, quotas = taken
             take = of_quotas(take, quotas)
-            states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
+            states = [unpack(charge.quota, value, len(values)) for charge, value in zip(take.charges, values)]
             return decided_again(take, states, at, birth)
         birth = self._births + 1
         values = [packed_in(self._value(charge)) or None for charge in take.charges]
@@ -323,9 +327,9 @@ class MemoryStore:
         """What is stored of a bucket, nothing where it was never used."""
         return self._values.get(charge.bucket) or b""
 
-    def _state(self, charge: Charge) -> State | None:
+    def _state(self, charge: Charge, charges: int = 1) -> State | None:
         value = self._value(charge)
-        return unpack(charge.quota, packed_in(value)) if value else None
+        return unpack(charge.quota, packed_in(value), charges) if value else None
 
     def _store(self, charge: Charge, state: State, now: float, outlook: Outlook | None = None) -> None:
         quota = charge.quota

@@ -48,12 +48,49 @@ def test_charges_agree_on_a_gap_that_they_share() -> None:
     assert written == [with_gaps(10, 50), with_gaps(20, 60), with_gaps(5)]
 
 
+def test_a_refusal_tells_when_charges_agree() -> None:
+    """Refused just before the first gap that all of them share, allowed at it."""
+    states = [with_gaps(10, 30, 50), with_gaps(20, 30)]
+    take = Take(tuple(Charge(even(number), "key") for number in range(2)))
+    decision, _ = decide(take, states, NOW)
+    assert (decision.allowed, decision.retry_after) == (False, 3.0)
+    assert [decide(take, states, NOW + later)[0].allowed for later in (3e6 - 1, 3e6)] == [False, True]
+
+
 def test_two_charges_with_all_gaps_find_the_one_that_they_share() -> None:
     """Behind hundreds of which only one of them has each."""
     first, second = ([start + 4 * number for number in range(MAX_GAPS - 1)] for start in (10, 12))
     delay, written = wait_of(with_gaps(*first, 1_900, level=2_000), with_gaps(*second, 1_900, level=2_000))
     assert delay == 190.0
     assert written == [with_gaps(*first, level=2_000), with_gaps(*second, level=2_000)]
+
+
+@st.composite
+def gapped(draw: st.DrawFn, name: str) -> tuple[Charge, State]:
+    """A charge on a bucket that drains a few units in a microsecond, with gaps that it hardly fits into."""
+    limit, burst = draw(st.sampled_from([1.0, 2.0, 3.0, 0.7])), draw(st.sampled_from([1.0, 2.0, 3.5]))
+    quota = TokenBucket(limit, 1e-6, burst, draw(st.sampled_from([1.0, 0.5])), name)
+    at, gaps = 0.0, []
+    for distance, size in draw(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), max_size=8)):
+        gaps.append((at + distance / 2, size / 2))
+        at += (distance + size) / 2
+    state: State = (at + draw(st.integers(1, 9)), NOW - draw(st.integers(0, 9)), 0, tuple(gaps), (), b"")
+    return Charge(quota, "key", draw(st.sampled_from([1.0, 2.0, 3.0, 4.0]))), state
+
+
+@given(st.tuples(gapped("a"), gapped("b")) | st.tuples(gapped("a"), gapped("b"), gapped("c")))
+@up_to(300)
+def test_charges_agree_on_the_first_slot_that_suits_all(crowd: tuple[tuple[Charge, State], ...]) -> None:
+    """At no earlier microsecond does each of them conform."""
+
+    def conform(wait_us: float) -> bool:
+        return all(
+            ALGORITHMS[TokenBucket].wait(charge.quota, state, NOW, charge.cost, wait_us) == wait_us
+            for charge, state in crowd
+        )
+
+    decision, _ = decide(Take(tuple(charge for charge, _ in crowd), math.inf), [state for _, state in crowd], NOW)
+    assert decision.delay * 1e6 == pytest.approx(next(filter(conform, map(float, range(1_000)))))
 
 
 def test_charges_whose_gaps_disagree_go_to_the_ends_of_all_queues() -> None:

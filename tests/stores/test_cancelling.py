@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from asgi_ratelimit.algorithms import MAX_GAPS
-from asgi_ratelimit.decision import Decision
+from asgi_ratelimit.algorithms.state import GAPS_OF_TAKE
+from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import Quota
+from asgi_ratelimit.quotas import MAX_CHARGES, Quota
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, EVEN, FIXED, QUEUES, ROLLING, SLOW, cancel, delays
@@ -142,6 +143,20 @@ async def test_the_first_of_too_many_gaps_are_stored(store: Store) -> None:
     got = await delays(limiter, MAX_GAPS + 1)
     assert got[:MAX_GAPS] == sorted(decision.delay for decision in cancelled[:MAX_GAPS])
     assert got[MAX_GAPS] == pytest.approx(len(decisions) / 10)
+
+
+async def test_a_take_of_many_buckets_keeps_the_first_gaps_of_each(store: Store) -> None:
+    """Those that it leaves out are not free any more, and none that was not free is booked."""
+    limiter, most = Limiter(EVEN, store=store), GAPS_OF_TAKE // MAX_CHARGES
+    decisions = [await limiter.pace("key") for _ in range(101)]
+    freed = [decision.delay for decision in decisions[1:-1:2]]
+    await cancel(limiter, at_random(decisions[1:-1:2]))
+    others = [Charge(EVEN, f"other {number}") for number in range(MAX_CHARGES - 1)]
+    refused = await limiter.take([Charge(EVEN, "key"), *others])
+    assert (refused.allowed, refused.retry_after) == (False, freed[0])
+    taken = await limiter.take([Charge(EVEN, "key"), *others], math.inf)
+    assert [taken.delay, *await delays(limiter, most - 1)] == freed[:most]
+    assert await delays(limiter, 1) == [pytest.approx(len(decisions) / 10)]
 
 
 async def test_a_cancelled_take_frees_every_quota(store: Store) -> None:

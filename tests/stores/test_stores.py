@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from asgi_ratelimit.decision import MAX_CHARGES, Charge, Condition, Decision, Take
+from asgi_ratelimit.decision import Charge, Condition, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import MAX_CHARGES, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store, open_store, settle
 from asgi_ratelimit.stores.urls import shown
 from asgi_ratelimit.testing import SteppedClock
@@ -240,7 +240,7 @@ async def test_pacing_books_a_cost_however_large(store: Store, quota: TokenBucke
 
 
 async def test_a_take_may_have_many_charges(store: Store) -> None:
-    """A hundred charges are still one take, all or nothing."""
+    """As many charges as it may have are still one take, all or nothing."""
     charges = [Charge(HOURLY, f"key {number}") for number in range(MAX_CHARGES)]
     assert (await take(store, *charges)).allowed
     assert not (await take(store, charges[-1], Charge(HOURLY, "key"))).allowed

@@ -73,6 +73,10 @@ class DirectScript:
         """``put`` for many, in one go."""
         self.client.mset({self._key(charge): pack(charge.quota, state) for charge, state in states})
 
+    def put_values(self, values: Sequence[tuple[Charge, bytes]]) -> None:
+        """Store values as those of the buckets of charges."""
+        self.client.mset({self._key(charge): value for charge, value in values})
+
     def value(self, charge: Charge) -> bytes | None:
         """The value of the bucket of a charge."""
         value: bytes | None = self.client.get(self._key(charge))

@@ -10,6 +10,7 @@ import re
 from dataclasses import asdict, fields, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -17,10 +18,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from asgi_ratelimit import Limiter, Rule
 from asgi_ratelimit.algorithms import decide, settlement_of
-from asgi_ratelimit.decision import MAX_CHARGES, Charge, Decision, Take, checked_actual, checked_cost
+from asgi_ratelimit.decision import Charge, Decision, Take, checked_actual, checked_cost
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.quota_text import as_quotas
+from asgi_ratelimit.quotas import MAX_CHARGES, FixedWindow, RollingWindow, TokenBucket
 from tests.support.names import named
 
 QUOTA = TokenBucket(10)
@@ -166,18 +169,28 @@ def test_a_take_is_bounded() -> None:
     """Deciding one take must not hold a store for long: its charges and the parts of its windows are limited."""
     charges = tuple([Charge(QUOTA, str(number)) for number in range(MAX_CHARGES)])
     assert Take(charges).charges == charges
-    with pytest.raises(ConfigurationError, match=f"at most {MAX_CHARGES} charges.*not 101: split it"):
+    with pytest.raises(ConfigurationError, match=f"at most {MAX_CHARGES} charges.*not 65: take fewer together"):
         Take((*charges, Charge(QUOTA, "one more")))
     for quota, most, weight in [
-        (FixedWindow(10, 60), 50, 102),
-        (RollingWindow(10, 60, 200), 50, 102),
-        (RollingWindow(10, 60, 240), 33, 102),
-        (RollingWindow(10, 6000, 1000), 16, 102),
+        (FixedWindow(10, 60), 21, 66),
+        (RollingWindow(10, 60, 40), 21, 66),
+        (RollingWindow(10, 60), 16, 68),
+        (RollingWindow(10, 60, 240), 8, 72),
+        (RollingWindow(10, 6000, 1000), 2, 81),
     ]:
         wide = tuple([Charge(quota, str(number)) for number in range(most + 1)])
         assert len(Take(wide[:most]).charges) == most
-        with pytest.raises(ConfigurationError, match=f"not {weight}: split it"):
+        with pytest.raises(ConfigurationError, match=f"not {weight}: take fewer together, or use fewer buckets"):
             Take(wide)
+
+
+def test_quotas_that_one_take_cannot_charge_are_refused() -> None:
+    """Where they are given, as in a limiter or a rule, and not at the first request."""
+    wide = [RollingWindow(100, 1000, 1000, name=f"rolling {number}") for number in range(3)]
+    assert as_quotas(wide[:2]) == tuple(wide[:2])
+    for build in (as_quotas, Limiter, partial(Rule, "/")):
+        with pytest.raises(ConfigurationError, match=r"at most 64 charges.*not 81: .*RollingWindow\(1000, 3600, 60\)"):
+            build(wide)
 
 
 DECISION = decide(Take((Charge(QUOTA, "key", 2.5), Charge(OTHER, "key"))), [None, None], 1_800_000_000_250_000.0)[0]

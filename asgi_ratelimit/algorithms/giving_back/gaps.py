@@ -15,14 +15,15 @@ from ..state import MAX_GAPS, NEVER, Gap, Gaps, State
 
 
 def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
-    """The whole units that fit into each gap now, on the terms of ``take``."""
-    found = []
-    for gap in gaps:
-        start, size = gap_at(quota, gap, elapsed)
-        units = max(min(size, quota.burst_level - start), 0.0) / quota.period_us // 1.0
-        if units > 0.0 and not _fits(quota, gap, elapsed, units * quota.period_us):
-            units -= 1.0
-        found.append(units if elapsed >= 0.0 else 0.0)
+    """The whole units that fit into each gap now, on the terms of ``take``, as far as there are any."""
+    passed, found = elapsed * quota.limit, []
+    for start, size in gaps if elapsed >= 0.0 else ():
+        at, free = (start - passed, size) if start >= passed else (0.0, size + (start - passed))
+        if quota.burst_level - at < quota.period_us:
+            break  # gaps are in order
+        units = min(free, quota.burst_level - at) / quota.period_us // 1.0
+        if units > 0.0:
+            found.append(units if _fits(quota, (start, size), elapsed, units * quota.period_us) else units - 1.0)
     return found
 
 
@@ -35,7 +36,7 @@ def earliest_gap(
     """
     earliest = max(elapsed + min_wait_us, 0.0)
     are_over = bisect_right(gaps, earliest * quota.limit, key=_end)
-    for gap in gaps[are_over:]:
+    for gap in gaps[are_over:] if scaled <= quota.burst_level else ():
         if scaled <= gap[1]:
             wait_us = _wait(quota, gap, earliest, scaled) - elapsed
             if wait_us < NEVER:
@@ -73,7 +74,11 @@ def gap_at(quota: TokenBucket, gap: Gap, elapsed: float) -> Gap:
 
 
 def gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
-    return tuple([gap for gap in [gap_at(quota, gap, elapsed) for gap in gaps] if gap[1] > 0.0])
+    """The gaps after ``elapsed`` microseconds."""
+    passed = max(elapsed, 0.0) * quota.limit
+    begun = [(0.0, size + (start - passed)) for start, size in gaps if start < passed]
+    ahead = [(start - passed, size) for start, size in gaps if start >= passed]
+    return tuple([gap for gap in begun if gap[1] > 0.0] + ahead)
 
 
 def place_in_gap(
@@ -83,11 +88,15 @@ def place_in_gap(
 
     ``None`` where it fits into no gap.
     """
-    last, gaps = state[1], state[3]
-    slot = now + wait_us
-    for number, gap in enumerate(gaps):
-        if _fits(quota, gap, slot - last, scaled):
-            return number, gap_at(quota, gap, slot - last)[0] + (slot - max(now, last)) * quota.limit
+    last, gaps, slot = state[1], state[3], now + wait_us
+    elapsed = slot - last
+    passed = elapsed * quota.limit
+    for number in range(bisect_right(gaps, passed, key=_end) if elapsed >= 0.0 else len(gaps), len(gaps)):
+        start, size = gap_at(quota, gaps[number], elapsed)
+        if start + scaled > quota.burst_level:
+            break  # gaps are in order
+        if scaled <= size:
+            return number, start + (slot - max(now, last)) * quota.limit
     return None
 
 
@@ -97,15 +106,11 @@ def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[in
     The gap is found by its number: rounding may put the start of the piece just outside of it.
     """
     taken, start = place
-    left: list[Gap] = []
-    for number, gap in enumerate(gaps):
-        at, size = gap_at(quota, gap, elapsed)
-        pieces = [(at, size)]
-        if number == taken:
-            bottom = max(start, at)
-            pieces = [(at, bottom - at), (bottom + scaled, at + size - (bottom + scaled))]
-        left.extend([piece for piece in pieces if piece[1] > 0.0])
-    return tuple(left[:MAX_GAPS])
+    at, size = gap_at(quota, gaps[taken], elapsed)
+    bottom = max(start, at)
+    pieces = [(at, bottom - at), (bottom + scaled, at + size - (bottom + scaled))]
+    earlier, later = gaps_after(quota, gaps[:taken], elapsed), gaps_after(quota, gaps[taken + 1 :], elapsed)
+    return (*earlier, *[piece for piece in pieces if piece[1] > 0.0], *later)[:MAX_GAPS]
 
 
 def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:

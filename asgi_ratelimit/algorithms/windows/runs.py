@@ -16,7 +16,7 @@ from ..state import snapped
 
 Run: TypeAlias = tuple[float, float, float]
 
-MAX_RUNS = 256
+MAX_RUNS = 64
 """The most runs of a state. Beyond that, two neighbours become one, with the higher count."""
 
 

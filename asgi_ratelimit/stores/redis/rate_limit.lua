@@ -42,8 +42,9 @@
 local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps that becomes a text
 local NEVER_US = 2 ^ 52
 local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of large values less than half of one
+local BYTES_OF_A_STEP = 96 -- that are copied, of values and records
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
-local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows and parts
+local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows, runs and parts
 local MAY_SETTLE = 16
 local QUOTA_SIZE = 56 -- bytes of a quota in ARGV[1]
 local PLAIN_SIZE = 28 -- bytes of the value of a token bucket without gaps, lows and an older version
@@ -254,20 +255,24 @@ end
 -- and those of its kind. The functions of a kind get the generation of a state that they make as `birth`.
 
 local function general_way()
-  local MAX_GAPS = 256
+  local MAX_GAPS = 128
+  local GAPS_OF_TAKE = 1024
   local MAX_LOWS = 8
   local ANEW = GENERATIONS
-  local MAX_RUNS = 256
-  local MAX_AHEAD = 256
+  local MAX_RUNS = 64
+  local MAX_AHEAD = 64
   local FINE = 2 ^ 30
-  local MAX_LOOKS = 1000
+  local MAX_LOOKS = 300
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
-  local LOOK_STEPS = 8
+  local LOOK_STEPS = 6 -- besides those for what is gone through
+  local READ_STEPS = 1 / 3 -- for a number of a value
+  local PASS_STEPS = 1 / 4 -- for a number each time that it is gone through
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
+  local most_gaps = MAX_GAPS -- of each state that this action reads
   if not drained then define_draining() end
 
   local function quota_of(number)
@@ -319,6 +324,7 @@ local function general_way()
 
   -- So many numbers from a place in a value on, and the place behind them.
   local function numbers_at(value, at, count)
+    steps = steps + READ_STEPS * count
     local numbers = { struct.unpack('<' .. ('d'):rep(count), value, at) }
     numbers[count + 1] = nil -- where it ends
     return numbers, at + 8 * count
@@ -428,14 +434,20 @@ local function general_way()
       return found
     end
 
-    local function earliest_gap(quota, gaps, elapsed, scaled, end_wait_us, min_wait_us)
-      local earliest, are_over, ahead = max(elapsed + min_wait_us, 0), 0, #gaps / 2
-      local passed = earliest * quota.limit
+    -- Where the first gap is that ends above a level.
+    local function first_above(gaps, passed)
+      local are_over, ahead = 0, #gaps / 2
       while are_over < ahead do
         local middle = floor((are_over + ahead) / 2)
         if gaps[2 * middle + 1] + gaps[2 * middle + 2] > passed then ahead = middle else are_over = middle + 1 end
       end
-      for i = 2 * are_over + 1, #gaps, 2 do
+      return 2 * are_over + 1
+    end
+
+    local function earliest_gap(quota, gaps, elapsed, scaled, end_wait_us, min_wait_us)
+      if #gaps == 0 or scaled > quota.burst_level then return end_wait_us end
+      local earliest = max(elapsed + min_wait_us, 0)
+      for i = first_above(gaps, earliest * quota.limit), #gaps, 2 do
         if scaled <= gaps[i + 1] then
           local wait_us = gap_wait(quota, gaps[i], gaps[i + 1], earliest, scaled) - elapsed
           if wait_us < huge then return min(wait_us, end_wait_us) end
@@ -446,10 +458,11 @@ local function general_way()
 
     local function place_in_gap(quota, state, now, scaled, wait_us)
       local slot, gaps = now + wait_us, state.gaps
-      for i = 1, #gaps, 2 do
-        if fits(quota, gaps[i], gaps[i + 1], slot - state.last, scaled) then
-          return i, gap_at(quota, gaps[i], gaps[i + 1], slot - state.last) + (slot - max(now, state.last)) * quota.limit
-        end
+      local elapsed = slot - state.last
+      for i = elapsed >= 0 and first_above(gaps, elapsed * quota.limit) or #gaps + 1, #gaps, 2 do
+        local start, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
+        if start + scaled > quota.burst_level then break end -- gaps are in order
+        if scaled <= size then return i, start + (slot - max(now, state.last)) * quota.limit end
       end
       return nil
     end
@@ -676,7 +689,7 @@ local function general_way()
       if drained(quota, state.level, elapsed + min_wait_us) > target then
         wait_us = drain_wait(quota, state.level, elapsed, target)
       end
-      return earliest_gap(quota, state.gaps, elapsed, scaled, wait_us, min_wait_us)
+      return wait_us > min_wait_us and earliest_gap(quota, state.gaps, elapsed, scaled, wait_us, min_wait_us) or wait_us
     end
 
     function algorithm.book(quota, state, now, cost, wait_us, may_settle)
@@ -845,7 +858,7 @@ local function general_way()
       local most = units_at(quota, drained(quota, state.level, elapsed))
       for i = 1, elapsed >= 0 and #gaps or 0, 2 do
         local start, size = gap_at(quota, gaps[i], gaps[i + 1], elapsed)
-        if start > quota.burst_level then break end -- gaps are in order
+        if quota.burst_level - start < quota.period_us then break end -- gaps are in order
         local units = floor(min(size, quota.burst_level - start) / quota.period_us)
         local scaled = units * quota.period_us
         if units > 0 and not fits(quota, gaps[i], gaps[i + 1], elapsed, scaled) then units = units - 1 end
@@ -952,6 +965,7 @@ local function general_way()
 
     local function filled(quota, runs, units, at, stop)
       local after = {}
+      steps = steps + PASS_STEPS * #runs
       for i = 1, #runs, 3 do
         local start, finish = runs[i], runs[i + 1]
         if start >= stop then break end
@@ -1169,6 +1183,7 @@ local function general_way()
     end
 
     local function paid_in_turn(quota, parts, units, at, stop)
+      steps = steps + 3 * PASS_STEPS * #parts
       local limit, length, total, number, after = snapped(quota, quota.limit), quota.buckets + 1, 0, 1, {}
       for i = 1, #parts, 2 do
         if parts[i] >= at - quota.buckets then
@@ -1202,6 +1217,7 @@ local function general_way()
       local limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
       local from, ahead = 1, 1 -- the first parts that count at `at`, and that lie ahead of it
       while at <= stop and units > 0 do
+        steps = steps + 3 * PASS_STEPS * #parts
         while from <= #parts and parts[from] < at - quota.buckets do from = from + 2 end
         while ahead <= #parts and parts[ahead] <= at do ahead = ahead + 2 end
         if ahead > #parts then return paid_in_turn(quota, parts, units, at, stop) end
@@ -1423,7 +1439,7 @@ local function general_way()
     return period_in(value) > 0 and is_finite({ last, level })
   end
 
-  local function unpacked(quota, value)
+  local function unpacked(quota, value, most)
     local state, core, at = { gaps = {}, lows = {}, older = '' }, nil, #quota.stamp + 1
     if quota.kind ~= BUCKET then
       state.last, state.generation, at = struct.unpack('<dd', value, at)
@@ -1433,7 +1449,8 @@ local function general_way()
     if at <= #value then
       local gaps, lows
       gaps, lows, at = struct.unpack('<HB', value, at)
-      state.gaps, at = numbers_at(value, at, 2 * gaps)
+      state.gaps, at = numbers_at(value, at, 2 * min(gaps, most))
+      at = at + 16 * max(gaps - most, 0)
       state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
@@ -1442,25 +1459,25 @@ local function general_way()
   end
 
   local function unpacked_version(quota, value)
-    local stored = is_version(quota, value) and unpacked(quota, value)
+    local stored = is_version(quota, value) and unpacked(quota, value, 0)
     if not stored then return nil end
     local carried, size = stored.older, #quota.stamp
     local other = string.sub(value, 1, #value - #carried)
     if carried ~= '' and quota.kind ~= BUCKET then other = string.sub(other, 1, -5) end
     local made = quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
     if string.sub(carried, 1, size) ~= quota.stamp then return made end
-    local own = unpacked(quota, carried)
+    local own = unpacked(quota, carried, most_gaps)
     return own and quota.algorithm.merged(quota, own, made)
   end
 
   of_older = function(quota, older)
-    local whole, state = pcall(unpacked, quota, older)
+    local whole, state = pcall(unpacked, quota, older, 0)
     return whole and state or quota.algorithm.fresh(0, 0)
   end
 
   local function state_in(quota, value)
     if not value then return nil end
-    if string.sub(value, 1, #quota.stamp) == quota.stamp then return unpacked(quota, value) end
+    if string.sub(value, 1, #quota.stamp) == quota.stamp then return unpacked(quota, value, most_gaps) end
     return unpacked_version(quota, value)
   end
 
@@ -1486,7 +1503,7 @@ local function general_way()
 
   -- take --------------------------------------------------------------------------------------------------------------
 
-  -- A charge is a table { quota, key, cost, birth, size of its value, state }.
+  -- A charge is a table { quota, key, cost, birth, state, how many numbers that has }.
   local function next_charge(at)
     local number, charge = nil, {}
     number, charge.cost, at = struct.unpack('<Hd', actions, at)
@@ -1494,11 +1511,14 @@ local function general_way()
     charge.quota, charge.key, charge.birth = quota_of(number), KEYS[charges_done], births + charges_done
     charge.quota.algorithm = algorithm_of(charge.quota)
     local value = read(charge.key)
-    reply[charges_done + 4], charge.size = value, value and #value or 0
-    steps = steps + CHARGE_STEPS + charge.size / 16
+    reply[charges_done + 4] = value
+    steps = steps + CHARGE_STEPS + (value and #value / BYTES_OF_A_STEP or 0)
     local whole, state = pcall(state_in, charge.quota, value)
-    if whole then charge.state = state end
-    if charge.state and (charge.state.debit or 0) > 0 then steps = steps + charge.size / 32 end
+    charge.numbers = 0
+    if whole and state then
+      charge.state, charge.numbers = state, #state.gaps + #state.lows + #(state.runs or state.parts or {})
+      if (state.debit or 0) > 0 then steps = steps + DEBIT_LOOKS * PASS_STEPS * charge.numbers end
+    end
     return charge, at
   end
 
@@ -1515,7 +1535,7 @@ local function general_way()
         wait_us = charge.quota.algorithm.wait(charge.quota, charge.state, now, charge.cost, min_wait_us)
       end
       longest = max(longest, wait_us)
-      steps = steps + 1 + charge.size / 64
+      steps = steps + 1 + PASS_STEPS * charge.numbers
     end
     return longest
   end
@@ -1533,12 +1553,12 @@ local function general_way()
       local own_us = charge.quota.algorithm.wait(charge.quota, charge.state, now, charge.cost, wait_us)
       agreeing = own_us == wait_us and agreeing + 1 or 1
       wait_us, looked, number = own_us, looked + looks(charge), number + 1
+      steps = steps + LOOK_STEPS + (charge.quota.kind == BUCKET and 0 or PASS_STEPS * charge.numbers)
     until agreeing == #charges or wait_us == huge or looked >= MAX_LOOKS
-    steps = steps + LOOK_STEPS * looked
     if agreeing == #charges or wait_us == huge then return wait_us end
     for i, charge in ipairs(charges) do
       local state = charge.quota.algorithm.at_end(charge.quota, charge.state)
-      ends[i] = { quota = charge.quota, cost = charge.cost, state = state, size = 0 }
+      ends[i] = { quota = charge.quota, cost = charge.cost, state = state, numbers = 0 }
     end
     return longest_wait(ends, huge, wait_us)
   end
@@ -1548,6 +1568,7 @@ local function general_way()
     local most = cost
     for _, charge in ipairs(charges) do
       most = min(most, charge.quota.algorithm.most_at_once(charge.quota, charge.state, now))
+      steps = steps + PASS_STEPS * charge.numbers
     end
     return max(most, min(cost, 1))
   end
@@ -1555,6 +1576,7 @@ local function general_way()
   local function take(at, action)
     local max_wait_us, count, charges, may_settle = nil, nil, {}, action > MAY_SETTLE
     max_wait_us, count, at = struct.unpack('<dH', actions, at)
+    most_gaps = floor(GAPS_OF_TAKE / count)
     for i = 1, count do
       charges[i], at = next_charge(at)
       charges[i].state = current(charges[i].quota, charges[i].state, now, charges[i].birth)
@@ -1589,7 +1611,6 @@ local function general_way()
     local state = current(quota, settled.state, now, settled.birth)
     local is_there = state.generation == settled.generation and settled.since <= state.last
     if settled.units < 0 then
-      if quota.kind ~= BUCKET then steps = steps + settled.size / 32 end
       return algorithm.debit(quota, state, now, -settled.units, is_there and settled.place or -huge)
     end
     return is_there and algorithm.give_back(quota, state, now, settled) or nil
@@ -1598,6 +1619,7 @@ local function general_way()
   local function settle(at)
     local _, count, done = nil, nil, false
     _, count, at = struct.unpack('<dH', actions, at)
+    most_gaps = floor(GAPS_OF_TAKE / count)
     for _ = 1, count do
       local settled
       settled, at = next_charge(at)
@@ -1606,6 +1628,7 @@ local function general_way()
       settled.units = settled.cost - settled.actual
       local after = settled_state(settled)
       if after then
+        steps = steps + (settled.units < 0 and 3 or 1) * PASS_STEPS * settled.numbers
         save(settled, after)
         done = true
       end
@@ -1674,7 +1697,7 @@ local function once(at)
   else
     for i = 1, charges do reply[number + i + 4] = false end
     charges_done = charges_done + charges
-    if mode == 1 then reply[number + 4], steps = record, steps + #record / 16 end
+    if mode == 1 then reply[number + 4], steps = record, steps + #record / BYTES_OF_A_STEP end
     verdicts[#verdicts + 1] = mode == 1 and '2' or '0'
     return start + length
   end
@@ -1693,7 +1716,9 @@ local function once(at)
         values[charges + i + 2] = ARGV[1]:sub((quota - 1) * QUOTA_SIZE + 1, quota * QUOTA_SIZE)
       end
     end
-    redis.call('SET', key, table.concat(values), 'PX', ttl_text(ceil((counts_until - now) / 1000)))
+    local value = table.concat(values)
+    steps = steps + #value / BYTES_OF_A_STEP
+    redis.call('SET', key, value, 'PX', ttl_text(ceil((counts_until - now) / 1000)))
   end
   return start + length
 end

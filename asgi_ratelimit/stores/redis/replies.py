@@ -50,7 +50,7 @@ def answer_to(
     if verdict == AGAIN:
         return _answered_again(action, record)
     charges = charges_of(action)
-    states = [unpack(charge.quota, value) for charge, value in zip(charges, values[count:])]
+    states = [unpack(charge.quota, value, len(charges)) for charge, value in zip(charges, values[count:])]
     match action:
         case Take():
             return _decision(action, verdict == YES, states, now, birth, after)
@@ -92,7 +92,7 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         starts = range(at, len(record), SIZE)
         quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
         take = of_quotas(take, quotas)
-    states = [unpack(charge.quota, value) for charge, value in zip(take.charges, values)]
+    states = [unpack(charge.quota, value, len(values)) for charge, value in zip(take.charges, values)]
     if isinstance(action, Repayment) and birth < 0:
         return _booked(action, states, now, int(-birth))
     decision = decided_again(take, states, now, int(abs(birth)))
