@@ -44,11 +44,11 @@ def quota_in(packed: bytes, likely: Quota) -> Quota:
     """
     if packed == packed_quota(likely):
         return likely
-    stamp, period_us, limit, _, first, second, _ = _QUOTA.unpack(packed)
+    stamp, period_us, limit, most, first, _, _ = _QUOTA.unpack(packed)
     period = period_us / SECOND_US
     try:
         if stamp[0] == BUCKET_FORMAT:
-            return TokenBucket(limit, period, second / period_us, first / limit, name=likely.name)
+            return TokenBucket(limit, period, most, _factor(first, limit), name=likely.name)
         if stamp[0] == FIXED_FORMAT:
             return FixedWindow(limit, period, name=likely.name)
         if stamp[0] == ROLLING_FORMAT:
@@ -56,3 +56,10 @@ def quota_in(packed: bytes, likely: Quota) -> Quota:
     except (ArithmeticError, ValueError):
         pass
     raise struct.error(f"{packed!r} is not a quota")
+
+
+def _factor(slow_rate: float, limit: float) -> float:
+    """The number with the fewest digits that makes this rate of this limit."""
+    exact = slow_rate / limit
+    short = float(f"{exact:.15g}")
+    return short if short * limit == slow_rate else exact

@@ -13,6 +13,7 @@ from asgi_ratelimit.algorithms import GENERATIONS, decision_of, pack, unpack
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores.redis.packed_quotas import packed_quota, quota_in
 from asgi_ratelimit.stores.redis.replies import Disagreements
 from asgi_ratelimit.stores.redis.script import Peek, Reset, decode, encode
 from tests.support.charges import on_bucket
@@ -170,3 +171,11 @@ def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
     (decision, outcome), _ = decode([Take((charge,)), on_bucket(charge)], [NOW, STEPS, b"11", value, value], BIRTHS)
     assert decision.remaining == 9
     assert decision_of(charge, outcome) == decision
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.9, 0.3, 1 / 3])
+@pytest.mark.parametrize("limit", [1476.5, 0.1, 7])
+def test_a_packed_quota_is_the_same_again(limit: float, factor: float) -> None:
+    """To the last digit, whatever its burst and its period."""
+    quota = TokenBucket(limit, 7.3, burst=3.3, burst_allowance_factor=factor, name="per-second")
+    assert quota_in(packed_quota(quota), QUOTA) == quota
