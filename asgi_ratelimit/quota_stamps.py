@@ -61,7 +61,7 @@ def burst_code(burst: float) -> int:
 
 
 def least_burst(code: int, limit: float) -> float:
-    """The burst that a code stands for: the default or a small whole one exactly, any other one a little less."""
+    """The burst that a code stands for: the default or a small whole one exactly, any other to about a hundredth."""
     default = max(1.0, float(math.floor(limit)))
     if burst_code(default) == code:
         return default

@@ -130,7 +130,7 @@ class FixedWindow(_Stamped):
     name: str = cast("str", None)
 
     is_simple: ClassVar[bool] = False
-    weight: ClassVar[int] = 3
+    weight: ClassVar[int] = 1
     """As how many charges of a take one of this quota counts."""
     period_us: float = field(init=False, repr=False, compare=False)
     kind: str = field(init=False, repr=False, compare=False)
@@ -186,7 +186,7 @@ class RollingWindow(_Stamped):
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
-            weight=2 + math.ceil(self.buckets / BUCKETS_OF_ONE),
+            weight=math.ceil(self.buckets / BUCKETS_OF_ONE),
             stamp=struct.pack("<BfH", ROLLING_FORMAT, self.limit, self.buckets),
             kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
@@ -202,20 +202,19 @@ Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 MAX_PARTS = 1000
 """The most parts of a rolling window."""
 
-MAX_CHARGES = 64
+MAX_CHARGES = 50
 """The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
 
-BUCKETS_OF_ONE = 40
-"""A window counts as three charges, and a rolling one as one more for each 40 of its buckets beyond 40."""
+BUCKETS_OF_ONE = 60
+"""A rolling window counts as one charge for each 60 of its buckets."""
 
 
 def require_few(weight: int) -> None:
     """Raise ``ConfigurationError`` if charges of this weight in all are too many for one take."""
     if weight > MAX_CHARGES:
         raise ConfigurationError(
-            f"a take has at most {MAX_CHARGES} charges, where a window counts as 3, and a rolling one as one more for "
-            f"each {BUCKETS_OF_ONE} of its buckets beyond {BUCKETS_OF_ONE}, not {weight}: take fewer together, or use "
-            "fewer buckets, as in RollingWindow(1000, 3600, 60)"
+            f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as one for each {BUCKETS_OF_ONE} "
+            f"of its buckets, not {weight}: take fewer together, or use fewer buckets: RollingWindow(1000, 3600, 60)"
         )
 
 

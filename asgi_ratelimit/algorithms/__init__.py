@@ -13,7 +13,7 @@ stands for a bucket that was never used:
 * ``last``: when the state last changed;
 * ``generation``: the number that the state was given when it was first made; no two lives of a bucket share it, so that
   nothing is given back to a bucket that was reset since;
-* ``gaps``: slots in the future that were given back, at most ``MAX_GAPS`` pairs in order;
+* ``gaps``: slots in the future that were given back, at most ``MAX_PIECES`` pairs in order;
 * ``lows``: what may be given back of past charges of a token bucket, at most ``MAX_LOWS`` pairs in order;
 * ``older``: the value of another version of the quota, under another limit, which other processes may still use.
 """
@@ -26,8 +26,8 @@ from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,
     GENERATIONS,
-    MAX_GAPS,
     MAX_LOWS,
+    MAX_PIECES,
     NEVER_US,
     PLAIN_PARTS,
     Booking,
@@ -43,8 +43,8 @@ __all__ = [
     "ALGORITHMS",
     "BIRTH_BITS",
     "GENERATIONS",
-    "MAX_GAPS",
     "MAX_LOWS",
+    "MAX_PIECES",
     "NEVER_US",
     "PLAIN_PARTS",
     "Booking",

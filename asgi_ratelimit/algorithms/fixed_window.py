@@ -15,8 +15,8 @@ import math
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
 from .packed import ANEW, of_older
-from .state import NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
-from .windows.runs import MAX_RUNS, Run, count_at, filled, replaced, with_count
+from .state import MAX_PIECES, NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .windows.runs import Run, count_at, filled, replaced, with_count
 
 
 def index(quota: FixedWindow, now: float) -> float:
@@ -109,7 +109,7 @@ def give_back(quota: FixedWindow, state: State, now: float, settled: SettledChar
     if place < first or count == 0.0:
         return state
     after = replaced(runs, place, given_back(quota, count, settled.charge.cost, settled.actual), first)
-    if len(after) > MAX_RUNS:
+    if len(after) > MAX_PIECES:
         return state
     left = debit_beside(quota, left, count, settled)
     return paid_back(quota, ((left, tuple(after)), base, generation, (), (), older), base)

@@ -11,7 +11,7 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
-from .state import GAPS_OF_TAKE, GENERATIONS, Outlook, State, Taken
+from .state import GENERATIONS, MAX_PIECES, PIECES_OF_TAKE, Outlook, State, Taken
 
 
 class Algorithm(Protocol):
@@ -63,7 +63,7 @@ States: TypeAlias = Sequence[State | None]
 def unpack(quota: Quota, value: bytes | None, charges: int = 1) -> State | None:
     """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all.
 
-    A take of many ``charges`` leaves the last gaps of each bucket out: all its charges read ``GAPS_OF_TAKE`` at most.
+    A take of many ``charges`` leaves some gaps, runs or parts out: all its charges read ``PIECES_OF_TAKE`` at most.
     """
     if value is None:
         return None
@@ -73,13 +73,13 @@ def unpack(quota: Quota, value: bytes | None, charges: int = 1) -> State | None:
             return (level, last, generation, (), (), b"")
     try:
         if value.startswith(quota.stamp):
-            return unpacked(quota, value, GAPS_OF_TAKE // charges)
-        return _unpacked_version(quota, value, GAPS_OF_TAKE // charges)
+            return unpacked(quota, value, min(PIECES_OF_TAKE // charges, MAX_PIECES))
+        return _unpacked_version(quota, value, min(PIECES_OF_TAKE // charges, MAX_PIECES))
     except struct.error:  # cut short
         return None
 
 
-def _unpacked_version(quota: Quota, value: bytes, most_gaps: int) -> State | None:
+def _unpacked_version(quota: Quota, value: bytes, most: int) -> State | None:
     """The state of this version of a quota in the value of another, under which it may have been used since."""
     stored = unpacked(quota, value, 0) if is_version(quota, value) else None
     if stored is None:
@@ -88,7 +88,7 @@ def _unpacked_version(quota: Quota, value: bytes, most_gaps: int) -> State | Non
     other = algorithm.of_version(quota, stored, value[: len(quota.stamp)], without_carried(quota, value, carried))
     if not carried.startswith(quota.stamp):
         return other
-    own = unpacked(quota, carried, most_gaps)
+    own = unpacked(quota, carried, most)
     return own and algorithm.merged(quota, own, other)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import GENERATIONS, MAX_GAPS, Gaps, Lows, State
+from .state import GENERATIONS, MAX_PIECES, Gaps, Lows, State, snapped
 
 _HEAD = struct.Struct("<dd")
 _PAIR = struct.Struct("<dd")
@@ -70,32 +70,65 @@ def _packed_pairs(pairs: Gaps) -> bytes:
     return struct.pack(f"<{2 * len(pairs)}d", *chain.from_iterable(pairs))
 
 
-def unpacked(quota: Quota, value: bytes, most_gaps: int = MAX_GAPS) -> State | None:
-    """The state in a value of this version, with so many of its gaps at most, the first ones.
+def unpacked(quota: Quota, value: bytes, most: int = MAX_PIECES) -> State | None:
+    """The state in a value of this version, with so many of its gaps, runs, or parts ahead at most.
 
-    ``None`` where it means nothing. ``struct.error`` where it is cut short.
+    Gaps that are left out are lost, and windows that are left out count as full. ``None`` where it means nothing.
+    ``struct.error`` where it is cut short.
     """
     if isinstance(quota, TokenBucket):
-        return _unpacked_bucket(quota, value, most_gaps)
+        return _unpacked_bucket(quota, value, most)
     at = len(quota.stamp)
     last, generation = _HEAD.unpack_from(value, at)
     at += _HEAD.size
     core: Any
     value, older = _without_older(quota, value, at)
     if isinstance(quota, FixedWindow):
-        core = (*_DEBIT.unpack_from(value, at), tuple(_RUN.iter_unpack(value[at + _DEBIT.size :])))
+        core = (*_DEBIT.unpack_from(value, at), _first_runs(quota, value[at + _DEBIT.size :], most))
         numbers = [(last, generation, core[0]), *core[1]]
     else:
-        core = (*_PAIR.unpack_from(value, at), tuple(_PAIR.iter_unpack(value[at + _PAIR.size :])))
+        full_until, debit = _PAIR.unpack_from(value, at)
+        core = _last_parts(quota, full_until, debit, value[at + _PAIR.size :], most)
         numbers = [(last, generation, *core[:2]), *core[2]]
     if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain(*numbers))):
         return None
     return (core, last, int(generation), (), (), older)
 
 
-def _unpacked_bucket(quota: TokenBucket, value: bytes, most_gaps: int) -> State | None:
+def _first_runs(quota: FixedWindow, value: bytes, most: int) -> tuple[tuple[float, float, float], ...]:
+    """The first runs of a value; the windows of all others are one run, and full."""
+    count, first = len(value) / _RUN.size, max(most, 2) - 1
+    if count <= first + 1 or count % 1:
+        return tuple(_RUN.iter_unpack(value))
+    rest = value[first * _RUN.size :]
+    full = (_RUN.unpack_from(rest)[0], _RUN.unpack_from(rest, len(rest) - _RUN.size)[1], snapped(quota, quota.limit))
+    return (*_RUN.iter_unpack(value[: first * _RUN.size]), full)
+
+
+def _last_parts(
+    quota: RollingWindow, full_until: float, debit: float, value: bytes, most: int
+) -> tuple[float, float, Gaps]:
+    """The core with the last parts of a value; where there are others, nothing is taken before the last ones.
+
+    With ``most`` 0, it is those of one window, the first ones. Where not all may be read, a debit is paid back behind
+    the last part.
+    """
+    others, start, stop = len(value) // _PAIR.size - most - quota.buckets, 0, len(value)
+    if len(value) % _PAIR.size == 0:
+        if most == 0:
+            stop = (quota.buckets + 1) * _PAIR.size
+        elif others > 0:
+            start = others * _PAIR.size
+            full_until = max(full_until, _PAIR.unpack_from(value, start - _PAIR.size)[0] + quota.buckets + 1.0)
+    parts = tuple(_PAIR.iter_unpack(value[start:stop]))
+    if debit > 0.0 and most < MAX_PIECES and parts:
+        full_until = max(full_until, parts[-1][0])
+    return full_until, debit, parts
+
+
+def _unpacked_bucket(quota: TokenBucket, value: bytes, most: int) -> State | None:
     _, last, level, generation = _PLAIN.unpack_from(value)
-    gaps, lows, older = _tail(value, PLAIN_SIZE, most_gaps)
+    gaps, lows, older = _tail(value, PLAIN_SIZE, most)
     if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain((last, level), *gaps, *lows))):
         return None
     return (level, last, generation, gaps, lows, older)
@@ -119,12 +152,12 @@ def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
     return tuple(zip(numbers[::2], numbers[1::2])), at + count * _PAIR.size
 
 
-def _tail(value: bytes, at: int, most_gaps: int) -> tuple[Gaps, Lows, bytes]:
+def _tail(value: bytes, at: int, most: int) -> tuple[Gaps, Lows, bytes]:
     if at == len(value):
         return (), (), b""
     gap_count, low_count = _COUNTS.unpack_from(value, at)
-    gaps, at = _pairs(value, at + _COUNTS.size, min(gap_count, most_gaps))
-    at += max(gap_count - most_gaps, 0) * _PAIR.size
+    gaps, at = _pairs(value, at + _COUNTS.size, min(gap_count, most))
+    at += max(gap_count - most, 0) * _PAIR.size
     if not low_count:
         return gaps, (), value[at:]
     first = _FIRST_LOW.unpack_from(value, at)
@@ -167,7 +200,7 @@ def rescaled(quota: TokenBucket, level: float, stamp: bytes) -> float:
 def of_older(quota: Quota, older: bytes) -> State:
     """The state of the other version of a window; one that was never used where its value means nothing."""
     try:
-        state = unpacked(quota, older)
+        state = unpacked(quota, older, 1)
     except struct.error:
         state = None
     return state or ((0.0, ()) if isinstance(quota, FixedWindow) else (0.0, 0.0, ()), 0.0, 0, (), (), b"")

@@ -21,13 +21,10 @@ from typing import TypeAlias
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
 from .packed import ANEW, of_older
-from .state import NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .state import MAX_PIECES, NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
 from .windows.parts import Parts, first_fit, highest, paid, with_units
 
 Core: TypeAlias = tuple[float, float, Parts]
-
-MAX_AHEAD = 64
-"""The most parts of a state beside ``buckets`` of them: at least so many that are booked ahead."""
 
 
 def index(quota: RollingWindow, now: float) -> float:
@@ -95,10 +92,10 @@ def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: f
 
 
 def bounded(quota: RollingWindow, full_until: float, debit: float, parts: Parts, first: float) -> Core:
-    """A core without what no longer matters from the part ``first`` on; at most ``MAX_AHEAD + buckets`` parts."""
+    """A core without what no longer matters from the part ``first`` on; at most ``MAX_PIECES + buckets`` parts."""
     if full_until <= first:
         full_until = 0.0
-    number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_AHEAD + quota.buckets
+    number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_PIECES + quota.buckets
     if len(parts) - number > most:
         full_until = parts[-most - 1][0] + quota.buckets + 1.0
         number = bisect_left(parts, (full_until - quota.buckets,))

@@ -39,11 +39,11 @@ PLAIN_PARTS: Final = 6
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
 
-MAX_GAPS = 128
-"""The most gaps that a state holds."""
+MAX_PIECES = 256
+"""The most gaps of a token bucket's state, runs of a fixed window's, and parts ahead of a rolling window's."""
 
-GAPS_OF_TAKE = 1024
-"""The most gaps that all charges of a take read together: of nine or more, each leaves out the last ones."""
+PIECES_OF_TAKE = 512
+"""The most of them that all charges of a take read together: of three or more, each leaves some out."""
 
 MAX_LOWS = 8
 """The most lows that a state holds."""

@@ -17,7 +17,7 @@ from .state import NEVER, Outlook, State, Taken
 UNKNOWN: Outlook = (0.0, 0.0, 0.0)
 """Stands for an outlook that has not been worked out."""
 
-MAX_LOOKS = 300
+MAX_LOOKS = 600
 """How often several charges look for a slot that suits all, before they go to the end of all queues."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import State
+from asgi_ratelimit.algorithms import MAX_PIECES, State
 from asgi_ratelimit.algorithms.fixed_window import (
     book,
     booked_ahead,
@@ -25,7 +25,7 @@ from asgi_ratelimit.algorithms.fixed_window import (
     used,
     wait,
 )
-from asgi_ratelimit.algorithms.windows.runs import MAX_RUNS, Run, with_count
+from asgi_ratelimit.algorithms.windows.runs import Run, with_count
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow
 from tests.support.examples import up_to
@@ -188,22 +188,22 @@ def test_what_is_given_back_pays_a_debit_back(before: State, charge: SettledChar
 
 def test_too_many_runs_are_joined_where_least_is_lost() -> None:
     """With the higher count of both, so that no window ever gets more than its limit."""
-    runs = tuple([(WINDOW + at, WINDOW + at + 1, 9.0 if at % 2 else 2.0) for at in range(MAX_RUNS)])
+    runs = tuple([(WINDOW + at, WINDOW + at + 1, 9.0 if at % 2 else 2.0) for at in range(MAX_PIECES)])
     after = with_count(runs, WINDOW + 500, 8.0, WINDOW)
-    assert len(after) == MAX_RUNS
+    assert len(after) == MAX_PIECES
     after = with_count(
-        (*runs[:-1], (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)), WINDOW + MAX_RUNS + 1, 8.0, WINDOW
+        (*runs[:-1], (WINDOW + MAX_PIECES - 1, WINDOW + MAX_PIECES + 5, 9.0)), WINDOW + MAX_PIECES + 1, 8.0, WINDOW
     )
-    assert len(after) <= MAX_RUNS
-    assert after[-1] == (WINDOW + MAX_RUNS - 1, WINDOW + MAX_RUNS + 5, 9.0)
+    assert len(after) <= MAX_PIECES
+    assert after[-1] == (WINDOW + MAX_PIECES - 1, WINDOW + MAX_PIECES + 5, 9.0)
 
 
 def test_what_would_be_one_run_too_many_is_not_given_back() -> None:
     """Or else two of them would become one, in which a window that is not concerned would count more."""
-    runs = tuple([(2.0 * at, 2.0 * at + 2.0, 9.0 if at % 2 else 2.0) for at in range(MAX_RUNS)])
+    runs = tuple([(2.0 * at, 2.0 * at + 2.0, 9.0 if at % 2 else 2.0) for at in range(MAX_PIECES)])
     assert give_back(FIXED, state(*runs), NOW, settled(7, 1.0)) == state(*runs)
-    fewer = state(*runs[: MAX_RUNS - 1])
-    assert len(give_back(FIXED, fewer, NOW, settled(7, 1.0))[0][1]) == MAX_RUNS
+    fewer = state(*runs[: MAX_PIECES - 1])
+    assert len(give_back(FIXED, fewer, NOW, settled(7, 1.0))[0][1]) == MAX_PIECES
 
 
 def test_a_clock_that_falls_back_takes_its_windows_along() -> None:

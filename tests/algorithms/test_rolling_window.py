@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
 from asgi_ratelimit.algorithms.rolling_window import (
-    MAX_AHEAD,
+    MAX_PIECES,
     book,
     booked_ahead,
     debit,
@@ -223,7 +223,7 @@ def test_too_many_parts_ahead_count_as_full() -> None:
     quota = RollingWindow(1, 1, 1, name="window")
     now = index(quota, NOW)
     before: State = (
-        (0.0, 0.0, tuple([(now + 2 * number, 1.0) for number in range(MAX_AHEAD + 1)])),
+        (0.0, 0.0, tuple([(now + 2 * number, 1.0) for number in range(MAX_PIECES + 1)])),
         NOW,
         0,
         (),
@@ -233,14 +233,14 @@ def test_too_many_parts_ahead_count_as_full() -> None:
     for number in range(3):
         after, wait_us, _ = take(quota, before, NOW, 1, math.inf)
         assert after is not None
-        assert wait_us == (MAX_AHEAD + 1 + number) * 2e6
+        assert wait_us == (MAX_PIECES + 1 + number) * 2e6
         before = after
     full_until, _, parts = before[0]
-    assert len(parts) == MAX_AHEAD + 1
+    assert len(parts) == MAX_PIECES + 1
     assert full_until == now + 2 * 3
     assert most_at_once(quota, before, NOW) == 0.0
-    assert booked_ahead(quota, before, NOW) == MAX_AHEAD + 3
-    later = NOW + 2e6 * (MAX_AHEAD + 4)
+    assert booked_ahead(quota, before, NOW) == MAX_PIECES + 3
+    later = NOW + 2e6 * (MAX_PIECES + 4)
     assert take(quota, before, later, 1, 0.0)[0] is not None
 
 

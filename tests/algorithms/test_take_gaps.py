@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms import MAX_GAPS, State, decide
+from asgi_ratelimit.algorithms import MAX_PIECES, State, decide
 from asgi_ratelimit.algorithms.kinds import ALGORITHMS
 from asgi_ratelimit.algorithms.take import MAX_LOOKS
 from asgi_ratelimit.decision import Charge, SettledCharge, Take
@@ -59,7 +59,7 @@ def test_a_refusal_tells_when_charges_agree() -> None:
 
 def test_two_charges_with_all_gaps_find_the_one_that_they_share() -> None:
     """Behind hundreds of which only one of them has each."""
-    first, second = ([start + 4 * number for number in range(MAX_GAPS - 1)] for start in (10, 12))
+    first, second = ([start + 4 * number for number in range(MAX_PIECES - 1)] for start in (10, 12))
     delay, written = wait_of(with_gaps(*first, 1_900, level=2_000), with_gaps(*second, 1_900, level=2_000))
     assert delay == 190.0
     assert written == [with_gaps(*first, level=2_000), with_gaps(*second, level=2_000)]
@@ -95,8 +95,8 @@ def test_charges_agree_on_the_first_slot_that_suits_all(crowd: tuple[tuple[Charg
 
 def test_charges_whose_gaps_disagree_go_to_the_ends_of_all_queues() -> None:
     """After a thousand looks; a gap that they share later is out of reach, and none is used up."""
-    starts = [[10 + 30 * number + 2 * charge for number in range(MAX_GAPS - 1)] for charge in range(12)]
-    assert len(starts) * MAX_GAPS > MAX_LOOKS
+    starts = [[10 + 30 * number + 2 * charge for number in range(MAX_PIECES - 1)] for charge in range(12)]
+    assert len(starts) * MAX_PIECES > MAX_LOOKS
     states = [with_gaps(*gaps, 9_000, level=10_000) for gaps in starts]
     delay, written = wait_of(*states)
     assert delay == 1_000.0
@@ -201,10 +201,10 @@ def test_a_best_effort_does_not_count_units() -> None:
 
 def test_a_best_effort_with_all_gaps_is_bounded() -> None:
     """The number of calls grows with the gaps alone."""
-    gaps = tuple((950.0 * number * UNIT, 500.5 * UNIT) for number in range(MAX_GAPS))
+    gaps = tuple((950.0 * number * UNIT, 500.5 * UNIT) for number in range(MAX_PIECES))
     granted, calls = calls_of_best_effort(1e6, (1e6 * UNIT, NOW, 0, gaps, (), b""))
     assert granted == 500
-    assert calls <= 40 * MAX_GAPS
+    assert calls <= 40 * MAX_PIECES
 
 
 @pytest.mark.anyio

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from asgi_ratelimit.algorithms.rolling_window import MAX_AHEAD
+from asgi_ratelimit.algorithms import MAX_PIECES
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -288,8 +288,8 @@ async def test_as_many_windows_as_are_stored_are_booked_ahead(
 ) -> None:
     """All of them are cancelled, in any order, and it is as if nobody had booked."""
     limiter = Limiter(quota, store=store)
-    booked = [await limiter.pace("key", costs[number % len(costs)]) for number in range(MAX_AHEAD)]
-    assert booked[-1].delay == (1 if isinstance(quota, FixedWindow) else 2) * (MAX_AHEAD - 1)
+    booked = [await limiter.pace("key", costs[number % len(costs)]) for number in range(MAX_PIECES)]
+    assert booked[-1].delay == (1 if isinstance(quota, FixedWindow) else 2) * (MAX_PIECES - 1)
     for decision in Random(7).sample(booked, len(booked)):
         await limiter.cancel(decision)
     assert (await limiter.peek("key")).reset_after == 0.0
@@ -301,11 +301,11 @@ async def test_parts_beyond_the_most_that_are_stored(redis_url: str, clock: Step
     quota = RollingWindow(1, 1, 1)
     for store in (MemoryStore(clock=clock), remote):
         limiter = Limiter(quota, store=store)
-        booked = [await limiter.pace("key") for _ in range(MAX_AHEAD + 5)]
+        booked = [await limiter.pace("key") for _ in range(MAX_PIECES + 5)]
         for decision in (booked[0], booked[2], booked[-1], booked[-3]):
             await limiter.cancel(decision)
-        assert [(await limiter.pace("key")).delay for _ in range(3)] == [2 * (MAX_AHEAD + n) for n in (2, 4, 5)]
-        assert (await limiter.rate_limit("key")).retry_after == 2 * (MAX_AHEAD + 6)
+        assert [(await limiter.pace("key")).delay for _ in range(3)] == [2 * (MAX_PIECES + n) for n in (2, 4, 5)]
+        assert (await limiter.rate_limit("key")).retry_after == 2 * (MAX_PIECES + 6)
     await remote.aclose()
 
 

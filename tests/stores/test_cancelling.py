@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from asgi_ratelimit.algorithms import MAX_GAPS
-from asgi_ratelimit.algorithms.state import GAPS_OF_TAKE
+from asgi_ratelimit.algorithms import MAX_PIECES
+from asgi_ratelimit.algorithms.state import PIECES_OF_TAKE
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_CHARGES, Quota
@@ -135,19 +135,19 @@ async def test_every_other_slot_of_a_queue_is_cancelled(store: Store, quota: Quo
 
 
 async def test_the_first_of_too_many_gaps_are_stored(store: Store) -> None:
-    """Beyond ``MAX_GAPS``, no gap is added, so that a state stays small; none that was free is booked again."""
+    """Beyond ``MAX_PIECES``, no gap is added, so that a state stays small; none that was free is booked again."""
     limiter = Limiter(EVEN, store=store)
-    decisions = [await limiter.pace("key") for _ in range(2 * MAX_GAPS + 101)]
+    decisions = [await limiter.pace("key") for _ in range(2 * MAX_PIECES + 101)]
     cancelled = at_random(decisions[1:-1:2])
     await cancel(limiter, cancelled)
-    got = await delays(limiter, MAX_GAPS + 1)
-    assert got[:MAX_GAPS] == sorted(decision.delay for decision in cancelled[:MAX_GAPS])
-    assert got[MAX_GAPS] == pytest.approx(len(decisions) / 10)
+    got = await delays(limiter, MAX_PIECES + 1)
+    assert got[:MAX_PIECES] == sorted(decision.delay for decision in cancelled[:MAX_PIECES])
+    assert got[MAX_PIECES] == pytest.approx(len(decisions) / 10)
 
 
 async def test_a_take_of_many_buckets_keeps_the_first_gaps_of_each(store: Store) -> None:
     """Those that it leaves out are not free any more, and none that was not free is booked."""
-    limiter, most = Limiter(EVEN, store=store), GAPS_OF_TAKE // MAX_CHARGES
+    limiter, most = Limiter(EVEN, store=store), PIECES_OF_TAKE // MAX_CHARGES
     decisions = [await limiter.pace("key") for _ in range(101)]
     freed = [decision.delay for decision in decisions[1:-1:2]]
     await cancel(limiter, at_random(decisions[1:-1:2]))

@@ -11,7 +11,7 @@ from bisect import bisect_right
 
 from ...quotas import TokenBucket
 from ..draining import drained
-from ..state import MAX_GAPS, NEVER, Gap, Gaps, State
+from ..state import MAX_PIECES, NEVER, Gap, Gaps, State
 
 
 def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
@@ -110,18 +110,18 @@ def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[in
     bottom = max(start, at)
     pieces = [(at, bottom - at), (bottom + scaled, at + size - (bottom + scaled))]
     earlier, later = gaps_after(quota, gaps[:taken], elapsed), gaps_after(quota, gaps[taken + 1 :], elapsed)
-    return (*earlier, *[piece for piece in pieces if piece[1] > 0.0], *later)[:MAX_GAPS]
+    return (*earlier, *[piece for piece in pieces if piece[1] > 0.0], *later)[:MAX_PIECES]
 
 
 def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
-    """The gaps and one more, joined with those that it touches. Beyond ``MAX_GAPS`` there is none more."""
+    """The gaps and one more, joined with those that it touches. Beyond ``MAX_PIECES`` there is none more."""
     end, apart = start + size, []
     for gap in gaps:
         if gap[0] + gap[1] < start or gap[0] > end:
             apart.append(gap)
         else:
             start, size = min(start, gap[0]), size + gap[1]
-    return gaps if len(apart) >= MAX_GAPS else tuple(sorted([*apart, (start, size)]))
+    return gaps if len(apart) >= MAX_PIECES else tuple(sorted([*apart, (start, size)]))
 
 
 def is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level: float) -> bool:

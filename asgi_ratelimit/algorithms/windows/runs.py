@@ -12,12 +12,9 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from ...quotas import FixedWindow
-from ..state import snapped
+from ..state import MAX_PIECES, snapped
 
 Run: TypeAlias = tuple[float, float, float]
-
-MAX_RUNS = 64
-"""The most runs of a state. Beyond that, two neighbours become one, with the higher count."""
 
 
 def count_at(runs: Sequence[Run], at: float) -> float:
@@ -54,8 +51,8 @@ def _add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
 
 
 def bounded(runs: list[Run]) -> tuple[Run, ...]:
-    """At most ``MAX_RUNS`` of these runs: as long as there are more, the two that lose least become one."""
-    while len(runs) > MAX_RUNS:
+    """At most ``MAX_PIECES`` of these runs: as long as there are more, the two that lose least become one."""
+    while len(runs) > MAX_PIECES:
         losses = [_joined(*pair)[1] for pair in pairwise(runs)]
         least = losses.index(min(losses))
         runs[least : least + 2] = [_joined(*runs[least : least + 2])[0]]

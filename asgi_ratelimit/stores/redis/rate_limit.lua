@@ -255,14 +255,12 @@ end
 -- and those of its kind. The functions of a kind get the generation of a state that they make as `birth`.
 
 local function general_way()
-  local MAX_GAPS = 128
-  local GAPS_OF_TAKE = 1024
+  local MAX_PIECES = 256
+  local PIECES_OF_TAKE = 512
   local MAX_LOWS = 8
   local ANEW = GENERATIONS
-  local MAX_RUNS = 64
-  local MAX_AHEAD = 64
   local FINE = 2 ^ 30
-  local MAX_LOOKS = 300
+  local MAX_LOOKS = 600
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
@@ -272,7 +270,7 @@ local function general_way()
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
-  local most_gaps = MAX_GAPS -- of each state that this action reads
+  local most_pieces = MAX_PIECES -- of each state that this action reads
   if not drained then define_draining() end
 
   local function quota_of(number)
@@ -481,7 +479,7 @@ local function general_way()
           after[count + 1], after[count + 2] = at, size
         end
       end
-      for i = #after, 2 * MAX_GAPS + 1, -1 do after[i] = nil end
+      for i = #after, 2 * MAX_PIECES + 1, -1 do after[i] = nil end
       return after
     end
 
@@ -501,7 +499,7 @@ local function general_way()
         end
       end
       if adds then add_gap(after, start, size) end
-      return #after > 2 * MAX_GAPS and gaps or after
+      return #after > 2 * MAX_PIECES and gaps or after
     end
 
     function algorithm.fresh(now, birth)
@@ -875,7 +873,7 @@ local function general_way()
       return struct.pack('<ddI', state.last, state.level, state.generation)
     end
 
-    function algorithm.unpack(state, value, at)
+    function algorithm.unpack(_, state, value, at)
       state.last, state.level, state.generation, at = struct.unpack('<ddI', value, at)
       return { state.level }, at
     end
@@ -916,7 +914,7 @@ local function general_way()
     end
 
     local function bounded(runs)
-      while #runs > 3 * MAX_RUNS do
+      while #runs > 3 * MAX_PIECES do
         local least, least_loss = 1, loss(runs, 1)
         for i = 4, #runs - 3, 3 do
           local lost = loss(runs, i)
@@ -1033,7 +1031,7 @@ local function general_way()
       local first, count = index(quota, base), count_at(state.runs, place)
       if place < first or count == 0 then return state end
       local after = replaced(state.runs, place, given_back(quota, count, settled.cost, settled.actual), first)
-      if #after > 3 * MAX_RUNS then return state end
+      if #after > 3 * MAX_PIECES then return state end
       local debit = debit_beside(quota, state.debit, count, settled)
       return paid_back(quota, changed(state, { debit = debit, last = base, runs = after }), base)
     end
@@ -1097,10 +1095,18 @@ local function general_way()
       return struct.pack('<d', state.debit) .. packed_numbers(state.runs)
     end
 
-    function algorithm.unpack(state, value, at)
+    function algorithm.unpack(quota, state, value, at, most)
       state.debit, at = struct.unpack('<d', value, at)
       if not is_finite({ state.debit }) then error('not finite') end
-      state.runs = numbers_from(value, at, 3)
+      local count, first = (#value - at + 1) / 24, max(most, 2) - 1
+      if count <= first + 1 or count % 1 ~= 0 then
+        state.runs = numbers_from(value, at, 3)
+      else
+        state.runs, at = numbers_at(value, at, 3 * first)
+        local start, stop = struct.unpack('<d', value, at), struct.unpack('<d', value, #value - 15)
+        state.runs[3 * first + 1], state.runs[3 * first + 2] = start, stop
+        state.runs[3 * first + 3] = snapped(quota, quota.limit)
+      end
       return state.runs, #value + 1
     end
 
@@ -1247,7 +1253,7 @@ local function general_way()
       if full_until <= first then full_until = 0 end
       local after, from = {}, 1
       while from <= #parts and parts[from] < max(first, full_until) - quota.buckets do from = from + 2 end
-      local most = MAX_AHEAD + quota.buckets
+      local most = MAX_PIECES + quota.buckets
       if #parts - from + 1 > 2 * most then
         full_until = parts[#parts - 1 - 2 * most] + quota.buckets + 1
         while from <= #parts and parts[from] < full_until - quota.buckets do from = from + 2 end
@@ -1397,11 +1403,21 @@ local function general_way()
       return struct.pack('<dd', state.full_until, state.debit) .. packed_numbers(state.parts)
     end
 
-    function algorithm.unpack(state, value, at)
+    function algorithm.unpack(quota, state, value, at, most)
       state.full_until, state.debit, at = struct.unpack('<dd', value, at)
+      local stop, others = #value, (#value - at + 1) / 16 - most - quota.buckets
+      if most == 0 and others % 1 == 0 then
+        value = string.sub(value, 1, at - 1 + 16 * (quota.buckets + 1))
+      elseif others > 0 and others % 1 == 0 then
+        local last = struct.unpack('<d', value, at + 16 * (others - 1))
+        state.full_until, at = max(state.full_until, last + quota.buckets + 1), at + 16 * others
+      end
       if not is_finite({ state.full_until, state.debit }) then error('not finite') end
       state.parts = numbers_from(value, at, 2)
-      return state.parts, #value + 1
+      if state.debit > 0 and most < MAX_PIECES and #state.parts > 0 then
+        state.full_until = max(state.full_until, state.parts[#state.parts - 1])
+      end
+      return state.parts, stop + 1
     end
 
     return algorithm
@@ -1445,7 +1461,7 @@ local function general_way()
       state.last, state.generation, at = struct.unpack('<dd', value, at)
       value, state.older = without_older(quota, value, at)
     end
-    core, at = quota.algorithm.unpack(state, value, at)
+    core, at = quota.algorithm.unpack(quota, state, value, at, most)
     if at <= #value then
       local gaps, lows
       gaps, lows, at = struct.unpack('<HB', value, at)
@@ -1466,18 +1482,18 @@ local function general_way()
     if carried ~= '' and quota.kind ~= BUCKET then other = string.sub(other, 1, -5) end
     local made = quota.algorithm.of_version(quota, stored, other, string.sub(value, 1, size))
     if string.sub(carried, 1, size) ~= quota.stamp then return made end
-    local own = unpacked(quota, carried, most_gaps)
+    local own = unpacked(quota, carried, most_pieces)
     return own and quota.algorithm.merged(quota, own, made)
   end
 
   of_older = function(quota, older)
-    local whole, state = pcall(unpacked, quota, older, 0)
+    local whole, state = pcall(unpacked, quota, older, 1)
     return whole and state or quota.algorithm.fresh(0, 0)
   end
 
   local function state_in(quota, value)
     if not value then return nil end
-    if string.sub(value, 1, #quota.stamp) == quota.stamp then return unpacked(quota, value, most_gaps) end
+    if string.sub(value, 1, #quota.stamp) == quota.stamp then return unpacked(quota, value, most_pieces) end
     return unpacked_version(quota, value)
   end
 
@@ -1576,7 +1592,7 @@ local function general_way()
   local function take(at, action)
     local max_wait_us, count, charges, may_settle = nil, nil, {}, action > MAY_SETTLE
     max_wait_us, count, at = struct.unpack('<dH', actions, at)
-    most_gaps = floor(GAPS_OF_TAKE / count)
+    most_pieces = min(floor(PIECES_OF_TAKE / count), MAX_PIECES)
     for i = 1, count do
       charges[i], at = next_charge(at)
       charges[i].state = current(charges[i].quota, charges[i].state, now, charges[i].birth)
@@ -1619,7 +1635,7 @@ local function general_way()
   local function settle(at)
     local _, count, done = nil, nil, false
     _, count, at = struct.unpack('<dH', actions, at)
-    most_gaps = floor(GAPS_OF_TAKE / count)
+    most_pieces = min(floor(PIECES_OF_TAKE / count), MAX_PIECES)
     for _ = 1, count do
       local settled
       settled, at = next_charge(at)
