@@ -27,7 +27,7 @@ from typing import Any
 
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from .state import GENERATIONS, MAX_PIECES, Gaps, Lows, State, snapped
+from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Lows, State, snapped
 
 _HEAD = struct.Struct("<dd")
 _PAIR = struct.Struct("<dd")
@@ -36,6 +36,9 @@ _DEBIT = struct.Struct("<d")
 _COUNTS = struct.Struct("<HB")
 _FIRST_LOW = struct.Struct("<ddd")
 _LENGTH = struct.Struct("<I")
+
+MAX_DEBIT = 2.0**63
+"""More than any debit, which a value that means something is below."""
 
 ANEW = GENERATIONS
 """A generation differs by this where a state is made from that of another version."""
@@ -86,10 +89,14 @@ def unpacked(quota: Quota, value: bytes, most: int = MAX_PIECES) -> State | None
     if isinstance(quota, FixedWindow):
         core = (*_DEBIT.unpack_from(value, at), _first_runs(quota, value[at + _DEBIT.size :], most))
         numbers = [(last, generation, core[0]), *core[1]]
+        places = [place for run in core[1] for place in run[:2]]
     else:
         full_until, debit = _PAIR.unpack_from(value, at)
         core = _last_parts(quota, full_until, debit, value[at + _PAIR.size :], most)
         numbers = [(last, generation, *core[:2]), *core[2]]
+        places = [core[0], *[part for part, _ in core[2]]]
+    if not core[-2] < MAX_DEBIT or any(not abs(place) < NEVER_US for place in places):  # the next one would be equal
+        return None
     if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain(*numbers))):
         return None
     return (core, last, int(generation), (), (), older)

@@ -94,10 +94,10 @@ async def test_a_value_that_cannot_be_read_concerns_its_own_take(
     """Its ``on_error`` decides; the others of the batch get their decisions, and it is logged once a minute."""
     genuine, broken = script.unpack, []
 
-    def unpack(quota: object, value: bytes | None) -> object:
+    def unpack(quota: object, value: bytes | None, charges: int = 1) -> object:
         if broken and value == broken[0]:
             raise OverflowError("a number that nothing can hold")
-        return genuine(quota, value)  # type: ignore[arg-type]
+        return genuine(quota, value, charges)  # type: ignore[arg-type]
 
     monkeypatch.setattr(script, "unpack", unpack)
     monkeypatch.setattr(replies, "unpack", unpack)

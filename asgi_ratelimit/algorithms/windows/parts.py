@@ -139,7 +139,7 @@ def _paid_in_turn(
         if windows > 0.0:
             after, number = [(part + windows * length, count) for part, count in after[number:]], 0
             at, units = at + windows * length, snapped(quota, max(units - windows * limit, 0.0))
-        if units <= 0.0 or after[number][0] + length > stop:
+        if units <= 0.0 or number == len(after) or after[number][0] + length > stop:
             return tuple(after[number:]), units, at
         at, total = after[number][0] + length, snapped(quota, max(total - after[number][1], 0.0))
         number += 1

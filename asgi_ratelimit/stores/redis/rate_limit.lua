@@ -261,6 +261,7 @@ local function general_way()
   local ANEW = GENERATIONS
   local FINE = 2 ^ 30
   local MAX_LOOKS = 600
+  local MAX_DEBIT = 2 ^ 63
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
@@ -1209,7 +1210,7 @@ local function general_way()
           for i = number, #after, 2 do after[i] = after[i] + windows * length end
           at, units = at + windows * length, snapped(quota, max(units - windows * limit, 0))
         end
-        if units <= 0 or after[number] + length > stop then break end
+        if units <= 0 or number > #after or after[number] + length > stop then break end
         at, total = after[number] + length, snapped(quota, max(total - after[number + 1], 0))
         number = number + 2
         if number > #after then total = 0 end
@@ -1455,6 +1456,18 @@ local function general_way()
     return period_in(value) > 0 and is_finite({ last, level })
   end
 
+  -- Whether the next place of a window is another number, for each place of its core.
+  local function has_places(quota, state)
+    if quota.kind == BUCKET then return true end
+    local places, group = state.runs or state.parts, state.runs and 3 or 2
+    if not (state.debit < MAX_DEBIT) then return false end
+    if state.full_until and not (math.abs(state.full_until) < NEVER_US) then return false end
+    for i = 1, #places, group do
+      if not (math.abs(places[i]) < NEVER_US and (group == 2 or math.abs(places[i + 1]) < NEVER_US)) then return false end
+    end
+    return true
+  end
+
   local function unpacked(quota, value, most)
     local state, core, at = { gaps = {}, lows = {}, older = '' }, nil, #quota.stamp + 1
     if quota.kind ~= BUCKET then
@@ -1462,6 +1475,7 @@ local function general_way()
       value, state.older = without_older(quota, value, at)
     end
     core, at = quota.algorithm.unpack(quota, state, value, at, most)
+    if not has_places(quota, state) then return nil end
     if at <= #value then
       local gaps, lows
       gaps, lows, at = struct.unpack('<HB', value, at)
