@@ -16,7 +16,7 @@ from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.operations import given_back, take_text
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
-from asgi_ratelimit.stores.redis.script_actions import Repayment
+from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.support import strategies
@@ -238,7 +238,7 @@ def test_a_refund_during_the_repayment_comes_after_it(outage: Outage, quota: Quo
     (entry,) = outage.due()
     outage.refund(decision)
     assert outage.due() == [entry]
-    outage.local.ledger.remove(entry, [booked(entry.settled_charges[0])])
+    outage.local.ledger.remove(entry, Repaid(1.0, [booked(entry.settled_charges[0])]))
     (settlement,) = outage.collect()
     (settled,) = settlement.settled_charges
     assert (settled.charge.cost, settled.actual, settled.generation) == (7, 0, 5)
@@ -249,7 +249,7 @@ def test_a_refund_after_the_repayment_is_for_the_store(outage: Outage, quota: Qu
     """Once for each decision, and not more than was repaid; a debit is for the store as well."""
     first, second, third = [outage.take(quota, cost) for cost in (2, 3, 4)]
     (entry,) = outage.due()
-    outage.local.ledger.remove(entry, [booked(entry.settled_charges[0])])
+    outage.local.ledger.remove(entry, Repaid(1.0, [booked(entry.settled_charges[0])]))
     sent = [settlement_of(decision, [actual]) for decision, actual in ((first, 0), (first, 0), (second, 1), (third, 9))]
     there = [each for settlement in sent if settlement for each in run_in_place(outage.local.ledger.settle(settlement))]
     assert [each.settled_charges[0].charge.cost - each.settled_charges[0].actual for each in there] == [2, 2, -5]
