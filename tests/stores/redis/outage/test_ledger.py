@@ -13,7 +13,8 @@ from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement,
 from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.operations import given_back, take_text
+from asgi_ratelimit.stores.operations import given_back, settled_as, take_text
+from asgi_ratelimit.stores.redis.cluster.slots import split
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
@@ -289,3 +290,19 @@ def test_a_ledger_never_holds_more_than_was_admitted(quota: Quota, takes: list[t
         outage.clock.advance(wait / 1e6)
     rounding = 1e-6 * len(takes)  # windows count millionths of a unit
     assert 0 <= outage.units().get("key", 0.0) <= taken * (1 + 1e-9) + rounding
+
+
+def test_parts_of_an_operation_on_a_cluster_are_settled_as_one() -> None:
+    """Each in its own slot, as the settlement of the first one: so all others know it."""
+    outage = Outage()
+    outage.local = LocalDecisions("local", 1, outage.clock, lambda action: [part.action for part in split(action)])
+    take = Take((Charge(KINDS[0], "a", 4), Charge(KINDS[1], "b", 4)), may_settle=True, operation="id")
+    settlement = settled_as(outage.local.decide(take), [1.0, 6.0])
+    assert settlement is not None
+    first, second = outage.due()
+    outage.local.ledger.remove(second, Repaid(8.0, [booked(second.settled_charges[0])]))
+    assert run_in_place(outage.local.ledger.settle(settlement)) == []
+    outage.local.ledger.remove(first, Repaid(7.0, [booked(first.settled_charges[0])]))
+    there = [each for each in outage.collect() if isinstance(each, Settlement)]
+    assert [(each.id, each.charges[0].key) for each in there] == [(7.0, "a"), (7.0, "b")]
+    assert [each.settled_charges[0].actual - each.charges[0].cost for each in there] == [-3, 2]
