@@ -261,7 +261,8 @@ class Settlement:
     """What a take really came to: carried out once for each ``id`` and first bucket; ``degraded`` as its decision was.
 
     That of a ticket is carried out before the time ``until_us`` only, and never after a ``Redemption`` of the same id.
-    ``undone`` is a take with an operation that is given back altogether: its operation is forgotten.
+    ``taken`` is the take that is settled, if it names an operation. ``undone`` is the same one, where it is given back
+    altogether: its operation is forgotten.
     """
 
     id: float
@@ -269,6 +270,7 @@ class Settlement:
     degraded: bool = False
     until_us: float = 0.0
     undone: Take | None = None
+    taken: Take | None = None
 
     @property
     def charges(self) -> list[Charge]:

@@ -165,7 +165,7 @@ class Ticket:
             for charge, booked in zip(charges, self.ticket_charges)
         ]
         undone = None if self.operation is None else Take(tuple(charges), operation=self.operation)
-        return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone)
+        return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone, undone)
 
     def redemption(self, quotas: Sequence[Quota], name: str) -> Redemption:
         """What uses the ticket, once, by a caller of its own; its take books another slot."""

@@ -63,8 +63,11 @@ def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None
     settlement = settlement_of(decision, actual)
     if settlement is None:
         return None
-    if decision.take is not None and decision.take.operation is not None and not any(actual):
-        return replace(settlement, undone=decision.take)
+    if decision.take is not None and decision.take.operation is not None:
+        settlement.taken = decision.take
+        if not any(actual):
+            settlement.undone = decision.take
+            return settlement
     return settlement if any(each.actual != each.charge.cost for each in settlement.settled_charges) else None
 
 

@@ -29,6 +29,7 @@ from .script_actions import (
     Action,
     BucketCharge,
     Peek,
+    Repaid,
     Repayment,
     charges_of,
     has_written,
@@ -95,7 +96,7 @@ class NodeContext:
             if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
                 denials.forget(charges_of(action))
             if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
-                ledger.remove(action, answer if isinstance(answer, list) else ())
+                ledger.remove(action, answer if isinstance(answer, Repaid) else Repaid())
 
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
         """``finish`` for a call with so many actions that begins now; it also calls the observers."""

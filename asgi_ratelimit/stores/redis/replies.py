@@ -14,7 +14,7 @@ from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
 from ...quotas import SECOND_US, TokenBucket
 from ..operations import as_allowed, decided_again, of_quotas, redeemed
 from .packed_quotas import SIZE, quota_in
-from .script_actions import Action, Answer, Peek, Repayment, Reset, charges_of, operation_keys
+from .script_actions import Action, Answer, Peek, Repaid, Repayment, Reset, charges_of, operation_keys
 
 Values: TypeAlias = dict[str, bytes]
 """The values that buckets have now, packed as they are in Redis."""
@@ -100,15 +100,15 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         decision = replace(as_allowed(decision), ready_at=now / SECOND_US)
     if isinstance(action, Repayment):
         settlement = settlement_of(decision, [charge.cost for charge in take.charges])
-        return [] if settlement is None else list(settlement.settled_charges)
+        return Repaid(birth) if settlement is None else Repaid(settlement.id, settlement.settled_charges)
     return decision
 
 
-def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> list[SettledCharge]:
+def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> Repaid:
     """Where the units of a repayment are, each charge with as many as were debited."""
     written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
     pairs = zip(repayment.settled_charges, written)
-    return [_debited(settled, state, now) for settled, state in pairs if state is not None]
+    return Repaid(float(birth), [_debited(settled, state, now) for settled, state in pairs if state is not None])
 
 
 def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:

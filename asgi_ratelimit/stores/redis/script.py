@@ -25,6 +25,7 @@ from .script_actions import (
     BucketCharge,
     Operation,
     Peek,
+    Repaid,
     Repayment,
     Reset,
     charges_of,
@@ -172,7 +173,7 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
                 answers.append(answer_to(action, verdict, values[first:at], now, birth, after))
         except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
             raised = _unreadable(action, error)
-            answers.append([] if type(action) is Repayment else raised)  # a repayment has been carried out
+            answers.append(Repaid() if type(action) is Repayment else raised)  # a repayment has been carried out
     if len(verdicts) > len(actions) or not verdicts or at != len(values):
         raise _nonsense(reply)
     return answers, after

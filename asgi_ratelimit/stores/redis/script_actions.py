@@ -36,15 +36,27 @@ class Reset:
 
 @dataclass(slots=True)
 class Repayment:
-    """What was taken until ``until_us`` in place of the store, to be debited there once, as the ``operation``."""
+    """What was taken until ``until_us`` in place of the store, to be debited there once, as the ``operation``.
+
+    ``is_take``: that is the operation of a take, which others may have sent, too.
+    """
 
     operation: str
     settled_charges: tuple[SettledCharge, ...]
     until_us: float
+    is_take: bool = False
 
     @property
     def charges(self) -> list[Charge]:
         return [settled.charge for settled in self.settled_charges]
+
+
+@dataclass(slots=True)
+class Repaid:
+    """Where the charges of a repayment are in the store, and the ``id`` of their settlement there."""
+
+    id: float = 0.0
+    settled_charges: Sequence[SettledCharge] = ()
 
 
 BucketCharge: TypeAlias = tuple[ChargeTemplate, str]
@@ -52,9 +64,9 @@ BucketCharge: TypeAlias = tuple[ChargeTemplate, str]
 
 Action: TypeAlias = BucketCharge | Take | Peek | Redemption | Settlement | Repayment | Reset
 
-Answer: TypeAlias = Outcome | Decision | list[SettledCharge] | bool | None
-"""The outcome of a charge; the decision of a take, peek or redemption; the charges that a repayment has booked; whether
-a settlement was carried out; ``None`` for a reset."""
+Answer: TypeAlias = Outcome | Decision | Repaid | bool | None
+"""The outcome of a charge; the decision of a take, peek or redemption; what a repayment has booked; whether a
+settlement was carried out; ``None`` for a reset."""
 
 
 def charges_of(action: Action) -> Sequence[Charge]:

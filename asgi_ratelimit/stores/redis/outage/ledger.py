@@ -21,8 +21,10 @@ from ....clock import Clock
 from ....decision import Charge, Decision, SettledCharge, Settlement, Take
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
-from ..script_actions import Repayment
+from ..script_actions import Repaid, Repayment
 from .repayments import Repayments, debited
+
+NOTHING_REPAID = Repaid()
 
 MAX_ENTRIES = 10_000
 """The most buckets, operations and settlements in a ledger; what is beyond is never charged."""
@@ -148,13 +150,13 @@ class OutageLedger:
             self._look()
             return self._repayments.of_buckets(buckets, but)
 
-    def remove(self, entry: Repayment | Settlement, booked: Sequence[SettledCharge] = ()) -> None:
-        """The store has carried an entry out; ``booked`` is where the charges of a repayment are."""
+    def remove(self, entry: Repayment | Settlement, repaid: Repaid = NOTHING_REPAID) -> None:
+        """The store has carried an entry out; ``repaid`` is where the charges of a repayment are."""
         with self._lock:
             if isinstance(entry, Settlement):
                 self._postponed.pop(settlement_text(entry), None)
             else:
-                for settlement in self._repayments.remove(entry, booked):
+                for settlement in self._repayments.remove(entry, repaid):
                     self.postpone(settlement)
                     self._forget_here(settlement)
             self._look()
@@ -181,8 +183,8 @@ class OutageLedger:
             if self._settled.find(name, now):
                 return []
             self._settled.add(name, True, now, math.inf)
-            undone = () if settlement.undone is None else self._parts_of(settlement.undone)
-            texts = list(map(take_text, undone))
+            taken = () if settlement.taken is None else self._parts_of(settlement.taken)
+            texts = [] if settlement.undone is None else list(map(take_text, taken))
             if self._is_settled_there(settlement, texts):
                 self._close(_any_charge)
             for text in texts:
@@ -190,7 +192,8 @@ class OutageLedger:
             is_there = list(map(self._repayments.holds, settlement.settled_charges))
             here = [each for each, there in zip(settlement.settled_charges, is_there) if not there]
             there = [each for each, there in zip(settlement.settled_charges, is_there) if there]
-            settlements = self._repayments.settle(there, undone, name) if there else []
+            left = replace(settlement, settled_charges=tuple(there))
+            settlements = self._repayments.settle(left, taken, name) if there else []
             if here or settlements:  # also where the local store has to forget an operation
                 await self._settle_here(replace(settlement, settled_charges=(*here, *map(_unchanged, there))))
             return settlements
@@ -223,7 +226,7 @@ class OutageLedger:
                 del self._takes[text]
                 self._unclear.discard(text)
                 owed = [_owed_by(take, charge, granted, units) for charge in take.charges]
-                self._repayments.add(Repayment(text, tuple(map(debited, take.charges, owed)), now))
+                self._repayments.add(Repayment(text, tuple(map(debited, take.charges, owed)), now, True))
         for bucket, charge in charges.items():
             if units[bucket] >= LEAST_UNITS:
                 rest = replace(charge, cost=units[bucket])

@@ -9,7 +9,7 @@ from random import getrandbits
 
 from ....decision import Charge, SettledCharge, Settlement, Take
 from ...operations import take_text
-from ..script_actions import Repayment
+from ..script_actions import Repaid, Repayment
 
 MAX_REPAYMENTS = 10_000
 """The most repayments that are pending, and the most buckets whose repayments can be settled."""
@@ -37,7 +37,8 @@ class Repayments:
         self.pending: dict[str, Repayment] = {}
         self._by_bucket: dict[str, dict[str, Repayment]] = {}
         self._paid: OrderedDict[str, list[Paid]] = OrderedDict()
-        self._held: list[tuple[Sequence[SettledCharge], Sequence[Take], str]] = []
+        self._takes: OrderedDict[str, Repaid] = OrderedDict()
+        self._held: list[tuple[Settlement, Sequence[Take], str]] = []
 
     def add(self, repayment: Repayment) -> None:
         """Another one that is pending."""
@@ -54,19 +55,26 @@ class Repayments:
             found |= self._by_bucket[bucket]
         return [repayment for operation, repayment in found.items() if operation not in but]
 
-    def remove(self, repayment: Repayment, booked: Sequence[SettledCharge]) -> list[Settlement]:
-        """The store has carried one out, and has its charges at ``booked``; returns what is to be settled there."""
+    def remove(self, repayment: Repayment, repaid: Repaid) -> list[Settlement]:
+        """The store has carried one out; returns what is to be settled there."""
         if not self._forget(repayment.operation):
             return []
-        for each in booked:
-            paid = self._paid.setdefault(each.charge.bucket, [])
-            self._paid.move_to_end(each.charge.bucket)
-            paid.append(Paid(each, repayment.until_us, each.actual))
-            del paid[:-MAX_PAID]
-        while len(self._paid) > MAX_REPAYMENTS:
-            self._paid.popitem(last=False)
+        if repayment.is_take and repaid.id:
+            self._takes[repayment.operation] = repaid
+            self._takes.move_to_end(repayment.operation)
+        for each in repaid.settled_charges:
+            self._add_paid(Paid(each, repayment.until_us, 0.0 if repayment.is_take else each.actual))
+        for paid in (self._takes, self._paid):
+            while len(paid) > MAX_REPAYMENTS:
+                paid.popitem(last=False)
         held, self._held = self._held, []
         return [settlement for each in held for settlement in self.settle(*each)]
+
+    def _add_paid(self, paid: Paid) -> None:
+        """Another one of its bucket, in place of those that are of no more use."""
+        bucket = paid.booked.charge.bucket
+        others = [each for each in self._paid.pop(bucket, ()) if each.units > 0.0 or each.until_us > paid.until_us]
+        self._paid[bucket] = [*others, paid][-MAX_PAID:]
 
     def _forget(self, operation: str) -> bool:
         """Remove a pending repayment; whether there was one."""
@@ -84,24 +92,52 @@ class Repayments:
 
     def release(self, texts: Collection[str]) -> list[str]:
         """Do not settle what forgets one of these operations, and is not settled yet; returns what that is called."""
-        released = [name for _, undone, name in self._held if not _are_others(undone, texts)]
-        self._held = [each for each in self._held if _are_others(each[1], texts)]
-        return released
+        released = [each for each in self._held if each[0].undone is not None and _is_one_of(each[1], texts)]
+        self._held = [each for each in self._held if each not in released]
+        return [name for _, _, name in released]
 
-    def settle(self, settled: Sequence[SettledCharge], undone: Sequence[Take], name: str) -> list[Settlement]:
-        """What settles charges that are in repayments, at the store, and forgets the operations of ``undone``."""
-        if any(map(self._is_pending, settled)):
+    def settle(self, settlement: Settlement, taken: Sequence[Take], name: str) -> list[Settlement]:
+        """What carries out a settlement of charges that are in repayments, at the store; ``taken`` are its takes there.
+
+        That of an operation is the same one as for all others who sent it.
+        """
+        if any(map(self._is_pending, settlement.settled_charges)):
             if len(self._held) < MAX_REPAYMENTS:
-                self._held.append((settled, undone, name))
+                self._held.append((settlement, taken, name))
             return []
-        settlements = [settlement for each in settled for settlement in self._settlements_of(each)]
-        for take in undone:
+        repaid = [self._takes[text] for text in map(take_text, taken) if text in self._takes]
+        if repaid:
+            return list(self._settlements_of_takes(settlement, taken, repaid))
+        settlements = [each for settled in settlement.settled_charges for each in self._settlements_of(settled)]
+        for take in taken if settlement.undone is not None else ():
             bucket = take.charges[0].bucket
             same = [at for at, each in enumerate(settlements) if each.charges[0].bucket == bucket]
             at = same[0] if same else len(settlements)
             settlements[at:] = settlements[at:] or [_alone(debited(take.charges[0], 0.0))]
             settlements[at] = replace(settlements[at], undone=take)
         return settlements
+
+    def _settlements_of_takes(
+        self, settlement: Settlement, taken: Sequence[Take], repaid: Sequence[Repaid]
+    ) -> Iterator[Settlement]:
+        """A settlement of each take that was repaid, as that of its first part, whose id all others know."""
+        booked = {each.charge.bucket: each for part in repaid for each in part.settled_charges}
+        for take in taken:
+            buckets = {charge.bucket for charge in take.charges}
+            own = [each for each in settlement.settled_charges if each.charge.bucket in buckets]
+            settled = tuple([self._where_booked(each, booked.get(each.charge.bucket)) for each in own])
+            undone = None if settlement.undone is None else take
+            if any(each.actual != each.charge.cost for each in settled):
+                yield Settlement(repaid[0].id, settled, until_us=settlement.until_us, undone=undone)
+            elif settled and undone is not None:  # who knows where the units are may still give them back
+                yield replace(_alone(settled[0]), undone=undone)
+
+    def _where_booked(self, settled: SettledCharge, booked: SettledCharge | None) -> SettledCharge:
+        """A charge of a take in terms of the store; nothing comes back where it is not known where it is booked."""
+        back = settled.charge.cost - settled.actual
+        if booked is None or back < 0.0:
+            return debited(self._charge(settled), max(-back, 0.0))
+        return replace(booked, actual=booked.charge.cost - min(back, booked.charge.cost))
 
     def _settlements_of(self, settled: SettledCharge) -> Iterator[Settlement]:
         back = settled.charge.cost - settled.actual
@@ -125,8 +161,8 @@ class Repayments:
         return any(settled.since_us <= repayment.until_us for repayment in of_bucket.values())
 
 
-def _are_others(undone: Sequence[Take], texts: Collection[str]) -> bool:
-    return not any(take_text(take) in texts for take in undone)
+def _is_one_of(taken: Sequence[Take], texts: Collection[str]) -> bool:
+    return any(take_text(take) in texts for take in taken)
 
 
 def debited(charge: Charge, units: float) -> SettledCharge:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement, Take
+from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.quotas import FixedWindow
 from asgi_ratelimit.stores.operations import settled_as, settlement_text, take_text
 from asgi_ratelimit.stores.redis.outage.repayments import debited
-from asgi_ratelimit.stores.redis.script_actions import Repayment
+from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.stores.redis.outage.test_ledger import Outage, booked
 from tests.support.examples import up_to
@@ -26,7 +27,8 @@ class Flapping:
         self.units: Counter[str] = Counter()
         self.admitted: Counter[str] = Counter()
         self.decisions: list[Decision] = []
-        self._done: dict[str, list[SettledCharge]] = {}
+        self._done: dict[str, Repaid] = {}
+        self._ids = count(1)
         self._taken: set[str] = set()
 
     def take(self, key: str, cost: float, operation: str | None, arrives: bool) -> None:
@@ -61,19 +63,19 @@ class Flapping:
             self._send(entry, is_lost=lost > 0 and number % lost == 0)
 
     def _send(self, entry: Repayment | Settlement, is_lost: bool) -> None:
-        booked = self._carry_out(entry)
+        repaid = self._carry_out(entry)
         if not is_lost:
-            self.outage.local.ledger.remove(entry, booked)
+            self.outage.local.ledger.remove(entry, repaid)
         elif isinstance(entry, Settlement):
             self.outage.local.ledger.postpone(entry)
 
-    def _carry_out(self, entry: Repayment | Settlement) -> list[SettledCharge]:
+    def _carry_out(self, entry: Repayment | Settlement) -> Repaid:
         text = entry.operation if isinstance(entry, Repayment) else settlement_text(entry)
         if text not in self._done:
             for settled in entry.settled_charges:
                 self.units[settled.charge.key] += settled.actual - settled.charge.cost
             charged = [each for each in entry.settled_charges if each.actual > each.charge.cost]
-            self._done[text] = [booked(each) for each in charged if isinstance(entry, Repayment)]
+            self._done[text] = Repaid(float(next(self._ids)), list(map(booked, charged)))
             if isinstance(entry, Settlement) and entry.undone is not None:
                 self._done.pop(take_text(entry.undone), None)
         return self._done[text]

@@ -13,10 +13,11 @@ from asgi_ratelimit.decision import Charge, Decision, SettledCharge, Settlement,
 from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
-from asgi_ratelimit.stores.operations import given_back, take_text
+from asgi_ratelimit.stores.operations import given_back, settled_as, take_text
+from asgi_ratelimit.stores.redis.cluster.slots import split
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
-from asgi_ratelimit.stores.redis.script_actions import Repayment
+from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting.background_loop import run_in_place
 from tests.support import strategies
@@ -238,7 +239,7 @@ def test_a_refund_during_the_repayment_comes_after_it(outage: Outage, quota: Quo
     (entry,) = outage.due()
     outage.refund(decision)
     assert outage.due() == [entry]
-    outage.local.ledger.remove(entry, [booked(entry.settled_charges[0])])
+    outage.local.ledger.remove(entry, Repaid(1.0, [booked(entry.settled_charges[0])]))
     (settlement,) = outage.collect()
     (settled,) = settlement.settled_charges
     assert (settled.charge.cost, settled.actual, settled.generation) == (7, 0, 5)
@@ -249,7 +250,7 @@ def test_a_refund_after_the_repayment_is_for_the_store(outage: Outage, quota: Qu
     """Once for each decision, and not more than was repaid; a debit is for the store as well."""
     first, second, third = [outage.take(quota, cost) for cost in (2, 3, 4)]
     (entry,) = outage.due()
-    outage.local.ledger.remove(entry, [booked(entry.settled_charges[0])])
+    outage.local.ledger.remove(entry, Repaid(1.0, [booked(entry.settled_charges[0])]))
     sent = [settlement_of(decision, [actual]) for decision, actual in ((first, 0), (first, 0), (second, 1), (third, 9))]
     there = [each for settlement in sent if settlement for each in run_in_place(outage.local.ledger.settle(settlement))]
     assert [each.settled_charges[0].charge.cost - each.settled_charges[0].actual for each in there] == [2, 2, -5]
@@ -289,3 +290,19 @@ def test_a_ledger_never_holds_more_than_was_admitted(quota: Quota, takes: list[t
         outage.clock.advance(wait / 1e6)
     rounding = 1e-6 * len(takes)  # windows count millionths of a unit
     assert 0 <= outage.units().get("key", 0.0) <= taken * (1 + 1e-9) + rounding
+
+
+def test_parts_of_an_operation_on_a_cluster_are_settled_as_one() -> None:
+    """Each in its own slot, as the settlement of the first one: so all others know it."""
+    outage = Outage()
+    outage.local = LocalDecisions("local", 1, outage.clock, lambda action: [part.action for part in split(action)])
+    take = Take((Charge(KINDS[0], "a", 4), Charge(KINDS[1], "b", 4)), may_settle=True, operation="id")
+    settlement = settled_as(outage.local.decide(take), [1.0, 6.0])
+    assert settlement is not None
+    first, second = outage.due()
+    outage.local.ledger.remove(second, Repaid(8.0, [booked(second.settled_charges[0])]))
+    assert run_in_place(outage.local.ledger.settle(settlement)) == []
+    outage.local.ledger.remove(first, Repaid(7.0, [booked(first.settled_charges[0])]))
+    there = [each for each in outage.collect() if isinstance(each, Settlement)]
+    assert [(each.id, each.charges[0].key) for each in there] == [(7.0, "a"), (7.0, "b")]
+    assert [each.settled_charges[0].actual - each.charges[0].cost for each in there] == [-3, 2]
