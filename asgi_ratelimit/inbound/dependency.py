@@ -31,10 +31,11 @@ from .plan import Plan
 from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, RequestLimits, request_limits
 from .rule_table import Defaults, overridden
-from .rules import CompiledRule, owned_quotas, require_agreement
+from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import place_text, walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.construction import shows_use, used_as
+from .startup.shared_names import require_agreement
 from .startup.startup_warnings import warn_of_costs
 
 _UNNAMED = "(unnamed)"
@@ -198,6 +199,7 @@ class RateLimit:
         """The plan of the limit behind this enforcer, whose key it takes over if it has none."""
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
         rules = [_behind(enforcer, rule) for rule in named]
+        require_agreement(rules)
         register(enforcer.store, self, owned_quotas(rules))
         subscribe(enforcer.store, self)
         if len(self._plans) >= _MOST_PLANS:

@@ -200,10 +200,14 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
         if any(rule.max_delay for rule in rules):
             max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
             max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # for the end of a block, nobody waits
+    counted: set[str] = set()
     for each in shadows:
-        settles = each.rule.settle is not None
-        takes.append(Take(_charges(each), each.rule.max_delay, on_error=each.rule.on_error, may_settle=settles))
-        rules_of_takes.append([each.rule] * len(each.quotas))
+        shadow_charges = tuple([charge for charge in _charges(each) if charge.bucket not in counted])
+        if shadow_charges:
+            counted.update([charge.bucket for charge in shadow_charges])
+            settles = each.rule.settle is not None
+            takes.append(Take(shadow_charges, each.rule.max_delay, on_error=each.rule.on_error, may_settle=settles))
+            rules_of_takes.append([each.rule] * len(shadow_charges))
     messages = _message_take(applied)
     if not takes and messages is None:
         return None

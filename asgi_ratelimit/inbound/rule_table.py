@@ -31,7 +31,8 @@ from .functions.function_arguments import (
 )
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
-from .rules import CompiledRule, Rule, as_methods, as_on_error, require_agreement
+from .rules import CompiledRule, Rule, as_methods, as_on_error
+from .startup.shared_names import require_agreement
 
 LONGEST_CACHED = 256
 """Characters of a method and path that are kept beside their plan; of longer ones only a digest is kept."""

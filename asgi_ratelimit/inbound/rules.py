@@ -16,7 +16,7 @@ from ..keys import KeyFunction, client_ip
 from ..keys.base import UNREADABLE, ScopeKey, key_text
 from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
-from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas, readable
+from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
 from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import checked_max_delay
@@ -72,6 +72,7 @@ class Rule:
 
     With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
+    Rules of one name have equal quotas or one function, equal penalties, and are all in shadow or all enforced.
 
     Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
     """
@@ -315,18 +316,6 @@ def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
     for rule in rules:
         if rule.penalty is not None:
             yield rule.name, BLOCK
-
-
-def require_agreement(rules: Iterable[CompiledRule]) -> None:
-    """Rules of one name share buckets, so quotas of one name in them must be equal."""
-    quotas: dict[tuple[str, str], Quota] = {}
-    for name, quota in constant_quotas(rules):
-        other = quotas.setdefault((name, quota.name), quota)
-        if other != quota:
-            raise ConfigurationError(
-                f"two rules named {name!r} have different quotas named {quota.name!r}, {readable(other)} and "
-                f'{readable(quota)}, and would share a bucket: give one of them another name, Rule(..., name="uploads")'
-            )
 
 
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
