@@ -89,15 +89,15 @@ def unpacked(quota: Quota, value: bytes, most: int = MAX_PIECES) -> State | None
     if isinstance(quota, FixedWindow):
         core = (*_DEBIT.unpack_from(value, at), _first_runs(quota, value[at + _DEBIT.size :], most))
         numbers = [(last, generation, core[0]), *core[1]]
-        places = [place for run in core[1] for place in run[:2]]
+        places = [*[run[0] for run in core[1]], *[run[1] for run in core[1]]]
     else:
         full_until, debit = _PAIR.unpack_from(value, at)
         core = _last_parts(quota, full_until, debit, value[at + _PAIR.size :], most)
         numbers = [(last, generation, *core[:2]), *core[2]]
         places = [core[0], *[part for part, _ in core[2]]]
-    if not core[-2] < MAX_DEBIT or any(not abs(place) < NEVER_US for place in places):  # the next one would be equal
-        return None
     if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain(*numbers))):
+        return None
+    if core[-2] >= MAX_DEBIT or (places and not -NEVER_US < min(places) <= max(places) < NEVER_US):
         return None
     return (core, last, int(generation), (), (), older)
 
