@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from ..decision import SettledCharge
-from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from ..quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
 from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
@@ -77,6 +77,12 @@ def unpack(quota: Quota, value: bytes | None, charges: int = 1) -> State | None:
         return _unpacked_version(quota, value, min(PIECES_OF_TAKE // charges, MAX_PIECES))
     except struct.error:  # cut short
         return None
+
+
+def is_read_in_whole(quota: Quota, state: State) -> bool:
+    """Whether takes of any number of charges read all gaps, runs or parts of this state."""
+    pieces = len(state[3]) if isinstance(quota, TokenBucket) else len(state[0][-1])
+    return pieces < PIECES_OF_TAKE // MAX_CHARGES
 
 
 def _unpacked_version(quota: Quota, value: bytes, most: int) -> State | None:

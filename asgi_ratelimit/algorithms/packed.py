@@ -28,6 +28,7 @@ from typing import Any
 from ..quota_stamps import numbers_in
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from .state import GENERATIONS, MAX_PIECES, NEVER_US, Gaps, Lows, State, snapped
+from .windows.runs import Run, add_run
 
 _HEAD = struct.Struct("<dd")
 _PAIR = struct.Struct("<dd")
@@ -102,14 +103,15 @@ def unpacked(quota: Quota, value: bytes, most: int = MAX_PIECES) -> State | None
     return (core, last, int(generation), (), (), older)
 
 
-def _first_runs(quota: FixedWindow, value: bytes, most: int) -> tuple[tuple[float, float, float], ...]:
+def _first_runs(quota: FixedWindow, value: bytes, most: int) -> tuple[Run, ...]:
     """The first runs of a value; the windows of all others are one run, and full."""
     count, first = len(value) / _RUN.size, max(most, 2) - 1
     if count <= first + 1 or count % 1:
         return tuple(_RUN.iter_unpack(value))
-    rest = value[first * _RUN.size :]
-    full = (_RUN.unpack_from(rest)[0], _RUN.unpack_from(rest, len(rest) - _RUN.size)[1], snapped(quota, quota.limit))
-    return (*_RUN.iter_unpack(value[: first * _RUN.size]), full)
+    runs, rest = [*_RUN.iter_unpack(value[: first * _RUN.size])], value[first * _RUN.size :]
+    start, stop = _RUN.unpack_from(rest)[0], _RUN.unpack_from(rest, len(rest) - _RUN.size)[1]
+    add_run(runs, start, stop, snapped(quota, quota.limit))
+    return tuple(runs)
 
 
 def _last_parts(
@@ -117,8 +119,7 @@ def _last_parts(
 ) -> tuple[float, float, Gaps]:
     """The core with the last parts of a value; where there are others, nothing is taken before the last ones.
 
-    With ``most`` 0, it is those of one window, the first ones. Where not all may be read, a debit is paid back behind
-    the last part.
+    With ``most`` 0, it is those of one window, the first ones.
     """
     others, start, stop = len(value) // _PAIR.size - most - quota.buckets, 0, len(value)
     if len(value) % _PAIR.size == 0:
@@ -127,10 +128,7 @@ def _last_parts(
         elif others > 0:
             start = others * _PAIR.size
             full_until = max(full_until, _PAIR.unpack_from(value, start - _PAIR.size)[0] + quota.buckets + 1.0)
-    parts = tuple(_PAIR.iter_unpack(value[start:stop]))
-    if debit > 0.0 and most < MAX_PIECES and parts:
-        full_until = max(full_until, parts[-1][0])
-    return full_until, debit, parts
+    return full_until, debit, tuple(_PAIR.iter_unpack(value[start:stop]))
 
 
 def _unpacked_bucket(quota: TokenBucket, value: bytes, most: int) -> State | None:

@@ -34,14 +34,15 @@ def replaced(runs: tuple[Run, ...], at: float, count: float, first: float) -> li
     """``with_count``, as many runs as that takes."""
     after: list[Run] = []
     for start, stop, other in runs:
-        _add_run(after, max(start, first), min(stop, at), other)
-    _add_run(after, at, at + 1.0, count)
+        add_run(after, max(start, first), min(stop, at), other)
+    add_run(after, at, at + 1.0, count)
     for start, stop, other in runs:
-        _add_run(after, max(start, at + 1.0), stop, other)
+        add_run(after, max(start, at + 1.0), stop, other)
     return after
 
 
-def _add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
+def add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
+    """Add a run behind the others: it becomes one with the last of them where that ends there and has as much."""
     if start >= stop or count <= 0.0:
         return
     if runs and runs[-1][1] == start and runs[-1][2] == count:
@@ -85,13 +86,13 @@ def _fill(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> float:
     limit = snapped(quota, quota.limit)
     free = max(limit - count, 0.0)
     if start >= stop or units <= 0.0 or free == 0.0:
-        _add_run(runs, start, stop, count)
+        add_run(runs, start, stop, count)
         return units
     full = min(float(math.floor(units / free)), stop - start)
-    _add_run(runs, start, start + full, limit)
+    add_run(runs, start, start + full, limit)
     rest = snapped(quota, max(units - full * free, 0.0))
     if start + full == stop:
         return rest
-    _add_run(runs, start + full, start + full + 1.0, snapped(quota, count + rest))
-    _add_run(runs, start + full + 1.0, stop, count)
+    add_run(runs, start + full, start + full + 1.0, snapped(quota, count + rest))
+    add_run(runs, start + full + 1.0, stop, count)
     return 0.0

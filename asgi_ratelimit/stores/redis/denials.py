@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from ...algorithms import ALGORITHMS, Outcome, State, current, decide, is_queue
+from ...algorithms import ALGORITHMS, Outcome, State, current, decide, is_queue, is_read_in_whole
 from ...decision import Charge, ChargeTemplate, Decision, Take
 from ...quotas import Quota
 
@@ -28,7 +28,8 @@ MAX_DENIALS = 10_000
 class Denial:
     """The state that refused a quota, when it was sent for by our clock, and how far the store's clock is ahead.
 
-    A cost below ``least_cost`` is for the store to decide.
+    A cost below ``least_cost`` is for the store to decide, and so is a take of another number of charges than
+    ``charges``, unless that is 0.
     """
 
     quota: Quota
@@ -36,6 +37,7 @@ class Denial:
     sent_us: float
     ahead_us: float
     least_cost: float
+    charges: int
 
 
 class Denials:
@@ -60,7 +62,7 @@ class Denials:
             denial = self.by_bucket.get(charge.bucket)
             if denial is None or not 0 <= now - denial.sent_us < LONGEST_US:
                 return None
-            if not _is_for(denial, charge.quota, charge.cost):
+            if not _is_for(denial, charge.quota, charge.cost, len(take.charges)):
                 return None
             denials.append(denial)
         return _refused(take, denials, now)
@@ -71,7 +73,7 @@ class Denials:
         if denial is None:
             return None
         now = self.now_us()
-        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, quota, template.cost):
+        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, quota, template.cost, 1):
             return None
         there = float(int(now + denial.ahead_us))
         state = current(quota, denial.state, there)
@@ -83,17 +85,19 @@ class Denials:
 
         The store decided later than that, so the time that we work out for it is never behind: nobody is refused for
         too long. Where slots are booked ahead, what fits at one time may not fit at a later one. Then only the cost
-        that was refused, or a higher one, is certain not to fit at a time between the two.
+        that was refused, or a higher one, is certain not to fit at a time between the two. A state that a take of more
+        charges may read less of is for takes of as many only.
         """
         if decision.allowed or decision.take is None or decision.before is None:
             return
-        times = decision.times_us or repeat(decision.now_us)
+        times, count = decision.times_us or repeat(decision.now_us), len(decision.take.charges)
         for charge, state, seen, now_us in zip(decision.take.charges, decision.before, decision.states, times):
             least_cost = 0.0
             if not is_queue(charge.quota, state, now_us):
                 least_cost = math.inf if seen.allowed else charge.cost
             self.by_bucket.pop(charge.bucket, None)
-            self.by_bucket[charge.bucket] = Denial(charge.quota, state, sent_us, now_us - sent_us, least_cost)
+            charges = 0 if is_read_in_whole(charge.quota, state) else count
+            self.by_bucket[charge.bucket] = Denial(charge.quota, state, sent_us, now_us - sent_us, least_cost, charges)
         while len(self.by_bucket) > MAX_DENIALS:
             self.by_bucket.popitem(last=False)
 
@@ -104,8 +108,10 @@ class Denials:
                 self.by_bucket.pop(charge.bucket, None)
 
 
-def _is_for(denial: Denial, quota: Quota, cost: float) -> bool:
-    return cost >= denial.least_cost and (denial.quota is quota or denial.quota == quota)
+def _is_for(denial: Denial, quota: Quota, cost: float, charges: int) -> bool:
+    if cost < denial.least_cost or denial.charges not in (0, charges):
+        return False
+    return denial.quota is quota or denial.quota == quota
 
 
 def _refused(take: Take, denials: Sequence[Denial], now: float) -> Decision | None:

@@ -1105,8 +1105,7 @@ local function general_way()
       else
         state.runs, at = numbers_at(value, at, 3 * first)
         local start, stop = struct.unpack('<d', value, at), struct.unpack('<d', value, #value - 15)
-        state.runs[3 * first + 1], state.runs[3 * first + 2] = start, stop
-        state.runs[3 * first + 3] = snapped(quota, quota.limit)
+        add_run(state.runs, start, stop, snapped(quota, quota.limit))
       end
       return state.runs, #value + 1
     end
@@ -1415,9 +1414,6 @@ local function general_way()
       end
       if not is_finite({ state.full_until, state.debit }) then error('not finite') end
       state.parts = numbers_from(value, at, 2)
-      if state.debit > 0 and most < MAX_PIECES and #state.parts > 0 then
-        state.full_until = max(state.full_until, state.parts[#state.parts - 1])
-      end
       return state.parts, stop + 1
     end
 

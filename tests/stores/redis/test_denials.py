@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
-from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.stores.redis import denials
 from asgi_ratelimit.stores.redis.denials import LONGEST_US, MAX_DENIALS, Denials
 from asgi_ratelimit.testing import SteppedClock
@@ -263,3 +264,17 @@ def test_all_kinds_of_quotas(front: Front) -> None:
         for _ in range(1_000):
             assert not front.take(one(quota, 1, quota.__class__.__name__)).allowed
         assert front.trips == 1
+
+
+@pytest.mark.anyio
+async def test_a_refusal_of_many_charges_is_not_that_of_one(store: Store) -> None:
+    """A window that is free again lies behind those that a take of three reads: a take of one finds it."""
+    quotas = FixedWindow(6, 1, name="window"), TokenBucket(1_000, name="one"), TokenBucket(1_000, name="other")
+    async with Limiter(quotas, store=store) as limiter:
+        booked = [await limiter.pace("key", {"window": 5 + number % 2}) for number in range(180)]
+        assert booked[175].delay == 175
+        await limiter.cancel(booked[175])
+        many = await limiter.rate_limit("key", {"window": 2, "one": 1, "other": 1})
+        assert (many.allowed, many.retry_after) == (False, 180)
+        one = await limiter.rate_limit("key", {"window": 2})
+        assert (one.allowed, one.retry_after) == (False, 175)
