@@ -20,7 +20,18 @@ stands for a bucket that was never used:
 
 from .charge_outcomes import decision_of, decision_of_booking, is_allowed, wait_of
 from .draining import admit, available, book, refused
-from .kinds import ALGORITHMS, booked_ahead, current, is_queue, is_read_in_whole, reset_us, share, taken_now, unpack, used
+from .kinds import (
+    ALGORITHMS,
+    booked_ahead,
+    current,
+    is_queue,
+    is_read_in_whole,
+    reset_us,
+    share,
+    taken_now,
+    unpack,
+    used,
+)
 from .packed import pack
 from .settle import settle, settlement_of
 from .state import (

@@ -1,4 +1,4 @@
-"""Tests of faults look at all keys, connections and commands, so that nothing is published beside them."""
+"""Tests of faults look at all keys, connections and commands, so that nothing is published or read beside them."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def _unpublished(unpublished: None) -> None:
-    """What limiters count stays in this process."""
+def _undisturbed(unpublished: None, unwatched: None) -> None:
+    """What limiters count stays in this process, and nobody reads overrides or compares clocks."""

@@ -144,7 +144,7 @@ async def test_a_full_redis_stays_out(server: RedisServer) -> None:
 async def test_a_redis_that_evicts(server: RedisServer) -> None:
     """Each key that it drops is a full bucket again: nothing fails, and no other key gets more."""
     async with trial(server.url, server, outages=0) as tried:
-        await tried.takes(QUOTA.burst + 1, "full")  # all of the script is loaded, and buffers are: neither can be evicted
+        await tried.takes(QUOTA.burst + 1, "full")  # the whole script and buffers cannot be evicted
         for number in range(20):
             await tried.takes(200, f"first {number} {{}}")
         used = int(asked(server, "INFO", "memory").decode().split("used_memory:")[1].split()[0])

@@ -50,7 +50,6 @@ async def under_load(tried: Trial, callers: int) -> AsyncIterator[None]:
         stopped = True
 
 
-@pytest.mark.usefixtures("unwatched")
 async def test_a_thousand_at_once_over_one_connection(server: RedisServer) -> None:
     """All are answered, and exactly as many pass as the quota has."""
     async with trial(server.url, server, outages=0) as tried:

@@ -208,7 +208,6 @@ GARBAGE = {
 }
 
 
-@pytest.mark.usefixtures("unwatched")
 @pytest.mark.parametrize("mangled", GARBAGE)
 async def test_an_answer_that_makes_no_sense(proxy: Proxy, redis_server: RedisServer, mangled: str) -> None:
     """It is rejected, and the connection is closed."""
@@ -241,7 +240,6 @@ async def test_a_greeting_that_cannot_be_read(
         proxy.mangle = bytes
 
 
-@pytest.mark.usefixtures("unwatched")
 async def test_another_verdict(proxy: Proxy, redis_server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     """A verdict that differs from the arithmetic here stands, and is logged; the store is not out."""
     tried = Trial.on(proxy.url)
@@ -266,7 +264,6 @@ async def test_an_answer_that_is_repeated(proxy: Proxy, redis_server: RedisServe
         proxy.mangle = bytes
 
 
-@pytest.mark.usefixtures("unwatched")
 async def test_an_answer_that_is_repeated_later(proxy: Proxy, redis_server: RedisServer) -> None:
     """Not even after the next take has been sent."""
     earlier = [b""]
@@ -315,7 +312,6 @@ async def test_a_connection_that_is_lost_with_a_call_in_flight(proxy: Proxy, red
 # Cancelled callers
 
 
-@pytest.mark.usefixtures("unwatched")
 async def test_a_flood_of_cancelled_takes(proxy: Proxy, redis_server: RedisServer) -> None:
     """No connection is lost, no other take is affected, and what was sent is charged once."""
     async with disturbed(proxy, redis_server, outages=0) as tried:
