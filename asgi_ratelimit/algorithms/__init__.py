@@ -19,7 +19,6 @@ stands for a bucket that was never used:
 """
 
 from .charge_outcomes import decision_of, decision_of_booking, is_allowed, wait_of
-from .draining import admit, available, book, refused
 from .kinds import (
     ALGORITHMS,
     booked_ahead,
@@ -49,6 +48,7 @@ from .state import (
     Taken,
 )
 from .take import decide, foresee
+from .token_bucket_level import admit, available, book, refused
 
 __all__ = [
     "ALGORITHMS",

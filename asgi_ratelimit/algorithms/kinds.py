@@ -9,9 +9,9 @@ from typing import Protocol, TypeAlias
 from ..decision import SettledCharge
 from ..quotas import MAX_CHARGES, FixedWindow, Quota, RollingWindow, TokenBucket
 from . import fixed_window, rolling_window, token_bucket
-from .draining import admit
 from .packed import PLAIN_SIZE, is_version, unpack_plain, unpacked, without_carried
 from .state import GENERATIONS, MAX_PIECES, PIECES_OF_TAKE, Outlook, State, Taken
+from .token_bucket_level import admit
 
 
 class Algorithm(Protocol):

@@ -16,17 +16,6 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import TokenBucket
-from .draining import (
-    admit,
-    drain_time,
-    drain_wait,
-    drained,
-    refused,
-    scaled_cost,
-    simple_outlook,
-    simple_wait,
-    units_at,
-)
 from .giving_back.gaps import (
     earliest_gap,
     gaps_after,
@@ -51,6 +40,17 @@ from .giving_back.lows import (
 )
 from .packed import ANEW, older_reset_us, rescaled
 from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
+from .token_bucket_level import (
+    admit,
+    drain_time,
+    drain_wait,
+    drained,
+    refused,
+    scaled_cost,
+    simple_outlook,
+    simple_wait,
+    units_at,
+)
 
 
 def fresh(now: float, birth: int = 0) -> State:

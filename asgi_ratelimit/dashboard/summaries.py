@@ -13,7 +13,7 @@ from ..counts import MINUTES, NONE, Numbers, WaitTimes, added, document_of, publ
 from ..stores import Store
 from ..stores.documents import documents
 from ..stores.shared_time import shared_time
-from .parts import Part, part_of
+from .published_parts import Part, part_of
 
 RECENT_MINUTES = 5
 """The minutes whose waits for the store are summed up."""

@@ -11,10 +11,10 @@ from dataclasses import replace
 from ..profiles.apis import named
 from ..profiles.definitions import Profile, Refusal
 from .answer_sources import Answer, Headers
-from .drafts import limits_in
-from .numbers_and_times import number, seconds_until, unix_time
+from .ietf_drafts import limits_in
 from .reported_limits import limits_of
 from .server_limits import ServerLimit, ServerLimits
+from .value_parsing import number, seconds_until, unix_time
 
 MAX_DELAY = 900.0
 """Seconds: no answer makes anyone wait longer, unless the caller of ``parse`` says so."""

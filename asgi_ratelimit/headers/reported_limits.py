@@ -10,9 +10,9 @@ from collections.abc import Container
 from ..profiles.definitions import LimitHeaders
 from ..profiles.source_syntax import Sources
 from .answer_sources import Answer
-from .drafts import first_number, policies_in, with_policies
-from .numbers_and_times import number, seconds_until
+from .ietf_drafts import first_number, policies_in, with_policies
 from .server_limits import ServerLimit
+from .value_parsing import number, seconds_until
 
 MAX_UNITS = 1e15
 """A larger number of units is no limit."""

@@ -31,7 +31,7 @@ from .functions.function_arguments import (
     checked_quota,
     takes_bytes,
 )
-from .functions.key_watch import KeyWatch
+from .functions.missing_keys import KeyWatch
 from .penalties.blocks import BLOCK
 from .penalties.penalty import Penalty, checked_penalty
 

@@ -20,7 +20,7 @@ from ..waiting import SlotWaiter
 from .call_arguments import Resolve, depends_on_call, from_call
 from .decorator_order import warn_of_route
 from .margin import reads_with_margin
-from .wrappers import CallWaiter, TakeOfCall, wrapper_for
+from .paced_functions import CallWaiter, TakeOfCall, wrapper_for
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from .wrapped import checked_transport, require_client
+from .transport_checks import checked_transport, require_client
 
 if TYPE_CHECKING:  # clients are typed with these classes, but any object with the same methods works
     import httpx

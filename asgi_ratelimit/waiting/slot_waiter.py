@@ -23,8 +23,8 @@ from .own_keys import AHEAD_US, OwnKeyBooking, own_part
 from .registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.departure_queue import DepartureQueue
-from .slots.giving_back import UnusedSlots
 from .slots.slot import LATE_US, Slot
+from .slots.unused_slots import UnusedSlots
 from .slots.waiters import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
 
 

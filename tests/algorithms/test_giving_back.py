@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_LOWS, current, reset_us
-from asgi_ratelimit.algorithms.draining import drained
+from asgi_ratelimit.algorithms.token_bucket_level import drained
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from tests.support.bucket_histories import NOW, Buckets, Step, carry_out, directed_history, histories
 from tests.support.examples import up_to

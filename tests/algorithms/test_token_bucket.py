@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State
-from asgi_ratelimit.algorithms.draining import drain_time, drained, scaled_cost
 from asgi_ratelimit.algorithms.token_bucket import fresh, most_at_once, outlook, rebased, reset_us, take
+from asgi_ratelimit.algorithms.token_bucket_level import drain_time, drained, scaled_cost
 from asgi_ratelimit.quotas import TokenBucket
 from tests.support.examples import up_to
 from tests.support.strategies import costs, token_buckets

@@ -10,8 +10,8 @@ import math
 from bisect import bisect_right
 
 from ...quotas import TokenBucket
-from ..draining import drained
 from ..state import MAX_PIECES, NEVER, Gap, Gaps, State
+from ..token_bucket_level import drained
 
 
 def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:

@@ -23,8 +23,8 @@ from __future__ import annotations
 import math
 
 from ...quotas import TokenBucket
-from ..draining import drained
 from ..state import MAX_LOWS, NEVER, Lows, Pairs, State
+from ..token_bucket_level import drained
 
 
 def sunk(state: State) -> float:

@@ -14,9 +14,9 @@ from ...stores import Store, booker, submitter
 from .. import background_loop
 from ..drivers import keep, start
 from ..timeouts import as_refused, pace_timeout
-from .giving_back import UnusedSlots
 from .queues import SlotQueues
 from .slot import Slot, slot_of, slot_of_booking
+from .unused_slots import UnusedSlots
 from .waiters import TaskWaiter, Waiter, fail
 
 

@@ -8,11 +8,11 @@ from ....errors import ConfigurationError
 from ....limiter import Limiter
 from ....stores.documents import documents
 from ....waiting import SlotWaiter
+from .local_admission import SimpleAdmission
 from .locked_model import LockedModel
 from .rates import NAME
-from .shared import SharedAdmission
+from .shared_admission import SharedAdmission
 from .shared_numbers import Publisher
-from .simple import SimpleAdmission
 
 Admission: TypeAlias = SimpleAdmission | SharedAdmission
 
