@@ -61,5 +61,6 @@ class RedisStats:
         )
 
     def bytes(self) -> int:
-        """MEMORY USAGE of all keys together."""
-        return sum(cast("int", self._redis.memory_usage(key, samples=0)) for key in self._redis.scan_iter(count=1000))
+        """MEMORY USAGE of all keys together, without what our processes publish of themselves once a second."""
+        keys = [key for key in self._redis.scan_iter(count=1000) if b":documents:" not in key]
+        return sum(cast("int", self._redis.memory_usage(key, samples=0)) for key in keys)
