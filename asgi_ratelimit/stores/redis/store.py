@@ -21,7 +21,7 @@ from ..call_observers import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .cluster.cluster import ClusterNodes
-from .cluster.hash_slots import split
+from .cluster.splitting import split
 from .connection.server_addresses import RedisLike, SingleAddress, addresses_of
 from .denials import Denials
 from .node import NodeContext, RedisNode

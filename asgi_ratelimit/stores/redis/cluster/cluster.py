@@ -15,7 +15,7 @@ from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from ..script_actions import Action, Answer, BucketCharge, Peek, take_of
 from .cluster_node import ClusterNode
-from .hash_slots import Part, joined, slot_of, split
+from .splitting import Part, joined, slot_of, split
 from .topology import Topology
 
 

@@ -16,8 +16,8 @@ from ..connection.server_addresses import Address
 from ..connection.store_errors import store_error_of
 from ..node import Answer, NodeContext, RedisNode
 from ..script_actions import Action, charges_of
-from .hash_slots import slot_of
 from .redirections import Redirections
+from .splitting import slot_of
 
 
 class ClusterNode(RedisNode):

@@ -14,7 +14,7 @@ from asgi_ratelimit.errors import StoreTimeout
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.operations import given_back, settled_as, take_text
-from asgi_ratelimit.stores.redis.cluster.hash_slots import split
+from asgi_ratelimit.stores.redis.cluster.splitting import split
 from asgi_ratelimit.stores.redis.outage import ledger as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 from asgi_ratelimit.stores.redis.script_actions import Repaid, Repayment
