@@ -74,9 +74,6 @@ end
 """
 """ARGV: the part, its content, its milliseconds to live, or nothing. A new part replaces those that have expired."""
 
-READ_TIME = "return redis.call('TIME')"
-"""Replies the seconds since the Unix epoch, and the microseconds in this second. The key only chooses a node."""
-
 
 class _Commands(Protocol):
     """What sends commands of one key for one event loop."""
@@ -132,8 +129,8 @@ class RedisDocuments:
         await self._call(_nothing, "HDEL", self._key(name), _encoded(part.encode()))
 
     async def now_us(self) -> float:
-        """The time of the server, in microseconds since the Unix epoch."""
-        return await self._call(_time, "EVAL", READ_TIME, 1, self._key("time"))
+        """The time of the server, of any node of a cluster, in microseconds since the Unix epoch."""
+        return await self._call(_time, "TIME")
 
     async def aclose(self) -> None:
         """Close the connection of the running event loop; the next command opens another one."""
