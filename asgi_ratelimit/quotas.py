@@ -186,7 +186,7 @@ class RollingWindow(_Stamped):
             name=_checked_name(self.name, self.period),
             period_us=period_us,
             part_us=period_us / self.buckets,
-            weight=math.ceil(self.buckets / BUCKETS_OF_ONE),
+            weight=ROLLING_WEIGHT + math.ceil(self.buckets / BUCKETS_OF_ONE),
             stamp=struct.pack("<BfH", ROLLING_FORMAT, self.limit, self.buckets),
             kind=f"r{_in_seconds(period_us)}/{self.buckets}:",
         )
@@ -205,16 +205,17 @@ MAX_PARTS = 1000
 MAX_CHARGES = 50
 """The most charges of one take, so that deciding it never holds a store for more than a few milliseconds."""
 
-BUCKETS_OF_ONE = 60
-"""A rolling window counts as one charge for each 60 of its buckets."""
+ROLLING_WEIGHT, BUCKETS_OF_ONE = 3, 30
+"""A rolling window counts as three charges, and one more for each 30 of its buckets."""
 
 
 def require_few(weight: int) -> None:
     """Raise ``ConfigurationError`` if charges of this weight in all are too many for one take."""
     if weight > MAX_CHARGES:
         raise ConfigurationError(
-            f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as one for each {BUCKETS_OF_ONE} "
-            f"of its buckets, not {weight}: take fewer together, or use fewer buckets: RollingWindow(1000, 3600, 60)"
+            f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more "
+            f"for each {BUCKETS_OF_ONE} of its buckets, not {weight}: take fewer together, or use fewer buckets: "
+            f"RollingWindow(1000, 3600, 60)"
         )
 
 

@@ -173,9 +173,9 @@ def test_a_take_is_bounded() -> None:
         Take((*charges, Charge(QUOTA, "one more")))
     for quota, most, weight in [
         (FixedWindow(10, 60), 50, 51),
-        (RollingWindow(10, 60), 50, 51),
-        (RollingWindow(10, 60, 240), 12, 52),
-        (RollingWindow(10, 6000, 1000), 2, 51),
+        (RollingWindow(10, 60), 10, 55),
+        (RollingWindow(10, 60, 240), 4, 55),
+        (RollingWindow(10, 6000, 1000), 1, 74),
     ]:
         wide = tuple([Charge(quota, str(number)) for number in range(most + 1)])
         assert len(Take(wide[:most]).charges) == most
@@ -185,10 +185,10 @@ def test_a_take_is_bounded() -> None:
 
 def test_quotas_that_one_take_cannot_charge_are_refused() -> None:
     """Where they are given, as in a limiter or a rule, and not at the first request."""
-    wide = [RollingWindow(100, 1000, 1000, name=f"rolling {number}") for number in range(3)]
-    assert as_quotas(wide[:2]) == tuple(wide[:2])
+    wide = [RollingWindow(100, 1000, 1000, name=f"rolling {number}") for number in range(2)]
+    assert as_quotas(wide[:1]) == tuple(wide[:1])
     for build in (as_quotas, Limiter, partial(Rule, "/")):
-        with pytest.raises(ConfigurationError, match=r"at most 50 charges.*not 51: .*RollingWindow\(1000, 3600, 60\)"):
+        with pytest.raises(ConfigurationError, match=r"at most 50 charges.*not 74: .*RollingWindow\(1000, 3600, 60\)"):
             build(wide)
 
 

@@ -16,8 +16,8 @@ from ..state import snapped
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-PAYMENTS = 32
-"""The most parts among those that are booked ahead that pay back a debit."""
+PAYMENTS, PARTS_OF_PAYMENTS = 32, 1_024
+"""The most parts among those that are booked ahead that pay back a debit, and how many all of them may go through."""
 
 
 def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
@@ -91,16 +91,17 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
 def paid(quota: RollingWindow, parts: Parts, units: float, at: float, stop: float) -> tuple[Parts, float, float]:
     """The parts with what is paid back of a debit from ``at`` to ``stop``, what is left, and the last part that pays.
 
-    Each part pays as much as it has room for. After so many ``PAYMENTS`` among those that are booked ahead, the rest is
-    paid behind them.
+    Each part pays as much as it has room for. After ``PAYMENTS`` among those that are booked ahead, or fewer where
+    there are many parts, the rest is paid behind them.
     """
     limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
+    most = min(PARTS_OF_PAYMENTS // max(len(parts), 1), PAYMENTS)
     while at <= stop and units > 0.0:
         ahead = bisect_left(parts, (at + 1.0,))
         if ahead == len(parts):
             return _paid_in_turn(quota, parts, units, at, stop)
         alone_until = parts[ahead][0] - quota.buckets - 1.0
-        if payments >= PAYMENTS:
+        if payments >= most:
             at = parts[-1][0]
         elif at <= alone_until:
             before, units, at = _paid_in_turn(quota, parts[:ahead], units, at, min(alone_until, stop))

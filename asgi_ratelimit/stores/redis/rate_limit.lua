@@ -265,6 +265,7 @@ local function general_way()
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
+  local PARTS_OF_PAYMENTS = 1024
   local LOOK_STEPS = 6 -- besides those for what is gone through
   local READ_STEPS = 1 / 3 -- for a number of a value
   local PASS_STEPS = 1 / 4 -- for a number each time that it is gone through
@@ -1221,6 +1222,7 @@ local function general_way()
 
     local function paid(quota, parts, units, at, stop)
       local limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
+      local most = min(floor(PARTS_OF_PAYMENTS / max(#parts / 2, 1)), PAYMENTS)
       local from, ahead = 1, 1 -- the first parts that count at `at`, and that lie ahead of it
       while at <= stop and units > 0 do
         steps = steps + 3 * PASS_STEPS * #parts
@@ -1228,7 +1230,7 @@ local function general_way()
         while ahead <= #parts and parts[ahead] <= at do ahead = ahead + 2 end
         if ahead > #parts then return paid_in_turn(quota, parts, units, at, stop) end
         local alone_until = parts[ahead] - quota.buckets - 1
-        if payments >= PAYMENTS then
+        if payments >= most then
           at = parts[#parts - 1]
         elseif at <= alone_until then
           local before, others = {}, parts

@@ -211,6 +211,7 @@ def crowded(kind: str, key: str) -> list[Crowded]:
     kinds["a mix"] = lambda number: each_kind[number % len(each_kind)](number)
     kinds["fixed windows with a debit"] = lambda number: (fixed(number), with_debit(crowded_fixed))
     kinds["rolling windows with a debit"] = lambda number: (rolling(number, 60), with_debit(crowded_rolling))
+    kinds["a rolling window of 1000 with a debit"] = lambda number: (rolling(number, 1000), with_debit(crowded_rolling))
     kinds["eight token buckets"] = lambda number: (bucket(number), disagreeing_bucket)
     made = [kinds[kind](number) for number in range(8 if kind.startswith("eight") else MAX_CHARGES)]
     weights = accumulate(quota.weight for quota, _ in made)
