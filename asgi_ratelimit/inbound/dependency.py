@@ -37,6 +37,7 @@ from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.construction import shows_use, used_as
 from .startup.shared_names import require_agreement
 from .startup.startup_warnings import warn_of_costs
+from .startup.total_charges import require_few_charges
 
 _UNNAMED = "(unnamed)"
 """The name of a limit that is still to be named after its route."""
@@ -136,6 +137,8 @@ class RateLimit:
         keys = dict.fromkeys([rule.key for rule in rules if isinstance(rule.key, DependencyKey)])
         self.dependency_keys = {f"key_{number}": key for number, key in enumerate(keys, 1)}
         """The keys that dependencies return, by the names under which FastAPI passes them."""
+        named = [replace(rule, name=name) for rule, name in zip(rules, self.named_after("unnamed"))]
+        require_few_charges(named, "each request")
 
     def __repr__(self) -> str:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]

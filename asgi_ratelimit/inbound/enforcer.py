@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from anyio import CancelScope
 from starlette.types import Scope
 
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
 from ..decision import Decision, Take
+from ..errors import StoreError
 from ..headers import Dialect
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..limiter import publish_counts
-from ..stores import Store, Submit, SubmitCharge, charge_submitter, submitter
+from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
 from .answers.responses import OnLimited, Refusal
-from .delays import MAX_WAITING, Receiving, WaitingCount, WaitingRequests
+from .delays import MAX_WAITING, Receiving, WaitingCount, WaitingRequests, joined
 from .functions.failures import Failures
 from .penalties.blocks import apply_penalties, without_checks
 from .plan import PlannedTakes
@@ -81,7 +84,10 @@ class Enforcer:
             self.is_published = True
             publish_counts(self.store, by_app=True)
         since_ns = monotonic_ns()
-        decisions = await self._decisions(planned.takes)
+        if planned.parts:
+            decisions = await self._decisions_of_parts(planned)
+        else:
+            decisions = await self._decisions(planned.takes)
         latency = self._count_wait(since_ns)
         waited = None
         shadows = [replace(decision, shadow=True) for decision in decisions[planned.is_enforced :]]
@@ -159,3 +165,32 @@ class Enforcer:
             decision = self.submit(take)
             decisions.append(decision if isinstance(decision, Decision) else await decision)
         return decisions
+
+    async def _decisions_of_parts(self, planned: PlannedTakes) -> list[Decision]:
+        """The decisions on planned takes of which the enforced one is split: allowed where all of its parts are.
+
+        The first part that is refused decides, and what those before it took is given back.
+        """
+        taken: list[Decision] = []
+        is_whole = False
+        try:
+            for part in planned.parts:
+                (decision,) = await self._decisions((part,))
+                if not decision.allowed:
+                    break
+                taken.append(decision)
+            else:
+                is_whole = True
+                decision = joined(planned.takes[0], taken, 0.0)
+        finally:
+            if not is_whole:
+                with CancelScope(shield=True):
+                    await give_back(self.store, taken)
+        return [decision, *await self._decisions(planned.takes[1:])]
+
+
+async def give_back(store: Store, decisions: Sequence[Decision]) -> None:
+    """Give back what these decisions took; what the store cannot take back now stays charged."""
+    for decision in decisions:
+        with suppress(StoreError):  # which the store has logged
+            await settle(store, decision, [0.0] * len(decision.states))

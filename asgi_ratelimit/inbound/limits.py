@@ -16,6 +16,8 @@ from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
 from ..stores.name_owners import owned
+from .enforcer import give_back
+from .plan import in_parts
 from .refusals import RateLimited, own_answer_of
 from .request_limits import RequestLimits, request_limits
 
@@ -51,15 +53,19 @@ class Limits:
         """
         enforcer = self._request_limits.enforcer
         self._check_name("charge", name)
+        taken: list[tuple[Store, Decision]] = []
         for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
             decision = await enforcer.take_more(store, take, self._connection.scope)
             self._request_limits.add_update(decision, store)
             if not decision.allowed:
+                for of, earlier in taken:
+                    await give_back(of, [earlier])
                 if not required:
                     return False
                 on_limited = own_answer_of(decision, enforcer.on_limited)
                 error = RateLimited(self._request_limits, decision, on_limited)
                 raise error.answers_in_any_case(self._connection.scope)
+            taken.append((store, decision))
         return True
 
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
@@ -109,13 +115,15 @@ class Limits:
         return list(zip(self._request_limits.decisions, self._request_limits.stores))
 
     def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
-        """For each store one take of all that this request is charged there."""
+        """For each store one take of all that this request is charged there, or several if that is too much for one."""
         for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
-            more = tuple([replace(each, cost=cost) for each in charges.values() if _is_of(each, name)])
-            if more:
-                yield store, Take(more, on_error=decisions[0].take.on_error if decisions[0].take else None)
+            more = [replace(each, cost=cost) for each in charges.values() if _is_of(each, name)]
+            on_error = decisions[0].take.on_error if decisions[0].take else None
+            parts = in_parts(more) if more else []
+            for part in parts:
+                yield store, Take(part, on_error=on_error, may_settle=len(parts) > 1)
 
 
 def limits(connection: HTTPConnection) -> Limits:

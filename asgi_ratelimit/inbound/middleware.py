@@ -98,7 +98,7 @@ class RateLimitMiddleware:
         observers = Hooks(hooks)
         self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
         self._store, defaults = as_store(store), self._defaults()
-        self.rule_table = self._options.table(defaults, self._root, self._store)
+        self.rule_table = self._options.checked_table(defaults, self._root, self._store)
         self._has_started = False
         self._constant_plan: Plan | None = None
         self._counts = self._failures.counts = counts_of(self._store)
@@ -131,7 +131,7 @@ class RateLimitMiddleware:
         Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, and changes nothing then.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
-        options.table(options.defaults(self._failures), self._root, self._store)
+        options.checked_table(options.defaults(self._failures), self._root, self._store)
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
 
@@ -263,7 +263,7 @@ class RateLimitMiddleware:
         if planned is None:
             return app, []
         decisions = await self._enforcer.take(planned, scope, receiving)
-        if planned.messages is not None:
+        if planned.messages:
             app = Throttled(app, self._store, planned.messages)
         if planned.settle_rules:
             app = Settling(app, self._store, planned.settle_rules, decisions)

@@ -12,11 +12,13 @@ from starlette.types import Scope
 
 from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
+from ..errors import ConfigurationError
 from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey
+from ..quotas import MAX_CHARGES
 from .functions.connection_functions import Results, connection_of
-from .penalties.blocks import block_check
-from .rules import AppliedRule, CompiledRule
+from .penalties.blocks import BlockCheck, block_check
+from .rules import AppliedRule, CompiledRule, constant_quotas
 
 MESSAGE_MAX_WAIT = 5.0
 """Seconds for which reading from a WebSocket may pause, at the most."""
@@ -41,10 +43,21 @@ class PlannedTakes:
     checks_blocks: bool = False
     """Whether the enforced take has charges that check for blocks."""
     settle_rules: tuple[SettleRule, ...] = ()
-    messages: Take | None = None
+    messages: tuple[Take, ...] = ()
     """What each message of a WebSocket takes."""
     max_delays: tuple[float, ...] = ()
     """The seconds that a request may wait for each charge of the enforced take; empty where it never waits."""
+    parts: tuple[Take, ...] = ()
+    """The takes that the enforced one is split into, where it is too much for one take."""
+
+
+class LongTake(Take):
+    """All that a request takes, where that is too much for one take; never given to a store: its parts are."""
+
+    __slots__ = ()
+
+    def _require_few_distinct_buckets(self) -> None:
+        """Each of its parts requires that."""
 
 
 class Plan:
@@ -53,7 +66,7 @@ class Plan:
     def __init__(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
         self._is_constant = all(rule.is_constant for rule in rules)
-        self.is_single = self._is_constant and not any(map(_needs_more, rules))
+        self.is_single = self._is_constant and not any(map(_needs_more, rules)) and _fits(rules)
         """Whether all it charges is one take, with keys that are read off the scope, so that ``take`` is enough."""
         self.may_wait = any(rule.max_delay > 0.0 and not rule.shadow for rule in rules)
         """Whether a request may wait for its slot instead of being refused."""
@@ -170,6 +183,11 @@ def _needs_more(rule: CompiledRule) -> bool:
     return bool(rule.shadow or rule.penalty or rule.settle or rule.messages or rule.max_delay)
 
 
+def _fits(rules: Iterable[CompiledRule]) -> bool:
+    """Whether the charges of constant rules fit into one take, whatever their keys."""
+    return sum([quota.weight for _, quota in constant_quotas(rules)]) <= MAX_CHARGES
+
+
 def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[tuple[ChargeTemplate, int]]:
     """The charges of constant rules, with the numbers of their keys: one for each bucket that is sure to be one."""
     buckets = set()
@@ -188,6 +206,7 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
     checks = [block_check(each.rule.name, each.key, each.rule.penalty) for each in enforced if each.rule.penalty]
     takes, rules_of_takes = [], []
     max_delays: list[float] = []
+    parts: tuple[Take, ...] = ()
     if enforced:
         by_bucket: dict[str, tuple[CompiledRule, Charge]] = {}
         for each in enforced:
@@ -195,9 +214,10 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
                 by_bucket.setdefault(charge.bucket, (each.rule, charge))
         charges = [*[charge for _, charge in by_bucket.values()], *_by_bucket(checks)]
         rules = [each.rule for each in enforced]
-        takes.append(Take(tuple(charges), on_error=_strictest(rules), may_settle=any(rule.settle for rule in rules)))
+        take, parts = _whole_and_parts(tuple(charges), _strictest(rules), any(rule.settle for rule in rules))
+        takes.append(take)
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
-        if any(rule.max_delay for rule in rules):
+        if not parts and any(rule.max_delay for rule in rules):
             max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
             max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # for the end of a block, nobody waits
     counted: set[str] = set()
@@ -208,26 +228,58 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
             settles = each.rule.settle is not None
             takes.append(Take(shadow_charges, each.rule.max_delay, on_error=each.rule.on_error, may_settle=settles))
             rules_of_takes.append([each.rule] * len(shadow_charges))
-    messages = _message_take(applied)
-    if not takes and messages is None:
+    messages = _message_takes(applied)
+    if not takes and not messages:
         return None
     settle_rules = tuple(_settle_rules(rules_of_takes))
-    return PlannedTakes(tuple(takes), bool(enforced), bool(checks), settle_rules, messages, tuple(max_delays))
+    return PlannedTakes(tuple(takes), bool(enforced), bool(checks), settle_rules, messages, tuple(max_delays), parts)
 
 
 def _charges(applied: AppliedRule) -> tuple[Charge, ...]:
     return tuple([Charge(quota, applied.key, applied.cost, applied.rule.name) for quota in applied.quotas])
 
 
-def _message_take(applied: Iterable[AppliedRule]) -> Take | None:
+def _whole_and_parts(
+    charges: tuple[Charge, ...], on_error: OnError | None, may_settle: bool
+) -> tuple[Take, tuple[Take, ...]]:
+    """A take of these charges, and what it is split into, if it is too much for one."""
+    try:
+        return Take(charges, on_error=on_error, may_settle=may_settle), ()
+    except ConfigurationError:  # what fits is not weighed for each request
+        parts = [Take(part, on_error=on_error, may_settle=True) for part in in_parts(charges)]
+        return LongTake(charges, on_error=on_error, may_settle=True), tuple(parts)
+
+
+def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
+    """The charges of several takes, each no more than one take may charge, in their order.
+
+    The check for a block is in each take that charges its rule and key, and is the last there.
+    """
+    listed = tuple(charges)
+    checks = {(each.name, each.key): each for each in listed if isinstance(each, BlockCheck)}
+    parts: list[list[Charge]] = [[]]
+    weight = 0
+    for charge in [each for each in listed if not isinstance(each, BlockCheck)]:
+        check = checks.get((charge.name, charge.key))
+        added = [charge] if check is None else [charge, check]
+        own = sum([each.quota.weight for each in added])
+        weight += own
+        if weight > MAX_CHARGES:
+            parts.append([])
+            weight = own
+        parts[-1].extend(added)
+    return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts]
+
+
+def _message_takes(applied: Iterable[AppliedRule]) -> tuple[Take, ...]:
     """What each message of a WebSocket takes, under all rules with ``messages``."""
     limiting = [each for each in applied if each.rule.messages and not each.rule.shadow]
     charges = [
         Charge(quota, each.key, 1, f"{each.rule.name} messages") for each in limiting for quota in each.rule.messages
     ]
-    if not charges:
-        return None
-    return Take(_by_bucket(charges), MESSAGE_MAX_WAIT, on_error=_strictest([each.rule for each in limiting]))
+    on_error = _strictest([each.rule for each in limiting])
+    parts = in_parts(_by_bucket(charges)) if charges else []
+    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in parts])
 
 
 def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:

@@ -33,6 +33,7 @@ from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
 from .rules import CompiledRule, Rule, as_methods, as_on_error
 from .startup.shared_names import require_agreement
+from .startup.total_charges import require_few_charges_together
 
 LONGEST_CACHED = 256
 """Characters of a method and path that are kept beside their plan; of longer ones only a digest is kept."""
@@ -127,6 +128,12 @@ class RuleTable:
         self.constant_plan = self._plan_of(self._own) if self._own and not self.rules else None
         """The plan of all requests but CORS preflights, where there is only the own quota."""
 
+    def require_few_charges(self) -> None:
+        """Raise ``ConfigurationError`` for rules that charge some request more than one take may, without overrides."""
+        own = _charging([rule for rule in self.declared if rule.source is None])
+        rules = [rule for rule in self.declared if rule.source is not None]
+        require_few_charges_together(own, rules, _selected)
+
     def limit_texts(self) -> dict[str, str]:
         """What the program says of each rule, by name."""
         texts: dict[str, dict[str, None]] = {}
@@ -176,11 +183,16 @@ class RuleTable:
 
     def _plan(self, own: tuple[CompiledRule, ...], matching: Sequence[CompiledRule]) -> Plan | None:
         """The plan of rules that match: one object for each set of them."""
-        final = next((rule for rule in matching if rule.is_final), None)
-        if final is not None:
-            own, matching = (), [rule for rule in matching if rule is final or rule.shadow]
-        charging = (*own, *[rule for rule in matching if not rule.is_exemption])
+        charging = _selected(own, matching)
         return self._plan_of(charging) if charging else None
+
+
+def _selected(own: Sequence[CompiledRule], matching: Sequence[CompiledRule]) -> tuple[CompiledRule, ...]:
+    """Those that charge a request which these rules match, the own quota first."""
+    final = next((rule for rule in matching if rule.is_final), None)
+    if final is not None:
+        own, matching = (), [rule for rule in matching if rule is final or rule.shadow]
+    return (*own, *[rule for rule in matching if not rule.is_exemption])
 
 
 def _charging(rules: Iterable[CompiledRule]) -> tuple[CompiledRule, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ...buckets import DEFAULT_NAME
 from ...decision import OnError
+from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip
 from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
@@ -50,12 +51,19 @@ class Options:
         options = replace(self, **settings.options, rules=(*self.rules, *settings.rules))
         failure = options.failure()
         if failure is None:
-            return options
+            return options._with_few_charges(settings)
         fewer = (replace(options, rules=options.rules[:-count]) for count in range(1, len(settings.rules) + 1))
         fitting = next((each for each in fewer if each.failure() is None), None)
         place: Place = () if fitting is None else ("rules", len(fitting.rules) - len(self.rules))
         place = (*place, "key") if str(failure).startswith("path_param(") else place
         raise settings.problems.at(place, str(failure)) from failure
+
+    def _with_few_charges(self, settings: Settings) -> Options:
+        try:
+            self.checked_table(self.defaults(Failures()), "", None)
+        except ConfigurationError as error:
+            raise settings.problems.at((), str(error)) from error
+        return self
 
     def failure(self) -> ValueError | None:
         """Why these options cannot be, if there is a reason."""
@@ -70,6 +78,12 @@ class Options:
         name = DEFAULT_NAME if self.name is None else self.name
         address = address_key([self.key, *[rule.key for rule in self.rules]])
         return Defaults(name, self.key, self.cost, self.on_error, self.max_delay, fallback=address, failures=failures)
+
+    def checked_table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
+        """``table``; ``ConfigurationError`` for rules that charge some request more than one take may."""
+        table = self.table(defaults, root, store)
+        table.require_few_charges()
+        return table
 
     def table(self, defaults: Defaults, root: str, store: Store | None) -> RuleTable:
         """All rules, under the overrides of a store."""

@@ -1,6 +1,7 @@
 """Requests that wait for their slots instead of being refused, and messages of WebSockets that are slowed down."""
 
 from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
+from .joining import joined
 from .receiving import Receiving, receiving_of
 from .waiting_requests import WaitingCount, WaitingRequests
 from .websocket_messages import Throttled
@@ -13,6 +14,7 @@ __all__ = [
     "WaitingRequests",
     "checked_max_delay",
     "checked_max_waiting",
+    "joined",
     "receiving_of",
     "require_asyncio",
 ]

@@ -20,10 +20,10 @@ class Throttled:
     taken those before it, the socket is closed: to the app it looks as if the peer had disconnected.
     """
 
-    def __init__(self, app: ASGIApp, store: Store, take: Take) -> None:
+    def __init__(self, app: ASGIApp, store: Store, takes: tuple[Take, ...]) -> None:
         self._app = app
         self._store = store
-        self._takes = (take,)
+        self._takes = takes
         self._is_closed = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,10 +47,11 @@ class Throttled:
 
     async def _waits(self) -> bool:
         """Wait for the slot of a message; false where that is too far away."""
-        (decision,) = await self._store.take(self._takes)
-        if decision.delay > 0:
-            await sleep(decision.delay)
-        return decision.allowed
+        decisions = await self._store.take(self._takes)
+        delay = max([decision.delay for decision in decisions])
+        if delay > 0:
+            await sleep(delay)
+        return False not in [decision.allowed for decision in decisions]
 
 
 _GONE: Message = {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": _REASON}
