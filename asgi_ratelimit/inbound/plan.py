@@ -214,8 +214,12 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
                 by_bucket.setdefault(charge.bucket, (each.rule, charge))
         charges = [*[charge for _, charge in by_bucket.values()], *_by_bucket(checks)]
         rules = [each.rule for each in enforced]
-        take, parts = _whole_and_parts(tuple(charges), _strictest(rules), any(rule.settle for rule in rules))
-        takes.append(take)
+        settles = any(rule.settle for rule in rules)
+        try:
+            takes.append(Take(tuple(charges), on_error=_strictest(rules), may_settle=settles))
+        except ConfigurationError:  # too much for one take; what fits is not weighed for each request
+            takes.append(LongTake(tuple(charges), on_error=_strictest(rules), may_settle=True))
+            parts = _parts_of(takes[0])
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
         if not parts and any(rule.max_delay for rule in rules):
             max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
@@ -239,15 +243,9 @@ def _charges(applied: AppliedRule) -> tuple[Charge, ...]:
     return tuple([Charge(quota, applied.key, applied.cost, applied.rule.name) for quota in applied.quotas])
 
 
-def _whole_and_parts(
-    charges: tuple[Charge, ...], on_error: OnError | None, may_settle: bool
-) -> tuple[Take, tuple[Take, ...]]:
-    """A take of these charges, and what it is split into, if it is too much for one."""
-    try:
-        return Take(charges, on_error=on_error, may_settle=may_settle), ()
-    except ConfigurationError:  # what fits is not weighed for each request
-        parts = [Take(part, on_error=on_error, may_settle=True) for part in in_parts(charges)]
-        return LongTake(charges, on_error=on_error, may_settle=True), tuple(parts)
+def _parts_of(take: Take) -> tuple[Take, ...]:
+    parts = in_parts(take.charges)
+    return tuple([Take(part, on_error=take.on_error, may_settle=True) for part in parts])
 
 
 def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
