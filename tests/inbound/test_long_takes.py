@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import (
     Blocks,
@@ -29,7 +32,7 @@ from asgi_ratelimit import (
 from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import ask, http, ok
+from tests.support.asgi import Peer, ask, http, ok, websocket
 
 pytestmark = pytest.mark.anyio
 
@@ -151,16 +154,28 @@ async def test_an_endpoint_charges_all_or_nothing() -> None:
         assert await used(store, "one", *one) + await used(store, "other", *other) == [total] * 90
 
 
-async def test_a_request_of_several_takes_does_not_wait() -> None:
+def test_a_request_of_several_takes_does_not_wait() -> None:
     """With ``max_delay`` it is refused at once, and charged nothing."""
-    store = a_store()
+    clock = SteppedClock()
+    store, start = MemoryStore(clock=clock), clock.now
+
+    class Patient(Peer):
+        async def receive(self) -> Message:
+            return await super().receive() if self.waiting else await asyncio.Event().wait()  # type: ignore[return-value]
+
+    async def two() -> None:
+        for status in (200, 429):
+            peer = Patient()
+            await app(http(), peer.receive, peer.send)
+            assert (peer.status, clock.now) == (status, start)
+        assert await used(store, "one", *quotas(45, start="p")) == [1] * 45
+
     rules = [
         Rule("/", returning(*quotas(45, start="p")), name="one", max_delay=9999),
         Rule("/", returning(*quotas(45, 1)), name="other", max_delay=9999),
     ]
     app = RateLimitMiddleware(ok, rules=rules, store=store)
-    assert [(await ask(app)).status for _ in range(2)] == [200, 429]
-    assert await used(store, "one", *quotas(45, start="p")) == [1] * 45
+    clock.run(two())
 
 
 async def test_constant_rules_that_meet_unforeseen_are_decided_too() -> None:
@@ -188,3 +203,23 @@ async def test_dependencies_of_functions_are_decided_too() -> None:
 
     assert [(await ask(app)).status for _ in range(3)] == [200, 200, 429]
     assert await used(store, "one", *quotas(45)) == [2] * 45
+
+
+def test_messages_of_several_takes_keep_to_each_quota() -> None:
+    """A message of a WebSocket waits for the slowest quota of all takes."""
+    clock, came = SteppedClock(), []
+
+    async def reads(_: Scope, receive: Receive, __: Send) -> None:
+        for _ in range(3):
+            await receive()
+            came.append(clock.now)
+
+    async def text() -> Message:
+        return {"type": "websocket.receive", "text": "hello"}
+
+    slow = TokenBucket(1, 2, burst=1, name="slow")
+    one, other = [slow, *quotas(29, start="p")], quotas(30)
+    rules = [Rule("/{a}-b", "9/s", messages=one), Rule("/c-{d}", "9/s", messages=other)]
+    app = RateLimitMiddleware(reads, rules=rules, store=MemoryStore(clock=clock))
+    clock.run(app(websocket("/c-b"), text, Peer().send))
+    assert [round(later - earlier, 6) for earlier, later in pairwise(came)] == [2.0, 2.0]
