@@ -131,7 +131,7 @@ class RateLimitMiddleware:
         Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, and changes nothing then.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
-        options.checked_table(options.defaults(self._failures), self._root, self._store)
+        options.table(options.defaults(self._failures), self._root, self._store)
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
 
