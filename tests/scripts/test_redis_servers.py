@@ -138,3 +138,5 @@ def accepts(port: int) -> bool:
             return True
     except ConnectionRefusedError:
         return False
+    except ConnectionResetError:  # it is just being killed
+        return True

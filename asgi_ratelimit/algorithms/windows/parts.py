@@ -16,7 +16,7 @@ from ..state import snapped
 Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
-PAYMENTS, PARTS_OF_PAYMENTS = 32, 1_024
+PAYMENTS, PARTS_OF_PAYMENTS = 32, 768
 """The most parts among those that are booked ahead that pay back a debit, and how many all of them may go through."""
 
 

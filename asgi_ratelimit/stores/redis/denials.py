@@ -15,7 +15,7 @@ from itertools import repeat
 
 from ...algorithms import ALGORITHMS, Outcome, State, current, decide, is_queue, is_read_in_whole
 from ...decision import Charge, ChargeTemplate, Decision, Take
-from ...quotas import Quota
+from ...quotas import SECOND_US, Quota
 
 LONGEST_US = 1_000_000.0
 """How long a refusal is remembered, in microseconds, at the most."""
@@ -28,14 +28,15 @@ MAX_DENIALS = 10_000
 class Denial:
     """The state that refused a quota, when it was sent for by our clock, and how far the store's clock is ahead.
 
-    A cost below ``least_cost`` is for the store to decide, and so is a take of another number of charges than
-    ``charges``, unless that is 0.
+    It counts for ``lasts_us`` from then on. A cost below ``least_cost`` is for the store to decide, and so is a take of
+    another number of charges than ``charges``, unless that is 0.
     """
 
     quota: Quota
     state: State
     sent_us: float
     ahead_us: float
+    lasts_us: float
     least_cost: float
     charges: int
 
@@ -60,7 +61,7 @@ class Denials:
         now, denials = self.now_us(), []
         for charge in take.charges:
             denial = self.by_bucket.get(charge.bucket)
-            if denial is None or not 0 <= now - denial.sent_us < LONGEST_US:
+            if denial is None or not 0 <= now - denial.sent_us < denial.lasts_us:
                 return None
             if not _is_for(denial, charge.quota, charge.cost, len(take.charges)):
                 return None
@@ -73,7 +74,7 @@ class Denials:
         if denial is None:
             return None
         now = self.now_us()
-        if not 0 <= now - denial.sent_us < LONGEST_US or not _is_for(denial, quota, template.cost, 1):
+        if not 0 <= now - denial.sent_us < denial.lasts_us or not _is_for(denial, quota, template.cost, 1):
             return None
         there = float(int(now + denial.ahead_us))
         state = current(quota, denial.state, there)
@@ -85,19 +86,23 @@ class Denials:
 
         The store decided later than that, so the time that we work out for it is never behind: nobody is refused for
         too long. Where slots are booked ahead, what fits at one time may not fit at a later one. Then only the cost
-        that was refused, or a higher one, is certain not to fit at a time between the two. A state that a take of more
-        charges may read less of is for takes of as many only.
+        that was refused, or a higher one, is certain not to fit at a time between the two, until its wait is over. A
+        state that a take of more charges may read less of is for takes of as many only.
         """
         if decision.allowed or decision.take is None or decision.before is None:
             return
         times, count = decision.times_us or repeat(decision.now_us), len(decision.take.charges)
         for charge, state, seen, now_us in zip(decision.take.charges, decision.before, decision.states, times):
-            least_cost = 0.0
+            least_cost, lasts_us = 0.0, LONGEST_US
             if not is_queue(charge.quota, state, now_us):
                 least_cost = math.inf if seen.allowed else charge.cost
+                lasts_us = min(seen.retry_after * SECOND_US, LONGEST_US)
             self.by_bucket.pop(charge.bucket, None)
             charges = 0 if is_read_in_whole(charge.quota, state) else count
-            self.by_bucket[charge.bucket] = Denial(charge.quota, state, sent_us, now_us - sent_us, least_cost, charges)
+            ahead_us = now_us - sent_us
+            self.by_bucket[charge.bucket] = Denial(
+                charge.quota, state, sent_us, ahead_us, lasts_us, least_cost, charges
+            )
         while len(self.by_bucket) > MAX_DENIALS:
             self.by_bucket.popitem(last=False)
 

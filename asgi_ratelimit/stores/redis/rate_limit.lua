@@ -265,7 +265,7 @@ local function general_way()
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
-  local PARTS_OF_PAYMENTS = 1024
+  local PARTS_OF_PAYMENTS = 768
   local LOOK_STEPS = 6 -- besides those for what is gone through
   local READ_STEPS = 1 / 3 -- for a number of a value
   local PASS_STEPS = 1 / 4 -- for a number each time that it is gone through

@@ -94,6 +94,7 @@ async def test_on_redis_no_slot_is_left_out_or_used_twice(redis_url: str) -> Non
     assert [round(later - earlier, 3) for earlier, later in pairwise(slots)] == [0.02] * 19
 
 
+@pytest.mark.usefixtures("unpublished", "unwatched")
 async def test_on_redis_a_request_that_is_cancelled_twice_gives_its_slot_back(redis_url: str) -> None:
     """At any time while it is booked or waits, one step of the loop after the other; no task is left of it."""
     before = asyncio.all_tasks()

@@ -267,6 +267,30 @@ def test_all_kinds_of_quotas(front: Front) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("quota", [FixedWindow(1, 0.05), TokenBucket(10, burst=2), RollingWindow(1, 0.05, buckets=1)])
+async def test_a_slot_that_is_free_again_is_not_refused_when_it_comes(quota: Quota) -> None:
+    """It opens and closes in less time than a trip to the store takes: from when it opens on, the store is asked."""
+    front = Front()
+    limiter, take = Limiter(quota, store=front.store, name="ahead"), Take((Charge(quota, "key", name="ahead"),))
+    front.denials.note(front.store.submit(take), front.ours.now_us())
+    sent = front.ours.now_us()
+    front.wait(60_000)
+    booked = [await limiter.pace("key") for _ in range(5)]
+    await limiter.cancel(booked[-2])
+    refusal = front.store.submit(take)
+    front.denials.note(refusal, sent)
+    refused, opened = 0, 0
+    for _ in range(400):
+        front.wait(1_000)
+        found, is_free = front.denials.find(take), (await front.store.peek(take)).allowed
+        opened += is_free
+        refused += found is not None
+        assert not (is_free and found is not None)
+    assert opened > 0
+    assert refused > 0
+
+
+@pytest.mark.anyio
 async def test_a_refusal_of_many_charges_is_not_that_of_one(store: Store) -> None:
     """A window that is free again lies behind those that a take of three reads: a take of one finds it."""
     quotas = FixedWindow(6, 1, name="window"), TokenBucket(1_000, name="one"), TokenBucket(1_000, name="other")

@@ -19,7 +19,7 @@ from asgi_ratelimit.stores.redis.connection.script_calls import SCRIPT, SCRIPT_S
 from asgi_ratelimit.stores.redis.script import decode, encode
 from tests.support.redis_cluster import asked
 from tests.support.redis_server import RedisServer
-from tests.support.trial import connections_of, settled
+from tests.support.trial import PATIENT, connections_of, frozen, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -142,11 +142,10 @@ async def test_a_call_without_the_transport_of_redis_py(server: RedisServer, mon
 async def test_a_deadline(server: RedisServer, monkeypatch: pytest.MonkeyPatch, attribute: str) -> None:
     """A call that is not answered in time fails, with or without the transport; a later one uses a new connection."""
     monkeypatch.setattr(connection, "WRITER_ATTRIBUTE", attribute)
-    caller = ScriptCaller(ConnectionPool.from_url(server.url, protocol=2), 0.3)
+    caller = ScriptCaller(ConnectionPool.from_url(server.url, protocol=2), PATIENT)
     assert remaining(await reply_to(caller)) == 9
-    server.pause()
-    assert isinstance(await reply_to(caller), StoreTimeout)
-    server.resume()
+    async with frozen(server):
+        assert isinstance(await reply_to(caller), StoreTimeout)
     await settled(lambda: connections_of(server) == 0)
     assert remaining(await reply_to(caller)) == 7  # Redis carried the late call out when it was resumed
     await caller.aclose()
