@@ -15,7 +15,7 @@ from ..decision import Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
 from ..waiting import CallStore, Flow, SlotWaiter, as_refused, pace_timeout
-from ..waiting.drivers import NewWakeUp, Sleep
+from ..waiting.drivers import NewWakeUp, Sleep, sleep
 from ..waiting.registry import waiters_of
 from ..waiting.wakeups import WakeUp
 
@@ -55,14 +55,25 @@ class SpendWaiter:
         if not self._queue.ahead(buckets):
             decision = yield from self._slots.try_take(replace(take, max_wait=0.0))
             if decision.allowed:
-                return decision
+                return (yield from self._wait_for_slot(take, decision, deadline_us))
         if not (yield from self._queue.wait_and_enter(buckets, self._slots.clock, deadline_us)):
             peeked: Decision = yield CallStore(self._slots.store, self._slots.store.peek(replace(take, max_wait=0.0)))
             raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
         try:
-            return (yield from self._wait_as_first(take, buckets, deadline_us))
+            decision = yield from self._wait_as_first(take, buckets, deadline_us)
         finally:
             self._queue.leave(buckets)
+        return (yield from self._wait_for_slot(take, decision, deadline_us))
+
+    def _wait_for_slot(self, take: Take, decision: Decision, deadline_us: float) -> Flow[Decision]:
+        """Wait for a slot that the same operation has booked ahead before; nobody who gives up here gives it back."""
+        now_us = self._slots.now_us()
+        wait_us = min(decision.ready_at * SECOND_US - now_us, decision.delay * SECOND_US)
+        if take.operation is not None and wait_us > 0.0:
+            if now_us + wait_us > deadline_us:
+                raise pace_timeout(take, as_refused(decision, now_us + wait_us - deadline_us))
+            yield from sleep(self._slots.clock, wait_us)
+        return decision
 
     def _wait_as_first(self, take: Take, buckets: Collection[str], deadline_us: float) -> Flow[Decision]:
         wake_up: WakeUp = yield NewWakeUp(self._slots.clock)

@@ -36,9 +36,10 @@ def checked_operation_ttl(seconds: float) -> float:
 
 
 def take_text(take: Take) -> str:
-    """The operation of a take that names one: of the same id, buckets and costs."""
+    """The operation of a take that names one: of the same id, buckets and costs, and of the same ``best_effort``."""
     charges = [f"{charge.bucket} {float(charge.cost)!r}" for charge in take.charges]
-    return _text(take.charges[0].bucket, "\n".join(["take", *charges, str(take.operation)]))
+    kind = "best effort" if take.best_effort else "take"
+    return _text(take.charges[0].bucket, "\n".join([kind, *charges, str(take.operation)]))
 
 
 def settlement_text(settled: Settlement | Redemption) -> str:

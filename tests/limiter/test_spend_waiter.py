@@ -382,3 +382,47 @@ def test_a_take_that_is_under_way_when_its_caller_is_cancelled_is_given_back(red
             assert cancelled.cancelled()
 
     asyncio.run(main())
+
+
+async def _spend_job(limiter: Limiter, number: int, left: list[float], max_delay: float | None = None) -> None:
+    clock = limiter.store.clock  # type: ignore[attr-defined]  # it is a MemoryStore
+    async with limiter.spend("key", 1, operation=f"job {number}", max_delay=max_delay):
+        left.append(clock.now)
+
+
+def test_a_slot_that_the_operation_has_booked_is_waited_for(clock: SteppedClock) -> None:
+    """Each block begins at its own slot, also where some of the time until that is over."""
+    limiter, left = Limiter(TokenBucket(1, 60, burst=1), store=MemoryStore(clock=clock)), list[float]()
+
+    async def main() -> None:
+        for number in range(4):
+            await limiter.reserve("key", operation=f"job {number}")
+        clock.advance(30)
+        await asyncio.gather(*[_spend_job(limiter, number, left) for number in range(4)])
+
+    clock.run(main())
+    assert left == [30.0, 60.0, 120.0, 180.0]
+
+
+def test_a_slot_that_the_operation_has_booked_too_far_away_stays_booked(clock: SteppedClock) -> None:
+    """The caller gets ``PaceTimeout`` at once."""
+    limiter, left = Limiter(TokenBucket(1, 60, burst=1), store=MemoryStore(clock=clock)), list[float]()
+
+    async def main() -> None:
+        for number in range(2):
+            await limiter.reserve("key", operation=f"job {number}")
+        with pytest.raises(PaceTimeout, match="60 s away, max_delay is 1 s"):
+            await _spend_job(limiter, 1, left, max_delay=1)
+        assert await limiter.waiting("key") == 1
+
+    clock.run(main())
+    assert (left, clock.now) == ([], 0.0)
+
+
+def test_a_thread_waits_for_a_slot_that_the_operation_has_booked() -> None:
+    """It raises at once where the slot is too far away, as with async."""
+    with SyncLimiter(TokenBucket(1, 60, burst=1), store=MemoryStore()) as limiter:
+        for number in range(2):
+            limiter.reserve("key", operation=f"job {number}")
+        with pytest.raises(PaceTimeout), limiter.spend("key", 1, operation="job 1", max_delay=1):
+            pass

@@ -17,6 +17,7 @@ from asgi_ratelimit.limiter import Limiter, SyncLimiter, UnownedLimiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import PaceTimeout
 from tests.support.giving_back import BUCKET, FIXED, KINDS, ROLLING, remaining_units
 from tests.support.other_process import OtherProcess
 from tests.support.strategies import quotas
@@ -284,3 +285,26 @@ def test_without_async_it_is_the_same(clock: SteppedClock) -> None:
         with limiter.spend("key", 1, operation="e"):
             pass
     assert limiter.peek("key").remaining == 5
+
+
+async def test_a_booking_ahead_is_too_far_away_for_spend(store: Store) -> None:
+    """A block does not begin before the slot of its operation."""
+    limiter = Limiter(TokenBucket(1, 60, burst=1), store=store)
+    for number in range(2):
+        await limiter.reserve("key", operation=f"job {number}")
+    with pytest.raises(PaceTimeout):
+        async with limiter.spend("key", 1, operation="job 1", max_delay=1):
+            pass
+    assert await limiter.waiting("key") == 1
+
+
+@KINDS
+async def test_a_best_effort_is_another_operation(store: Store, quota: Quota) -> None:
+    """Units that were not charged are never granted, whichever comes first."""
+    limiter = Limiter(quota, store=store)
+    await limiter.rate_limit("key", 7)
+    part = await limiter.rate_limit("key", 5, best_effort=True, operation="id")
+    assert part.granted == 3
+    assert not await limiter.rate_limit("key", 5, operation="id")
+    assert await limiter.rate_limit("key", 5, best_effort=True, operation="id") == part
+    assert await remaining_units(limiter) == 0
