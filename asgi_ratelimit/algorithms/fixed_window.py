@@ -14,8 +14,8 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
-from .packed import ANEW, of_older
-from .state import MAX_PIECES, NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .packed import ANEW, MAX_DEBIT, of_older
+from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
 from .windows.runs import Run, count_at, filled, replaced, with_count
 
 
@@ -74,7 +74,7 @@ def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us:
         if found < stop and count > most:
             found = stop
     wait_us: float = max(min_wait_us, found * quota.period_us - now)
-    return wait_us
+    return NEVER if wait_us >= NEVER_US or found + 1.0 >= NEVER_US else wait_us
 
 
 def book(quota: FixedWindow, state: State, now: float, cost: float, wait_us: float) -> State:
@@ -128,7 +128,7 @@ def debit(quota: FixedWindow, state: State, now: float, units: float, place: flo
         total = snapped(quota, count + units)
         runs = with_count(runs, place, total, first)
         units = snapped(quota, max(total - max(snapped(quota, quota.limit), count), 0.0))
-    core = (snapped(quota, left + units), runs)
+    core = (min(snapped(quota, left + units), MAX_DEBIT / 2), runs)
     return paid_back(quota, (core, base, generation, (), (), older), base)
 
 
@@ -197,7 +197,7 @@ def most_at_once(quota: FixedWindow, state: State, now: float) -> float:
 def outlook(quota: FixedWindow, state: State, now: float) -> Outlook:
     """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
     units = most_at_once(quota, state, now)
-    more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
+    more_us = min(wait(quota, state, now, units + 1.0), NEVER_US) if units + 1.0 <= quota.limit else 0.0
     return units, more_us, reset_us(quota, (*state[:5], b""), now)
 
 

@@ -14,7 +14,8 @@ Then follows of a token bucket  d last, d level, I generation; and of a window  
 In the value of a token bucket, H gaps and B lows follow where there are any, d, d for each gap, d, d, d for the first
 low, d, d for each other, and the value of another version of the quota to the end. In that of a window, the value of
 another version follows where there is one, and I its length. A value with another stamp of the same format is of
-another version (see below). Any other one counts as never used, and so does one with a number that is not finite.
+another version (see below). Any other one counts as never used, and so does one with a number that is not
+finite, or one of a window whose places are not whole and in order.
 ``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -89,18 +90,40 @@ def unpacked(quota: Quota, value: bytes, most: int = MAX_PIECES) -> State | None
     value, older = _without_older(quota, value, at)
     if isinstance(quota, FixedWindow):
         core = (*_DEBIT.unpack_from(value, at), _first_runs(quota, value[at + _DEBIT.size :], most))
-        numbers = [(last, generation, core[0]), *core[1]]
-        places = [*[run[0] for run in core[1]], *[run[1] for run in core[1]]]
+        is_core = _is_debit(core[0]) and _are_runs(core[1])
     else:
         full_until, debit = _PAIR.unpack_from(value, at)
         core = _last_parts(quota, full_until, debit, value[at + _PAIR.size :], most)
-        numbers = [(last, generation, *core[:2]), *core[2]]
-        places = [core[0], *[part for part, _ in core[2]]]
-    if (older and not is_version(quota, older)) or not all(map(math.isfinite, chain(*numbers))):
+        is_core = abs(core[0]) < NEVER_US and core[0] % 1.0 == 0.0 and _is_debit(debit) and _are_parts(core[2])
+    if (older and not is_version(quota, older)) or not is_core:
         return None
-    if core[-2] >= MAX_DEBIT or (places and not -NEVER_US < min(places) <= max(places) < NEVER_US):
+    if not abs(last) < 2.0 * NEVER_US or not math.isfinite(generation):
         return None
     return (core, last, int(generation), (), (), older)
+
+
+def _is_debit(units: float) -> bool:
+    return 0.0 <= units < MAX_DEBIT
+
+
+def _are_parts(parts: Gaps) -> bool:
+    """Whether parts are ones that takes may leave: whole numbers in order, and each has units."""
+    last = -NEVER_US
+    for part, count in parts:
+        if not (part > last and part % 1.0 == 0.0 and 0.0 < count < math.inf):
+            return False
+        last = part
+    return last < NEVER_US
+
+
+def _are_runs(runs: tuple[Run, ...]) -> bool:
+    """Whether runs are ones that takes may leave: whole numbers in order, and each has units."""
+    last = -NEVER_US
+    for start, stop, count in runs:
+        if not (last <= start < stop and start % 1.0 == stop % 1.0 == 0.0 and 0.0 < count < math.inf):
+            return False
+        last = stop
+    return last < NEVER_US
 
 
 def _first_runs(quota: FixedWindow, value: bytes, most: int) -> tuple[Run, ...]:

@@ -20,8 +20,8 @@ from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .packed import ANEW, of_older
-from .state import MAX_PIECES, NEVER, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
+from .packed import ANEW, MAX_DEBIT, of_older
+from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
 from .windows.parts import Parts, first_fit, highest, paid, with_units
 
 Core: TypeAlias = tuple[float, float, Parts]
@@ -78,7 +78,8 @@ def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_u
         full_until, parts = with_debit(quota, state)
     first = max(index(quota, max(now + min_wait_us, last)), full_until)
     found = first_fit(quota, parts, first, snapped(quota, cost))
-    return max(min_wait_us, found * quota.part_us - now)
+    wait_us: float = max(min_wait_us, found * quota.part_us - now)
+    return NEVER if wait_us >= NEVER_US or found + quota.buckets + 1.0 >= NEVER_US else wait_us
 
 
 def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: float) -> State:
@@ -137,7 +138,7 @@ def debit(quota: RollingWindow, state: State, now: float, units: float, place: f
         fit = min(snapped(quota, max(limit - highest(quota, parts, first), 0.0)), units)
         if fit > 0.0:
             parts, units = with_units(quota, parts, place, fit), snapped(quota, max(units - fit, 0.0))
-    core = bounded(quota, full_until, snapped(quota, left + units), parts, first)
+    core = bounded(quota, full_until, min(snapped(quota, left + units), MAX_DEBIT / 2), parts, first)
     return paid_back(quota, (core, base, generation, (), (), older), base)
 
 
@@ -210,7 +211,7 @@ def most_at_once(quota: RollingWindow, state: State, now: float) -> float:
 def outlook(quota: RollingWindow, state: State, now: float) -> Outlook:
     """The most whole units that could be taken at once, and the microseconds until one more, and until all are."""
     units = most_at_once(quota, state, now)
-    more_us = wait(quota, state, now, units + 1.0) if units + 1.0 <= quota.limit else 0.0
+    more_us = min(wait(quota, state, now, units + 1.0), NEVER_US) if units + 1.0 <= quota.limit else 0.0
     return units, more_us, reset_us(quota, (*state[:5], b""), now)
 
 

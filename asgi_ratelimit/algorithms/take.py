@@ -91,10 +91,13 @@ def _agreed(
         wait_us = _common_wait(take, before, wait_us, now)
     if wait_us > take.max_wait_us or wait_us == NEVER:
         return wait_us, taken
-    return wait_us, [
+    agreed = [
         ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, NEVER, wait_us, take.may_settle)
         for charge, state in zip(take.charges, before)
     ]
+    if wait_us > 0.0 and any(each[1] == NEVER for each in agreed):  # so late that a window has no place for it
+        return NEVER, taken
+    return wait_us, agreed
 
 
 def _common_wait(take: Take, before: Sequence[State], wait_us: float, now: float) -> float:

@@ -56,6 +56,8 @@ def drain_time(quota: TokenBucket, level: float, target: float) -> float:
 
 def drain_wait(quota: TokenBucket, level: float, elapsed: float, target: float) -> float:
     """The least whole number of microseconds from now on after which the level is down to ``target``, exactly."""
+    if level <= target:
+        return 0.0
     wait_us = drain_time(quota, level, target) - elapsed
     if wait_us >= NEVER_US:
         return NEVER

@@ -164,11 +164,11 @@ def test_the_room_to_come_pays_a_debit_back(before: State, windows: float, after
 
 def test_a_huge_debit() -> None:
     """Its windows are not stored, but they are counted."""
-    debited = debit(FIXED, fresh(NOW), NOW, 10_000_000_004, -math.inf)
-    assert debited == state((0, 1, 10), debit=9_999_999_994)
-    assert wait(FIXED, debited, NOW, 7) == 1_000_000_001 * 10e6
-    assert (used(FIXED, debited, NOW), booked_ahead(FIXED, debited, NOW)) == (10_000_000_004, 9_999_999_994)
-    assert reset_us(FIXED, debited, NOW) == 1_000_000_001 * 10e6
+    debited = debit(FIXED, fresh(NOW), NOW, 1_000_000_004, -math.inf)
+    assert debited == state((0, 1, 10), debit=999_999_994)
+    assert wait(FIXED, debited, NOW, 7) == 100_000_001 * 10e6
+    assert (used(FIXED, debited, NOW), booked_ahead(FIXED, debited, NOW)) == (1_000_000_004, 999_999_994)
+    assert reset_us(FIXED, debited, NOW) == 100_000_001 * 10e6
 
 
 @pytest.mark.parametrize(

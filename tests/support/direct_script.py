@@ -30,6 +30,7 @@ local calls, uncounted, math = 0, math, {}
 for name, value in pairs(uncounted) do
   math[name] = type(value) ~= 'function' and value or function(...)
     calls = calls + 1
+    if calls > 1000000 then error('a loop that never ends') end
     return value(...)
   end
 end

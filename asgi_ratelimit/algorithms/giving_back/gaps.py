@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 
 from ...quotas import TokenBucket
-from ..state import MAX_PIECES, NEVER, Gap, Gaps, State
+from ..state import MAX_PIECES, NEVER, NEVER_US, Gap, Gaps, State
 from ..token_bucket_level import drained
 
 
@@ -51,6 +51,8 @@ def _end(gap: Gap) -> float:
 def _wait(quota: TokenBucket, gap: Gap, earliest: float, scaled: float) -> float:
     """The least time since ``last``, from ``earliest`` on, at which a ``scaled`` cost conforms inside a gap."""
     found = max(earliest, float(math.ceil((gap[0] + scaled - quota.burst_level) / quota.limit)))
+    if found >= NEVER_US:
+        return NEVER
     if not _fits(quota, gap, found, scaled):
         found += 1.0  # the division may have rounded down
         if not _fits(quota, gap, found, scaled):

@@ -118,6 +118,7 @@ local function define_draining()
   end
 
   drain_wait = function(quota, level, elapsed, target)
+    if level <= target then return 0 end
     local wait_us = drain_time(quota, level, target) - elapsed
     if wait_us >= NEVER_US then return huge end
     while drained(quota, level, elapsed + wait_us) > target do wait_us = wait_us + 1 end
@@ -426,6 +427,7 @@ local function general_way()
 
     local function gap_wait(quota, start, size, earliest, scaled)
       local found = max(earliest, ceil((start + scaled - quota.burst_level) / quota.limit))
+      if found >= NEVER_US then return huge end
       if not fits(quota, start, size, found, scaled) then
         found = found + 1
         if not fits(quota, start, size, found, scaled) then return huge end
@@ -1012,7 +1014,8 @@ local function general_way()
         if found < runs[i] then break end
         if found < runs[i + 1] and runs[i + 2] > most then found = runs[i + 1] end
       end
-      return max(min_wait_us, found * quota.period_us - now)
+      local wait_us = max(min_wait_us, found * quota.period_us - now)
+      return (wait_us >= NEVER_US or found + 1 >= NEVER_US) and huge or wait_us
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
@@ -1049,7 +1052,7 @@ local function general_way()
         runs = with_count(runs, place, total, first)
         units = snapped(quota, max(total - max(snapped(quota, quota.limit), count), 0))
       end
-      local debit = snapped(quota, state.debit + units)
+      local debit = min(snapped(quota, state.debit + units), MAX_DEBIT / 2)
       return paid_back(quota, changed(state, { debit = debit, last = base, runs = runs }), base)
     end
 
@@ -1302,7 +1305,8 @@ local function general_way()
       if state.debit > 0 then full_until, parts = with_debit(quota, state) end
       local first = max(index(quota, max(now + min_wait_us, state.last)), full_until)
       local found = first_fit(quota, parts, first, snapped(quota, cost))
-      return max(min_wait_us, found * quota.part_us - now)
+      local wait_us = max(min_wait_us, found * quota.part_us - now)
+      return (wait_us >= NEVER_US or found + quota.buckets + 1 >= NEVER_US) and huge or wait_us
     end
 
     function algorithm.book(quota, state, now, cost, wait_us)
@@ -1345,7 +1349,7 @@ local function general_way()
         if fit > 0 then parts = with_units(quota, parts, place, fit) end
         units = snapped(quota, max(units - fit, 0))
       end
-      local debit = snapped(quota, state.debit + units)
+      local debit = min(snapped(quota, state.debit + units), MAX_DEBIT / 2)
       bounded(quota, changed(state, { debit = debit, last = base }), full_until, parts, first)
       return paid_back(quota, state, base)
     end
@@ -1380,8 +1384,9 @@ local function general_way()
             add(after, used[i], used[i + 1])
             i = i + 2
           end
-          if used[i] == part then count, i = snapped(quota, used[i + 1] + count), i + 2 end
-          add(after, part, count)
+          local beside = 0
+          if used[i] == part then beside, i = used[i + 1], i + 2 end
+          add(after, part, snapped(quota, beside + count))
         end
       end
       for j = i, #used, 2 do add(after, used[j], used[j + 1]) end
@@ -1454,16 +1459,24 @@ local function general_way()
     return period_in(value) > 0 and is_finite({ last, level })
   end
 
-  -- Whether the next place of a window is another number, for each place of its core.
+  -- Whether the core of a window is one that takes may leave: places are whole and in order, and each has units.
   local function has_places(quota, state)
     if quota.kind == BUCKET then return true end
-    local places, group = state.runs or state.parts, state.runs and 3 or 2
-    if not (state.debit < MAX_DEBIT) then return false end
-    if state.full_until and not (math.abs(state.full_until) < NEVER_US) then return false end
-    for i = 1, #places, group do
-      if not (math.abs(places[i]) < NEVER_US and (group == 2 or math.abs(places[i + 1]) < NEVER_US)) then return false end
+    local debit, full_until, parts, runs, stop = state.debit, state.full_until or 0, state.parts, state.runs, -NEVER_US
+    if not (debit >= 0 and debit < MAX_DEBIT and math.abs(state.last) < 2 * NEVER_US) then return false end
+    if full_until % 1 ~= 0 or not (math.abs(full_until) < NEVER_US) then return false end
+    for i = 1, parts and #parts or 0, 2 do
+      local part, count = parts[i], parts[i + 1]
+      if not (part > stop and part % 1 == 0 and count > 0 and count < huge) then return false end
+      stop = part
     end
-    return true
+    for i = 1, runs and #runs or 0, 3 do
+      local start, finish, count = runs[i], runs[i + 1], runs[i + 2]
+      if not (start >= stop and finish > start and count > 0 and count < huge) then return false end
+      if start % 1 ~= 0 or finish % 1 ~= 0 then return false end
+      stop = finish
+    end
+    return stop < NEVER_US
   end
 
   local function unpacked(quota, value, most)
@@ -1482,7 +1495,8 @@ local function general_way()
       state.lows, at = numbers_at(value, at, lows > 0 and 2 * lows + 1 or 0)
       state.older = string.sub(value, at)
     end
-    local whole = is_finite({ state.last, state.generation }) and is_finite(core) and is_finite(state.gaps) and is_finite(state.lows)
+    local whole = is_finite({ state.last, state.generation }) and is_finite(state.gaps) and is_finite(state.lows)
+    if quota.kind == BUCKET then whole = whole and is_finite(core) end
     return whole and (state.older == '' or is_version(quota, state.older)) and state or nil
   end
 
