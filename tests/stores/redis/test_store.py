@@ -15,7 +15,7 @@ import redis
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.errors import ConfigurationError
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.stores.redis import denials
 from asgi_ratelimit.stores.redis.outage import breaker
