@@ -9,7 +9,7 @@ import pytest
 from redis.crc import key_slot
 
 from asgi_ratelimit.quotas import TokenBucket
-from tests.support.redis_cluster import RedisCluster, asked, is_in_step, is_primary, wait_until
+from tests.support.redis_cluster import RedisCluster, asked, has_all_writes, is_primary, wait_until
 from tests.support.server import HOST
 from tests.support.trial import QUOTA, Trial, frozen, require_times_to_live
 
@@ -114,7 +114,7 @@ async def test_a_primary_that_is_killed(cluster: RedisCluster, caplog: pytest.Lo
     async with tried.limiter:
         await tried.takes(8, gone)
         await tried.takes(8, well)
-        assert asked(cluster.primaries[0], "WAIT", 1, 5_000) == 1
+        wait_until(lambda: has_all_writes(cluster.replicas[0], cluster.primaries[0]))
         cluster.primaries[0].kill()
         assert all(d.degraded for d in await tried.takes(7, gone))
         assert not any(d.degraded for d in await tried.takes(7, well))
@@ -134,8 +134,7 @@ async def test_a_replica_that_takes_over_by_force(cluster: RedisCluster) -> None
     tried = Trial.on(cluster.url)
     async with tried.limiter:
         await tried.takes(8, key)
-        wait_until(lambda: is_in_step(cluster.replicas[0]))
-        asked(cluster.primaries[0], "WAIT", 1, 5_000)
+        wait_until(lambda: has_all_writes(cluster.replicas[0], cluster.primaries[0]))
         asked(cluster.replicas[0], "CLUSTER", "FAILOVER", "TAKEOVER")
         for _ in range(20):
             await tried.take(key, 0.05)

@@ -20,7 +20,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.proxy import Proxy
-from tests.support.redis_cluster import asked, is_in_step, is_primary, wait_until
+from tests.support.redis_cluster import asked, has_all_writes, is_primary, wait_until
 from tests.support.redis_server import RedisServer
 from tests.support.server import HOST
 from tests.support.trial import PATIENT, QUOTA, Trial, frozen, trial
@@ -41,7 +41,7 @@ def server() -> Iterator[RedisServer]:
 def replica(server: RedisServer) -> Iterator[RedisServer]:
     """A replica of it."""
     with RedisServer("--replicaof", HOST, str(server.port)) as own:
-        wait_until(lambda: is_in_step(own))
+        wait_until(lambda: has_all_writes(own, server))
         yield own
 
 
@@ -160,7 +160,7 @@ async def test_writes_that_a_replica_has_not_received(server: RedisServer, repli
     """The units of writes that a failover loses can be used again, and no others."""
     async with Proxy(server.port) as proxy, trial(proxy.url, server, replica, outages=0) as tried:
         await tried.takes(8)
-        wait_until(lambda: asked(server, "WAIT", 1, 1_000) == 1)
+        wait_until(lambda: has_all_writes(replica, server))
         asked(replica, "REPLICAOF", "NO", "ONE")
         await tried.takes(7)
         proxy.target = replica.port

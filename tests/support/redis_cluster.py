@@ -147,6 +147,16 @@ def is_in_step(replica: RedisServer) -> bool:
     return b"master_link_status:up" in asked(replica, "INFO", "replication")
 
 
+def has_all_writes(replica: RedisServer, primary: RedisServer) -> bool:
+    """Whether a replica has all that was written to its primary, which knows that it follows."""
+    is_online = b"state=online" in asked(primary, "INFO", "replication")
+    return is_online and is_in_step(replica) and _offset(replica) >= _offset(primary)
+
+
+def _offset(server: RedisServer) -> int:
+    return int(asked(server, "INFO", "replication").split(b"master_repl_offset:")[1].split()[0])
+
+
 def is_primary(server: RedisServer) -> bool:
     """Whether a server says that it is one."""
     try:
