@@ -208,14 +208,19 @@ MAX_CHARGES = 50
 ROLLING_WEIGHT, BUCKETS_OF_ONE = 3, 30
 """A rolling window counts as three charges, and one more for each 30 of its buckets."""
 
+MOST_IN_ONE_TAKE = (
+    f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more for "
+    f"each {BUCKETS_OF_ONE} of its buckets"
+)
+"""The start of what errors say of charges that are too many."""
+
 
 def require_few(weight: int) -> None:
     """Raise ``ConfigurationError`` if charges of this weight in all are too many for one take."""
     if weight > MAX_CHARGES:
         raise ConfigurationError(
-            f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more "
-            f"for each {BUCKETS_OF_ONE} of its buckets, not {weight}: take fewer together, or use fewer buckets: "
-            f"RollingWindow(1000, 3600, 60)"
+            f"{MOST_IN_ONE_TAKE}, not {weight}: take fewer together, or use fewer buckets: "
+            "RollingWindow(1000, 3600, 60)"
         )
 
 

@@ -16,6 +16,7 @@ from hypothesis import settings
 from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.examples import up_to
+from tests.support.proxy import Proxy
 from tests.support.redis_server import RedisServer
 
 settings.register_profile("untimed", deadline=None)  # no test is judged by how long it takes
@@ -110,6 +111,14 @@ def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of each kind of store in turn, for servers in processes of their own."""
     server: RedisServer | None = request.getfixturevalue("redis_server") if request.param == "redis" else None
     return server.url if server else "memory://"
+
+
+@pytest.fixture
+async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
+    """A proxy in front of the common Redis, which has no keys."""
+    redis_server.flush()
+    async with Proxy(redis_server.port) as own:
+        yield own
 
 
 @pytest.fixture

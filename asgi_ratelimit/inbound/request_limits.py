@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -12,12 +11,11 @@ from starlette.types import Message, Scope, Send
 from ..algorithms import Outcome, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import ChargeTemplate, Decision
-from ..errors import StoreError
 from ..headers import delay, draft, draft_of_outcome
 from ..hooks.events import ObservedRequest
 from ..quotas import Quota
-from ..stores import Store, settle
-from .enforcer import Enforcer
+from ..stores import Store
+from .enforcer import Enforcer, give_back
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
@@ -174,8 +172,7 @@ class RequestLimits:
         """Give back all that this request was charged; what a store cannot take back now stays charged."""
         for decision, store in zip(self.decisions, self.stores):
             if decision.allowed:
-                with suppress(StoreError):
-                    await settle(store, decision, [0.0] * len(decision.states))
+                await give_back(store, [decision])
 
 
 async def _discard(message: Message) -> None:

@@ -64,10 +64,10 @@ def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None
     settlement = settlement_of(decision, actual)
     if settlement is None:
         return None
-    if decision.take is not None and decision.take.operation is not None:
-        settlement.taken = decision.take
-        if not any(actual):
-            settlement.undone = decision.take
+    take, is_undone = decision.take, not any(actual)
+    if take is not None and take.operation is not None:
+        settlement = replace(settlement, taken=take, undone=take if is_undone else None)
+        if is_undone:
             return settlement
     return settlement if any(each.actual != each.charge.cost for each in settlement.settled_charges) else None
 

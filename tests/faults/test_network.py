@@ -32,14 +32,6 @@ def server() -> Iterator[RedisServer]:
         yield own
 
 
-@pytest.fixture
-async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
-    """A proxy in front of the common Redis, which has no keys."""
-    redis_server.flush()
-    async with Proxy(redis_server.port) as own:
-        yield own
-
-
 @asynccontextmanager
 async def disturbed(proxy: Proxy, server: RedisServer, outages: int = 1) -> AsyncIterator[Trial]:
     """A trial over the proxy, after ten takes that Redis has decided."""

@@ -26,14 +26,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
-    """A proxy in front of the common Redis, which has no keys."""
-    redis_server.flush()
-    async with Proxy(redis_server.port) as own:
-        yield own
-
-
-@pytest.fixture
 async def limiter(proxy: Proxy) -> AsyncIterator[Limiter]:
     """A limiter behind the proxy, with a deadline that does not pass."""
     async with Limiter(QUOTA, store=RedisStore(proxy.url, timeout=30)) as made:

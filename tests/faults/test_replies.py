@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
 
 import pytest
 from redis import Redis
@@ -18,18 +17,9 @@ from asgi_ratelimit.stores.redis import replies, script
 from tests.stores.redis.outage.test_outages import until_served
 from tests.support.proxy import Proxy
 from tests.support.redis_cluster import RedisCluster, asked
-from tests.support.redis_server import RedisServer
 from tests.support.trial import PATIENT, QUOTA, until_left
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
-    """A proxy in front of the common Redis, which has no keys."""
-    redis_server.flush()
-    async with Proxy(redis_server.port) as own:
-        yield own
 
 
 # Credentials

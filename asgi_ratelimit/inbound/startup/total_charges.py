@@ -10,7 +10,7 @@ from starlette.routing import PARAM_REGEX
 
 from ...errors import ConfigurationError
 from ...keys.path_patterns import compile_path
-from ...quotas import BUCKETS_OF_ONE, MAX_CHARGES, ROLLING_WEIGHT
+from ...quotas import MAX_CHARGES, MOST_IN_ONE_TAKE
 from ..penalties.blocks import BLOCK
 from ..rules import CompiledRule
 
@@ -30,9 +30,8 @@ def require_few_charges(rules: Sequence[CompiledRule], where: str) -> None:
             names = list(dict.fromkeys([name for name, _ in charges]))
             shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             raise ConfigurationError(
-                f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one "
-                f"more for each {BUCKETS_OF_ONE} of its buckets, and each penalty as one: {shown} come to {weight} "
-                f"{what} for {where}; use fewer buckets, RollingWindow(1000, 3600, 60), or fewer rules together, "
+                f"{MOST_IN_ONE_TAKE}, and each penalty as one: {shown} come to {weight} {what} for {where}; "
+                "use fewer buckets, RollingWindow(1000, 3600, 60), or fewer rules together, "
                 'Rule("/reports", "10/minute", only=True)'
             )
 

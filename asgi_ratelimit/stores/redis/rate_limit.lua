@@ -94,7 +94,7 @@ local function time_ms()
   return time[1] * 1000 + floor(time[2] / 1000)
 end
 
--- draining: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
+-- token_bucket_level: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
 
 local drained, drain_time, drain_wait
 

@@ -13,7 +13,9 @@ from asgi_ratelimit.algorithms import ALGORITHMS, NEVER_US, State, pack, settle,
 from asgi_ratelimit.algorithms import token_bucket_level as levels
 from asgi_ratelimit.algorithms.giving_back import gaps
 from asgi_ratelimit.decision import Charge, SettledCharge, Settlement, Take
+from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import Store
 from tests.support.direct_script import NOW_US, DirectScript
 from tests.support.redis_server import RedisServer
 
@@ -147,3 +149,15 @@ def test_parts_of_two_versions_are_counted_as_this_one_counts(script: DirectScri
     after = script.state(charge)
     assert after is not None
     assert after[0][2] == ((180_000_000.0, 1073741824.0), (180_000_007.0, 1.0))
+
+
+@pytest.mark.anyio
+async def test_a_slot_that_a_bucket_finds_and_a_window_has_no_place_for_is_never(store: Store) -> None:
+    """Within 142 years, but in a window whose number is too large: nothing is taken from either."""
+    quotas = TokenBucket(1, 1, name="slow"), FixedWindow(1, 1e-6, name="tiny")
+    async with Limiter(quotas, store=store) as limiter:
+        assert (await limiter.pace("key", {"slow": 3.2e9})).allowed
+        refusal = await limiter.pace("key")
+        assert (refusal.allowed, refusal.retry_after) == (False, math.inf)
+        alone = await limiter.pace("key", {"tiny": 1})
+        assert (alone.allowed, alone.delay) == (True, 0.0)

@@ -8,13 +8,13 @@ from ....errors import ConfigurationError
 from ....limiter import Limiter
 from ....stores.documents import documents
 from ....waiting import SlotWaiter
-from .local_admission import SimpleAdmission
+from .local_admission import LocalAdmission
 from .locked_model import LockedModel
 from .rates import NAME
 from .shared_admission import SharedAdmission
 from .shared_numbers import Publisher
 
-Admission: TypeAlias = SimpleAdmission | SharedAdmission
+Admission: TypeAlias = LocalAdmission | SharedAdmission
 
 
 def admission_over(locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None) -> Admission:
@@ -26,7 +26,7 @@ def admission_over(locked: LockedModel, slots: SlotWaiter, limiter: Limiter | No
             pass
         else:
             return SharedAdmission(locked, slots, limiter, publisher)
-    return SimpleAdmission(locked, slots, limiter, NAME)
+    return LocalAdmission(locked, slots, limiter, NAME)
 
 
 __all__ = ["NAME", "Admission", "LockedModel", "admission_over"]

@@ -15,7 +15,7 @@ LONGEST_KEY = 250
 """Characters of the key of a pause."""
 
 
-class SimpleAdmission:
+class LocalAdmission:
     """Lets requests wait for the declared quota, and for pauses; what is left of a bucket, the model knows."""
 
     def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None, name: str) -> None:

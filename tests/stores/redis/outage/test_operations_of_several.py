@@ -22,14 +22,6 @@ pytestmark = pytest.mark.anyio
 CUT_OFF = 3
 
 
-@pytest.fixture
-async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
-    """A proxy in front of the common Redis, which has no keys."""
-    redis_server.flush()
-    async with Proxy(redis_server.port) as own:
-        yield own
-
-
 @asynccontextmanager
 async def processes(quota: Quota, proxy: Proxy, server: RedisServer) -> AsyncIterator[list[Limiter]]:
     """Limiters of one name in several processes: some behind the proxy, and the last one on the server itself."""

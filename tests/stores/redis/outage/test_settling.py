@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -12,21 +11,12 @@ from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from tests.support.proxy import Proxy
-from tests.support.redis_server import RedisServer
 from tests.support.trial import until_left
 
 pytestmark = pytest.mark.anyio
 
 QUOTAS = [TokenBucket(20, 3600), FixedWindow(20, 86_400 * 365), RollingWindow(20, 3600)]
 KINDS = pytest.mark.parametrize("quota", QUOTAS, ids=["bucket", "fixed", "rolling"])
-
-
-@pytest.fixture
-async def proxy(redis_server: RedisServer) -> AsyncIterator[Proxy]:
-    """A proxy in front of the common Redis, which has no keys."""
-    redis_server.flush()
-    async with Proxy(redis_server.port) as own:
-        yield own
 
 
 def nonsense(answer: bytes) -> bytes:
