@@ -24,7 +24,7 @@ def scaled_cost(quota: TokenBucket, cost: float) -> float:
 def admit(quota: TokenBucket, level: float, elapsed: float, cost: float) -> float | None:
     """The level after taking ``cost`` at once; ``None`` if it does not fit. Without gaps, and at one rate."""
     left, scaled = level - elapsed * quota.limit, cost * quota.period_us
-    if scaled % 1.0:
+    if cost != 1 and scaled % 1.0:
         scaled = scaled_cost(quota, cost)
     if left < 0.0:
         left = 0.0
@@ -86,7 +86,7 @@ def book(
     booked in this microsecond. Nothing is recorded for settlements.
     """
     limit, scaled = quota.limit, cost * quota.period_us
-    if scaled % 1.0:
+    if cost != 1 and scaled % 1.0:
         scaled = scaled_cost(quota, cost)
     left, target = level - elapsed * limit, quota.burst_level - scaled
     if left < 0.0:

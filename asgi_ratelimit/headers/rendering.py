@@ -17,15 +17,15 @@ from ..algorithms import PLAIN_PARTS, Outcome, available
 from ..buckets import DEFAULT_NAME, as_bytes
 from ..decision import Decision, QuotaState
 from ..errors import ConfigurationError
-from ..quotas import SECOND_US, Quota
+from ..quotas import SECOND_US, Quota, TokenBucket
 
 Header = tuple[bytes, bytes]
 
 LARGEST = 999_999_999_999_999
 """The largest integer of a structured field."""
 
-MAX_TEMPLATES = 4096
-"""The most quotas whose header templates are stored; the oldest goes first."""
+MAX_QUOTAS = 4096
+"""The most quotas whose headers are stored; the oldest goes first."""
 
 MAX_RENDERED = 256
 """The most headers that are stored for each quota; the oldest go first."""
@@ -46,29 +46,11 @@ def draft(decisions: Sequence[Decision]) -> Sequence[Header]:
     """``RateLimit-Policy`` and ``RateLimit`` for all quotas of all decisions on a request, each under its own name."""
     if len(decisions) == 1 and len(decisions[0].states) == 1:
         state = decisions[0].states[0]
-        template = _templates.get(id(state.quota)) or _template(state.quota)
-        return template.headers(state.remaining, math.ceil(state.more_after))
+        return headers_of(state.quota).of_numbers(state.remaining, math.ceil(state.more_after))
     states = [state for each in decisions for state in each.states]
-    policies, templates = _combined_templates(decisions, states)
-    limits = b", ".join([template.limit(state) for template, state in zip(templates, states)])
+    policies, all_headers = _combined_headers(decisions, states)
+    limits = b", ".join([each.limit(state) for each, state in zip(all_headers, states)])
     return (policies, (b"ratelimit", limits))
-
-
-def draft_of_outcome(quota: Quota, outcome: Outcome) -> Sequence[Header]:
-    """``draft`` for a request of one charge, without a ``Decision``: what most requests are."""
-    template, level = _templates.get(id(quota)) or _template(quota), None
-    if len(outcome) == PLAIN_PARTS:
-        level = outcome[4]
-        if level == quota.period_us and template.after_one is not None:
-            return template.after_one
-        units, more_us = available(quota, level)  # type: ignore[arg-type]  # it is a token bucket
-    else:
-        units, more_us, _ = outcome[0][2]
-    numbers = (units, ceil(more_us / SECOND_US))
-    headers = template.rendered.get(numbers) or template.headers(*numbers)
-    if level == quota.period_us:
-        template.after_one = headers
-    return headers
 
 
 def legacy(decisions: Sequence[Decision]) -> list[Header]:
@@ -77,9 +59,8 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     ``-Reset`` is the Unix time in whole seconds at which that quota is as good as new.
     """
     binding = decisions[0] if len(decisions) == 1 else min(decisions, key=_tightness)
-    template = _templates.get(id(binding.quota)) or _template(binding.quota)
     return [
-        (b"x-ratelimit-limit", template.units),
+        (b"x-ratelimit-limit", headers_of(binding.quota).units),
         (b"x-ratelimit-remaining", b"%d" % min(binding.remaining, LARGEST)),
         (b"x-ratelimit-reset", b"%d" % math.ceil(binding.now_us / SECOND_US + binding.reset_after)),
     ]
@@ -114,10 +95,10 @@ def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decisi
     keys = [charge.key for decision in decisions if decision.take for charge in decision.take.charges]
     if dialect is legacy or len(keys) != len(states):
         return dialect(decisions)
-    templates = list(map(_Template, [state.quota for state in states], names(decisions)))
+    all_headers = list(map(QuotaHeaders, [state.quota for state in states], names(decisions)))
     partitions = [b";pk=:%b:" % pk(key) for key in keys]
-    policies = b", ".join([template.policy + part for template, part in zip(templates, partitions)])
-    limits = [template.limit(state) + part for template, state, part in zip(templates, states, partitions)]
+    policies = b", ".join([each.policy + part for each, part in zip(all_headers, partitions)])
+    limits = [each.limit(state) + part for each, state, part in zip(all_headers, states, partitions)]
     others = [header for header in dialect(decisions) if not header[0].startswith(b"ratelimit")]
     return [(b"ratelimit-policy", policies), (b"ratelimit", b", ".join(limits)), *others]
 
@@ -180,13 +161,13 @@ def _integer(number: float) -> int:
     return min(math.ceil(round(number, 6)), LARGEST)
 
 
-class _Template:
+class QuotaHeaders:
     """The headers of a quota under a name, into which only what is left has to be filled in.
 
     What was rendered lately is stored, because the same few numbers come again and again.
     """
 
-    __slots__ = ("_form", "_policy_header", "after_one", "policy", "quota", "rendered", "units")
+    __slots__ = ("_form", "_policy_header", "_rendered", "after_one", "policy", "quota", "units")
 
     def __init__(self, quota: Quota, name: str) -> None:
         text, (units, window) = quoted(name), policy(quota)
@@ -195,55 +176,71 @@ class _Template:
         self.policy = f"{text};q={units};w={window}".encode()
         self._policy_header = (b"ratelimit-policy", self.policy)
         self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
-        self.rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
+        self._rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
         """By what is left and the seconds until there is more."""
-        self.after_one: tuple[Header, ...] | None = None
+        self.after_one: tuple[Header, ...] = ()
         """Those of a token bucket that was full before a cost of 1, as most clients' buckets are."""
+        if isinstance(quota, TokenBucket) and quota.is_simple:
+            left, more_us = available(quota, quota.period_us)
+            self.after_one = self.of_numbers(left, ceil(more_us / SECOND_US))
 
     def limit(self, state: QuotaState) -> bytes:
         """The item of ``RateLimit``."""
         left = state.remaining
         return self._form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
 
-    def headers(self, left: float, seconds: int) -> tuple[Header, ...]:
+    def of_outcome(self, outcome: Outcome) -> Sequence[Header]:
+        """``draft`` for a request of one charge of this quota, without a ``Decision``: what most requests are."""
+        if len(outcome) == PLAIN_PARTS:
+            quota, level = self.quota, outcome[4]
+            if level == quota.period_us:
+                return self.after_one
+            units, more_us = available(quota, level)  # type: ignore[arg-type]  # it is a token bucket
+        else:
+            units, more_us, _ = outcome[0][2]
+        numbers = (units, ceil(more_us / SECOND_US))
+        return self._rendered.get(numbers) or self._render(numbers)
+
+    def of_numbers(self, left: float, seconds: int) -> tuple[Header, ...]:
         """The headers for this quota alone: ``left`` units, and one more in ``seconds``."""
-        rendered = self.rendered.get((left, seconds))
-        if rendered is None:
-            limit = self._form % (left if left < LARGEST else LARGEST, seconds)
-            rendered = _stored(
-                self.rendered, (left, seconds), (self._policy_header, (b"ratelimit", limit)), MAX_RENDERED
-            )
-        return rendered
+        return self._rendered.get((left, seconds)) or self._render((left, seconds))
+
+    def _render(self, numbers: tuple[float, int]) -> tuple[Header, ...]:
+        left, seconds = numbers
+        limit = self._form % (left if left < LARGEST else LARGEST, seconds)
+        return _stored(self._rendered, numbers, (self._policy_header, (b"ratelimit", limit)), MAX_RENDERED)
 
 
-_templates: dict[int, _Template] = {}
-"""By the identity of the quota, which costs less than its hash. A template holds its quota, so no other has its id."""
+_headers: dict[int, QuotaHeaders] = {}
+"""By the identity of the quota, which costs less than its hash. They hold their quota, so no other has its id."""
 
-_Combined: TypeAlias = tuple[Header, tuple[_Template, ...]]
-"""The header for the policies of several quotas, and the template of each."""
+
+def headers_of(quota: Quota) -> QuotaHeaders:
+    """The headers of a quota under its own name, the same for all who ask."""
+    return _headers.get(id(quota)) or _stored(_headers, id(quota), QuotaHeaders(quota, quota.name))
+
+
+_Combined: TypeAlias = tuple[Header, tuple[QuotaHeaders, ...]]
+"""The header for the policies of several quotas, and those of each."""
 
 _combined: dict[tuple[object, ...], _Combined] = {}
 """By the identities of the quotas, and by the names of their limiters where quotas have equal names."""
 
 
-def _template(quota: Quota) -> _Template:
-    return _stored(_templates, id(quota), _Template(quota, quota.name))
-
-
-def _combined_templates(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Combined:
+def _combined_headers(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Combined:
     key: tuple[object, ...] = tuple([id(state.quota) for state in states])
     combined = _combined.get(key)
     if combined is None and len({state.quota.name for state in states}) < len(states):
         key = (*key, *map(_limiters, decisions))
         combined = _combined.get(key)
     if combined is None:
-        templates = tuple(map(_Template, [state.quota for state in states], names(decisions)))
-        policies = (b"ratelimit-policy", b", ".join([each.policy for each in templates]))
-        combined = _stored(_combined, key, (policies, templates))
+        all_headers = tuple(map(QuotaHeaders, [state.quota for state in states], names(decisions)))
+        policies = (b"ratelimit-policy", b", ".join([each.policy for each in all_headers]))
+        combined = _stored(_combined, key, (policies, all_headers))
     return combined
 
 
-def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_TEMPLATES) -> T:
+def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_QUOTAS) -> T:
     """``value``, once it is in the cache, where it may replace the oldest entry."""
     if len(cache) >= most:
         cache.pop(next(iter(cache)), None)

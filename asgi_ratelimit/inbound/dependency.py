@@ -29,7 +29,7 @@ from .functions.injected_parameters import InjectedParameters
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
-from .request_limits import SCOPE_KEY, RequestLimits, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, limits_of_decisions, request_limits
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import place_text, walk
@@ -314,7 +314,7 @@ _NAMED = 'RateLimit("5/minute", name="login")'
 
 def _started(scope: Scope) -> RequestLimits:
     """Request limits for a request that no middleware has limited."""
-    limits = scope[SCOPE_KEY] = RequestLimits(app_stores.enforcer_for(scope), None, decisions=[])
+    limits = scope[SCOPE_KEY] = limits_of_decisions(app_stores.enforcer_for(scope), None, [])
     return limits
 
 

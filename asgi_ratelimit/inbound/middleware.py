@@ -9,11 +9,10 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..algorithms import PLAIN_PARTS, Outcome, is_allowed
 from ..buckets import DEFAULT_NAME
 from ..clock import monotonic_ns
 from ..counts import BOUNDS_NS, counts_of, stop_publishing
-from ..decision import ChargeTemplate, Decision, OnError
+from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..hooks.calling import Hooks
@@ -37,7 +36,7 @@ from .penalties.lists import Lists, Test
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
-from .request_limits import SCOPE_KEY, RequestLimits, request_limits
+from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
 from .startup.app_routes import place_of
@@ -155,23 +154,24 @@ class RateLimitMiddleware:
         kind = scope["type"]
         if kind != "http" and kind != "websocket":
             return await self._pass_on(scope, receive, send)
-        app, bucket, plan = self.app, None, self._constant_plan
+        plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
         if plan is None or scope.get("method") == "OPTIONS":
             plan = self._plan_for(scope)
-        submit, template = self._submit_charge, None if plan is None else plan.template
-        if plan is not None and template is not None and submit is not None and SCOPE_KEY not in scope:
+        if plan is not None and submit is not None and SCOPE_KEY not in scope:
             bucket = plan.bucket(scope)
-        if submit is not None and template is not None and bucket is not None:
-            since_ns = monotonic_ns() if self._is_observed else 0
-            outcome = submit(template, bucket)
-            if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
-                sent_ns = monotonic_ns()
-                outcome = await outcome
-                self._count_wait(monotonic_ns() - sent_ns)
-            limits, allowed = self._counted(template, bucket, outcome, send)
-            if self._is_observed:
-                limits.observe_first(scope, since_ns)
-        else:
+            if bucket is not None:
+                since_ns = monotonic_ns() if self._is_observed else 0
+                outcome = submit(plan.template, bucket)  # type: ignore[arg-type]  # there is one where there is a bucket
+                if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
+                    sent_ns = monotonic_ns()
+                    outcome = await outcome
+                    waits, waited_ns = self._counts.waits, monotonic_ns() - sent_ns
+                    waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
+                    waits.total_ns += waited_ns
+                limits, allowed = counted_limits(self._enforcer, send, plan, bucket, outcome)
+                if since_ns:
+                    limits.observe_first(scope, since_ns)
+        if limits is None:
             limited = await self._limit(plan, scope, receive, send)
             if limited is None:
                 return None
@@ -188,28 +188,6 @@ class RateLimitMiddleware:
             await error(scope, receive, limits.send)
         finally:
             scope.pop(SCOPE_KEY, None)
-
-    def _count_wait(self, waited_ns: int) -> None:
-        waits = self._counts.waits
-        waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
-        waits.total_ns += waited_ns
-
-    def _counted(
-        self, template: ChargeTemplate, bucket: str, outcome: Outcome | Decision, send: Send
-    ) -> tuple[RequestLimits, bool]:
-        """The limits of a request of one charge, which is counted, and whether it is allowed."""
-        if not isinstance(outcome, tuple):  # decided without the store
-            self._counts.count((outcome,))
-            return RequestLimits(self._enforcer, send, decisions=[outcome]), outcome.allowed
-        counted = self._counts[template.name]
-        counted.requests.append(bucket)
-        allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
-        if allowed:
-            counted.admitted += 1
-        else:
-            counted.refused += 1
-            counted.refusals.append(bucket)
-        return RequestLimits(self._enforcer, send, template, bucket, outcome), allowed
 
     async def _limit(
         self, plan: Plan | None, scope: Scope, receive: Receive, send: Send
@@ -235,8 +213,8 @@ class RateLimitMiddleware:
         if outer is not None and outer.server_send is not None:
             await self._continue_within(outer, decisions, app, (scope, receive, send))
             return None
-        limits = RequestLimits(self._enforcer, send, decisions=decisions, is_exempt=is_exempt)
-        limits.waited = decisions[0].delay if decisions else 0.0
+        limits = limits_of_decisions(self._enforcer, send, decisions)
+        limits.is_exempt, limits.waited = is_exempt, decisions[0].delay if decisions else 0.0
         return app, receive, limits, not decisions or decisions[0].allowed
 
     async def _continue_within(

@@ -5,7 +5,7 @@ A plan is worked out once for each set of rules. A request only fills in its key
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from starlette.types import Scope
@@ -13,6 +13,7 @@ from starlette.types import Scope
 from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
 from ..errors import ConfigurationError
+from ..headers import headers_of
 from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey
 from ..quotas import MAX_CHARGES
@@ -78,8 +79,10 @@ class Plan:
         self._on_error = _strictest(rules)
         self.template: ChargeTemplate | None = None
         """What is charged, where that is one charge: ``bucket`` says for most requests whose bucket."""
+        self._key_of: Callable[[Scope], str | None] = _no_key
         if len(self._templates) == 1 and self._on_error is None:
             self.template = self._templates[0][0]
+            self.headers, self.name = headers_of(self.template.quota), self.template.name
             self._prefix, self._key_of = self.template.prefix, self._key_functions[0]
             self._is_safe = type(keys[0]) is client_ip  # which needs no escape; the search costs as much as the key
         for number in range(len(self._key_functions)):
@@ -114,13 +117,11 @@ class Plan:
         ``None`` where the request takes more, or has no key, or one that has to be escaped: then ``take`` says what it
         takes.
         """
-        if self.template is None:
-            return None
         try:
             key = self._key_of(scope)
         except Exception:  # noqa: BLE001  # ``take`` finds the rule whose key function failed
             return None
-        if key is not None and 0 < len(key) <= SHORT and (self._is_safe or unsafe_character(key) is None):
+        if key is not None and (self._is_safe or (0 < len(key) <= SHORT and unsafe_character(key) is None)):
             return f"{self._prefix}{key}}}"  # as ``buckets.bucket`` writes it, without the call
         return None
 
@@ -176,6 +177,10 @@ class Plan:
         distinct = _by_bucket(charges)
         with_key = [rule for rule, number in zip(self.rules, self._key_numbers) if keys[number] is not None]
         return Take(distinct, on_error=_strictest(with_key)) if distinct else None
+
+
+def _no_key(scope: Scope) -> None:
+    """The key where more is charged than one charge."""
 
 
 def _needs_more(rule: CompiledRule) -> bool:

@@ -8,14 +8,15 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import Outcome, decision_of, is_allowed, wait_of
+from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import ChargeTemplate, Decision
-from ..headers import delay, draft, draft_of_outcome
+from ..headers import Dialect, Header, delay, draft
 from ..hooks.events import ObservedRequest
 from ..quotas import Quota
 from ..stores import Store
 from .enforcer import Enforcer, give_back
+from .plan import Plan
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
@@ -30,48 +31,20 @@ class RequestLimits:
     middleware is around it, have no ``server_send``, and only collect decisions.
     """
 
-    __slots__ = (
-        "_answer",
-        "_decisions",
-        "_outcome",
-        "_reported",
-        "_stores",
-        "bucket",
-        "enforcer",
-        "has_started",
-        "is_exempt",
-        "server_send",
-        "template",
-        "waited",
-    )
-
-    def __init__(
-        self,
-        enforcer: Enforcer,
-        server_send: Send | None,
-        template: ChargeTemplate | None = None,
-        bucket: str = "",
-        outcome: Outcome | None = None,
-        decisions: list[Decision] | None = None,
-        is_exempt: bool = False,
-    ) -> None:
-        """Either ``decisions``, or the outcome of one charge, of which a decision is made when somebody reads it.
-
-        ``is_exempt``: the client is on the list of those that are never limited, by dependencies neither.
-        ``waited`` is how many seconds the request has waited for slots.
-        """
-        self.enforcer = enforcer
-        self.server_send = server_send
-        self.template = template
-        self.bucket = bucket
-        self._outcome = outcome
-        self._decisions = decisions
-        self.is_exempt = is_exempt
-        self.has_started = False
-        self.waited = 0.0
-        self._answer: Callable[[Send], Awaitable[None]] | None = None
-        self._stores: list[Store] | None = None
-        self._reported: list[Decision] | None = None
+    enforcer: Enforcer
+    server_send: Send | None
+    is_exempt = False
+    """Whether the client is on the list of those that are never limited, by dependencies neither."""
+    has_started = False
+    waited = 0.0
+    """How many seconds the request has waited for slots."""
+    bucket = ""
+    _plan: Plan | None = None
+    _outcome: Outcome | None = None
+    _decisions: list[Decision] | None = None
+    _answer: Callable[[Send], Awaitable[None]] | None = None
+    _stores: list[Store] | None = None
+    _reported: list[Decision] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
         """Send a message of the answer, with headers if it is the first; all others pass as they are."""
@@ -80,18 +53,18 @@ class RequestLimits:
             if self._answer is not None:
                 return self._answer_instead(self._answer)
             dialect = self.enforcer.dialect
-            if dialect is not None:
-                outcome, template = self._outcome, self.template
-                if dialect is draft and self._decisions is None and outcome is not None and template is not None:
-                    headers = draft_of_outcome(template.quota, outcome)
-                else:
-                    headers = dialect(self.reported) if self.reported else ()
-                    if self.waited:
-                        headers = [*headers, delay(self.waited)]
-                if headers:
-                    message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
-                    message["headers"] = [*message.get("headers", ()), *headers]
+            if dialect is draft and self._decisions is None:
+                headers = self._plan.headers.of_outcome(self._outcome)  # type: ignore[union-attr, arg-type]  # of a charge
+            else:
+                headers = () if dialect is None else self._rendered(dialect)
+            if headers:
+                message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
+                message["headers"] = [*message.get("headers", ()), *headers]
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
+
+    def _rendered(self, dialect: Dialect) -> Sequence[Header]:
+        headers = dialect(self.reported) if self.reported else ()
+        return [*headers, delay(self.waited)] if self.waited else headers
 
     def answer_with(self, answer: Callable[[Send], Awaitable[None]] | None) -> None:
         """Let this be the answer of the request, whatever the app sends from now on."""
@@ -103,6 +76,11 @@ class RequestLimits:
         instead.has_started = False
         self._answer, self.server_send = None, _discard
         return answer(instead.send)
+
+    @property
+    def template(self) -> ChargeTemplate | None:
+        """What is charged, where that is one charge."""
+        return None if self._plan is None else self._plan.template
 
     @property
     def decisions(self) -> list[Decision]:
@@ -147,7 +125,8 @@ class RequestLimits:
 
     def sending_to(self, server_send: Send) -> RequestLimits:
         """The same request limits, for an answer that is sent through them."""
-        copy = RequestLimits(self.enforcer, server_send, decisions=self.decisions, is_exempt=self.is_exempt)
+        copy = limits_of_decisions(self.enforcer, server_send, self.decisions)
+        copy.is_exempt = self.is_exempt
         copy.has_started, copy._stores, copy._reported = self.has_started, self.stores, self._reported
         copy.waited = self.waited
         return copy
@@ -173,6 +152,42 @@ class RequestLimits:
         for decision, store in zip(self.decisions, self.stores):
             if decision.allowed:
                 await give_back(store, [decision])
+
+
+def counted_limits(
+    enforcer: Enforcer, server_send: Send, plan: Plan, bucket: str, outcome: Outcome | Decision
+) -> tuple[RequestLimits, bool]:
+    """The request limits of the one charge of a plan, which is counted, and whether it is allowed.
+
+    A decision is made of its outcome when somebody reads it.
+    """
+    if not isinstance(outcome, tuple):  # decided without the store
+        enforcer.counts.count((outcome,))
+        return limits_of_decisions(enforcer, server_send, [outcome]), outcome.allowed
+    counted = enforcer.counts[plan.name]
+    counted.requests.append(bucket)
+    allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
+    if allowed:
+        counted.admitted += 1
+    else:
+        counted.refused += 1
+        counted.refusals.append(bucket)
+    limits = RequestLimits()  # has no ``__init__``, which would take as long as all of this
+    limits.enforcer = enforcer
+    limits.server_send = server_send
+    limits.has_started = False
+    limits._plan = plan
+    limits.bucket = bucket
+    limits._outcome = outcome
+    limits._decisions = limits._answer = None
+    return limits, allowed
+
+
+def limits_of_decisions(enforcer: Enforcer, server_send: Send | None, decisions: list[Decision]) -> RequestLimits:
+    """The request limits of any decisions."""
+    limits = RequestLimits()
+    limits.enforcer, limits.server_send, limits._decisions = enforcer, server_send, decisions
+    return limits
 
 
 async def _discard(message: Message) -> None:

@@ -141,9 +141,11 @@ class MemoryStore:
                     return self._decide_charge(template, bucket, now, birth)
             else:
                 return self._decide_charge(template, bucket, now, birth)
-            after = admit(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
+            if not quota.is_simple:
+                return self._decide_charge(template, bucket, now, birth)
+            after = admit(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # it is a token bucket
             if after is None:
-                taken = refused(quota, level, now - last, template.cost) if quota.is_simple else None  # type: ignore[arg-type]
+                taken = refused(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # as above
                 if taken is None:
                     return self._decide_charge(template, bucket, now, birth)
                 return taken, (level, last, generation, (), (), b""), now, birth

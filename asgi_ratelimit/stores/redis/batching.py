@@ -68,6 +68,7 @@ class GroupCommit(Generic[T, R]):
         self._answer_early = answer_early
         self._eager = eager
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._waiting: list[Entry[T, R]] = []
         self._in_flight: list[Entry[T, R]] | None = None
         self._scheduled: asyncio.Handle | None = None
@@ -77,7 +78,7 @@ class GroupCommit(Generic[T, R]):
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # create_future is the same, a frame further away
-        self._waiting.append((item, result, self._loop.time(), False))
+        self._waiting.append((item, result, self._time(), False))
         if self._in_flight is None and self._scheduled is None:
             if self._last_was_single:
                 self._send_next()
@@ -150,10 +151,11 @@ class GroupCommit(Generic[T, R]):
             if len(results) < len(batch):
                 self._waiting[:0] = batch[len(results) :]
             for entry, result in zip(batch, results):
+                future = entry[1]
                 if isinstance(result, Exception):
                     self._fail(self._unless_resent([entry], result), result)
-                elif not entry[1].done():
-                    entry[1].set_result(result)
+                elif not future.done():
+                    future.set_result(result)
         if self._waiting or self._idle is not None:
             self._send_next(have_waited=True)
 

@@ -71,15 +71,15 @@ class NodeContext:
         ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
-        answers, values = decode(actions, reply, int(call[-1]))
+        answers, values, is_plain = decode(actions, reply, int(call[-1]))
         self.local.latest_values.update(values)
         if len(self.local.latest_values) > MAX_VALUES:
             self.local.forget_oldest_values()
-        denials = self.denials
+        if is_plain and not self.denials.by_bucket:
+            return answers
         for action, answer in zip(actions, answers):
             if type(answer) is tuple and len(answer) == PLAIN_PARTS:
-                if denials.by_bucket:
-                    denials.by_bucket.pop(action[1], None)  # type: ignore[index]  # it is a charge
+                self.denials.by_bucket.pop(action[1], None)  # type: ignore[index]  # it is a charge
             elif type(action) is not Peek:
                 self._learn(action, answer, sent_us)
         return answers

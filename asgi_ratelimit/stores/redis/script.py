@@ -60,24 +60,28 @@ def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0
     """
     keys: list[bytes] = []
     start = prefix + b":"
-    runs: list[list[Any]] = []  # an action, how many there are of it, and its operation
-    latest = None
+    runs: list[tuple[Action, int, Operation | None]] = []  # an action, how many there are of it, and its operation
+    latest: BucketCharge | None = None
+    template, count = None, 0  # of the latest charges
     for action in actions:
         if type(action) is tuple:
-            template, bucket = action
-            keys.append(start + bucket.encode())
-            if template is latest or (latest is not None and _is_equal(template, latest)):
-                runs[-1][1] += 1
-            else:
-                latest = template
-                runs.append([action, 1, None])
+            keys.append(start + action[1].encode())
+            if action[0] is template or (latest is not None and _is_equal(action[0], latest[0])):
+                count += 1
+                continue
+        if latest is not None:
+            runs.append((latest, count, None))
+            latest = template = None
+        if type(action) is tuple:
+            latest, template, count = action, action[0], 1
         else:
             operation = operation_of(action)
             if operation is not None:
                 keys += [start + text.encode() for text in operation.texts]
             keys += [start + charge.bucket.encode() for charge in charges_of(action)]
-            runs.append([action, 1, operation])
-            latest = None
+            runs.append((action, 1, operation))
+    if latest is not None:
+        runs.append((latest, count, None))
     numbers: dict[Quota, int] = {}
     packed = b"".join([_packed_run(action, count, each, numbers, operation_ttl_us) for action, count, each in runs])
     return keys, b"".join(map(packed_quota, numbers)), packed
@@ -150,8 +154,9 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 }
 
 
-def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], Values]:
-    """From the script's reply, the answer to each action, and the values that the buckets have now.
+def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], Values, bool]:
+    """From the script's reply, the answer to each action, the values that the buckets have now, and whether all are
+    plain outcomes of charges.
 
     A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
     There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
@@ -161,22 +166,37 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
     now, verdicts, values = _parts(reply)
     answers: list[Answer | StoreError] = []
     after: Values = {}
-    at = 0
+    at, is_plain = 0, True
     for action, verdict in zip(actions, verdicts):
-        first, birth = at, births + at + 1
+        first, birth, left = at, births + at + 1, None
         try:
             if type(action) is tuple:
                 at += 1
-                answers.append(_outcome(action, verdict, values[first], now, birth, after))
+                template, bucket = action
+                quota, value = template.quota, values[first]
+                if verdict == YES and quota.is_simple:
+                    if value is None:
+                        level, last, generation = 0.0, now, birth % GENERATIONS
+                        left = admit(quota, 0.0, 0.0, template.cost)  # type: ignore[arg-type]  # it is a token bucket
+                    elif len(value) == PLAIN_SIZE:
+                        stamp, last, level, generation = unpack_plain(value)
+                        if stamp == quota.stamp and last <= now:
+                            left = admit(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # as above
+                if left is not None:
+                    after[bucket] = pack_plain(quota.stamp, now, left, generation)
+                    answers.append((level, last, generation, now, left, birth))
+                    continue
+                answers.append(_general_outcome(action, verdict, value, now, birth, after))
             else:
                 at += operation_keys(action) + len(charges_of(action))
                 answers.append(answer_to(action, verdict, values[first:at], now, birth, after))
         except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
             raised = _unreadable(action, error)
             answers.append(Repaid() if type(action) is Repayment else raised)  # a repayment has been carried out
+        is_plain = False
     if len(verdicts) > len(actions) or not verdicts or at != len(values):
         raise _nonsense(reply)
-    return answers, after
+    return answers, after, is_plain
 
 
 def _unreadable(action: Action, error: Exception) -> StoreError:
@@ -187,30 +207,10 @@ def _unreadable(action: Action, error: Exception) -> StoreError:
     return raised
 
 
-def _outcome(
-    action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: Values
-) -> Outcome | Decision:
-    """The outcome of a charge; its new value is added to ``after``."""
-    template, bucket = action
-    quota, left = template.quota, None
-    if value is None:
-        last, generation, level = now, birth % GENERATIONS, 0.0
-        if quota.is_simple:
-            left = admit(quota, level, 0.0, template.cost)  # type: ignore[arg-type]  # it is a token bucket
-    elif len(value) == PLAIN_SIZE and quota.is_simple:
-        stamp, last, level, generation = unpack_plain(value)
-        if stamp == quota.stamp and last <= now:
-            left = admit(quota, level, now - last, template.cost)  # type: ignore[arg-type]  # as above
-    if left is None or verdict != YES:
-        return _general_outcome(action, verdict, value, now, birth, after)
-    after[bucket] = pack_plain(quota.stamp, now, left, generation)
-    return level, last, generation, now, left, birth
-
-
 def _general_outcome(
     action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: Values
 ) -> Outcome | Decision:
-    """``_outcome`` for quotas and states of any kind, and for refusals."""
+    """The outcome of a charge of any quota, met by any state or refused; its new value is added to ``after``."""
     charge, quota, stored = action[0].charge(action[1]), action[0].quota, unpack(action[0].quota, value)
     state = current(quota, stored, now, birth)
     taken = left, _, _ = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
@@ -227,8 +227,9 @@ def _parts(reply: object) -> tuple[float, bytes, Reply]:
     if isinstance(reply, list) and len(reply) >= 3 and _TEXTS.issuperset(map(type, reply)):
         now, _, verdicts, *values = reply
         try:
-            if verdicts is not None and math.isfinite(float(now)):
-                return float(now), verdicts, values
+            now_us = float(now)
+            if verdicts is not None and math.isfinite(now_us):
+                return now_us, verdicts, values
         except (TypeError, ValueError):  # no time at all
             pass
     raise _nonsense(reply)

@@ -80,11 +80,11 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, outcome), values = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
+    (decision, outcome), values, _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
     assert values == {CHARGE.bucket: pack(QUOTA, (1e6, NOW_US, (BIRTHS + 2) % GENERATIONS, (), (), b""))}
-    (refused, outcome), _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
+    (refused, outcome), _, _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
 
@@ -103,7 +103,7 @@ def test_the_verdict_of_the_script_stands(
     """Where Python decides otherwise, that is logged and counted, and raises no error: the script has written."""
     before = Disagreements.count
     with caplog.at_level(logging.ERROR, logger="asgi_ratelimit"):
-        (decision,), values = decode([action], [NOW, STEPS, verdict, value], BIRTHS)
+        (decision,), values, _ = decode([action], [NOW, STEPS, verdict, value], BIRTHS)
     assert (decision.allowed, decision.granted, decision.remaining, decision.before) == answer
     assert decision.allowed == (decision.retry_after == 0.0)
     assert Disagreements.count == before + 1
@@ -116,7 +116,7 @@ def test_the_verdict_of_the_script_stands(
 def test_fewer_verdicts_than_actions_are_fewer_answers(verdicts: bytes) -> None:
     """The script stopped at its bound of work: the rest is to be sent again."""
     for action in (TAKE, ON_BUCKET):
-        answers, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)], BIRTHS)
+        answers, _, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)], BIRTHS)
         assert len(answers) == len(verdicts)
 
 
@@ -168,7 +168,7 @@ def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
     """It counts as never used: one of another period or kind, for example."""
     charge = Charge(quota, "key")
     assert unpack(quota, value) is None
-    (decision, outcome), _ = decode([Take((charge,)), on_bucket(charge)], [NOW, STEPS, b"11", value, value], BIRTHS)
+    (decision, outcome), _, _ = decode([Take((charge,)), on_bucket(charge)], [NOW, STEPS, b"11", value, value], BIRTHS)
     assert decision.remaining == 9
     assert decision_of(charge, outcome) == decision
 

@@ -52,7 +52,7 @@ async def evaluate(caller: ScriptCaller, *calls: Any) -> list[Any]:
 
 def remaining(answer: Any) -> int:
     """``remaining`` of a take, by the script's reply."""
-    (decision,), _ = decode([TAKE], answer, 7)  # type: ignore[misc]  # a take has a decision
+    (decision,), _, _ = decode([TAKE], answer, 7)  # type: ignore[misc]  # a take has a decision
     return decision.remaining
 
 
