@@ -13,7 +13,7 @@ from ..reporting.results import NAN, Column, Part, Round, Row, best, mid, unexpe
 from ..subject import Quota
 from .inprocess import BARE_US
 
-MEASURED = ("bare", "ours", "plain", "asgi_ratelimit_peer", "limits", "pyrate_limiter")
+MEASURED = ("bare", "ours", "ours_no_headers", "plain", "asgi_ratelimit_peer", "limits", "pyrate_limiter")
 """The peers of this part, all on the same bare app."""
 QUOTA = Quota(100, "hour")
 """A bucket is full again 36 s after one request, so that most clients are still stored when they come again."""
