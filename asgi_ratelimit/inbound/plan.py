@@ -82,7 +82,9 @@ class Plan:
         self._key_of: Callable[[Scope], str | None] = _no_key
         if len(self._templates) == 1 and self._on_error is None:
             self.template = self._templates[0][0]
-            self.headers, self.name = headers_of(self.template.quota), self.template.name
+            self.name = self.template.name
+            self.headers = headers_of(self.template.quota)
+            """What the answers to such requests report."""
             self._prefix, self._key_of = self.template.prefix, self._key_functions[0]
             self._is_safe = type(keys[0]) is client_ip  # which needs no escape; the search costs as much as the key
         for number in range(len(self._key_functions)):

@@ -60,28 +60,23 @@ def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0
     """
     keys: list[bytes] = []
     start = prefix + b":"
-    runs: list[tuple[Action, int, Operation | None]] = []  # an action, how many there are of it, and its operation
-    latest: BucketCharge | None = None
-    template, count = None, 0  # of the latest charges
+    runs: list[list[Any]] = []  # an action, how many there are of it, and its operation
+    run: list[Any] = []
+    template: ChargeTemplate | None = None
     for action in actions:
         if type(action) is tuple:
             keys.append(start + action[1].encode())
-            if action[0] is template or (latest is not None and _is_equal(action[0], latest[0])):
-                count += 1
+            if action[0] is template or (template is not None and _is_equal(action[0], template)):
+                run[1] += 1
                 continue
-        if latest is not None:
-            runs.append((latest, count, None))
-            latest = template = None
-        if type(action) is tuple:
-            latest, template, count = action, action[0], 1
+            template, operation = action[0], None
         else:
-            operation = operation_of(action)
+            template, operation = None, operation_of(action)
             if operation is not None:
                 keys += [start + text.encode() for text in operation.texts]
             keys += [start + charge.bucket.encode() for charge in charges_of(action)]
-            runs.append((action, 1, operation))
-    if latest is not None:
-        runs.append((latest, count, None))
+        run = [action, 1, operation]
+        runs.append(run)
     numbers: dict[Quota, int] = {}
     packed = b"".join([_packed_run(action, count, each, numbers, operation_ttl_us) for action, count, each in runs])
     return keys, b"".join(map(packed_quota, numbers)), packed
