@@ -68,7 +68,6 @@ class GroupCommit(Generic[T, R]):
         self._answer_early = answer_early
         self._eager = eager
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
         self._waiting: list[Entry[T, R]] = []
         self._in_flight: list[Entry[T, R]] | None = None
         self._scheduled: asyncio.Handle | None = None
@@ -78,7 +77,7 @@ class GroupCommit(Generic[T, R]):
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # create_future is the same, a frame further away
-        self._waiting.append((item, result, self._time(), False))
+        self._waiting.append((item, result, self._loop.time(), False))
         if self._in_flight is None and self._scheduled is None:
             if self._last_was_single:
                 self._send_next()
