@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, count
 from math import ceil
@@ -25,7 +26,7 @@ LARGEST = 999_999_999_999_999
 """The largest integer of a structured field."""
 
 MAX_QUOTAS = 4096
-"""The most quotas whose headers are stored; the oldest goes first."""
+"""The most quotas, and sets of quotas, whose headers are stored; the oldest goes first."""
 
 MAX_RENDERED = 256
 """The most headers that are stored for each quota; the oldest go first."""
@@ -178,7 +179,7 @@ class QuotaHeaders:
         self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
         self._rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
         """By what is left and the seconds until there is more."""
-        self.after_one: tuple[Header, ...] = ()
+        self.after_one: tuple[Header, ...] | None = None
         """Those of a token bucket that was full before a cost of 1, as most clients' buckets are."""
         if isinstance(quota, TokenBucket) and quota.is_simple:
             left, more_us = available(quota, quota.period_us)
@@ -193,7 +194,7 @@ class QuotaHeaders:
         """``draft`` for a request of one charge of this quota, without a ``Decision``: what most requests are."""
         if len(outcome) == PLAIN_PARTS:
             quota, level = self.quota, outcome[4]
-            if level == quota.period_us:
+            if level == quota.period_us and self.after_one is not None:
                 return self.after_one
             units, more_us = available(quota, level)  # type: ignore[arg-type]  # it is a token bucket
         else:
@@ -243,7 +244,8 @@ def _combined_headers(decisions: Sequence[Decision], states: Sequence[QuotaState
 def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_QUOTAS) -> T:
     """``value``, once it is in the cache, where it may replace the oldest entry."""
     if len(cache) >= most:
-        cache.pop(next(iter(cache)), None)
+        with suppress(RuntimeError):  # another thread replaces it just now
+            cache.pop(next(iter(cache)), None)
     cache[key] = value
     return value
 

@@ -157,19 +157,20 @@ class RateLimitMiddleware:
         plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
         if plan is None or scope.get("method") == "OPTIONS":
             plan = self._plan_for(scope)
-        if plan is not None and submit is not None and SCOPE_KEY not in scope:
-            bucket = plan.bucket(scope)
+        charge = None if plan is None else plan.charge
+        if charge is not None and submit is not None and SCOPE_KEY not in scope:
+            bucket = charge.bucket(scope)
             if bucket is not None:
                 since_ns = monotonic_ns() if self._is_observed else 0
-                outcome = submit(plan.template, bucket)  # type: ignore[arg-type]  # there is one where there is a bucket
+                outcome = submit(charge.template, bucket)
                 if not isinstance(outcome, tuple) and not isinstance(outcome, Decision):
                     sent_ns = monotonic_ns()
                     outcome = await outcome
                     waits, waited_ns = self._counts.waits, monotonic_ns() - sent_ns
                     waits.parts[bisect(BOUNDS_NS, waited_ns)] += 1  # as ``WaitTimes.add``, without the call
                     waits.total_ns += waited_ns
-                limits, allowed = counted_limits(self._enforcer, send, plan, bucket, outcome)
-                if since_ns:
+                limits, allowed = counted_limits(self._enforcer, send, charge, bucket, outcome)
+                if self._is_observed:
                     limits.observe_first(scope, since_ns)
         if limits is None:
             limited = await self._limit(plan, scope, receive, send)

@@ -13,7 +13,7 @@ from starlette.types import Scope
 from ..buckets import SHORT, bucket_prefix, unsafe_character
 from ..decision import Charge, ChargeTemplate, OnError, Take
 from ..errors import ConfigurationError
-from ..headers import headers_of
+from ..headers import QuotaHeaders
 from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey
 from ..quotas import MAX_CHARGES
@@ -61,6 +61,34 @@ class LongTake(Take):
         """Each of its parts requires that."""
 
 
+class PlannedCharge:
+    """The one charge that a request takes, where its key is read off the scope: most requests need no more."""
+
+    __slots__ = ("_is_safe", "_prefix", "headers", "key_of", "template")
+
+    def __init__(self, template: ChargeTemplate, key: KeyFunction, key_of: Callable[[Scope], str | None]) -> None:
+        self.template = template
+        self.headers = QuotaHeaders(template.quota, template.quota.name)
+        """What the answers to such requests report."""
+        self.key_of = key_of
+        self._prefix = template.prefix
+        self._is_safe = type(key) is client_ip
+        """Whether no key is empty, too long or to be escaped. To look at each takes as long as to find it."""
+
+    def bucket(self, scope: Scope) -> str | None:
+        """The bucket of the request with this scope, where its text holds the key as it is.
+
+        ``None`` where the request has no key, or one that has to be escaped: then ``Plan.take`` says what it takes.
+        """
+        try:
+            key = self.key_of(scope)
+        except Exception:  # noqa: BLE001  # ``Plan.take`` finds the rule whose key function failed
+            return None
+        if key is not None and (self._is_safe or (0 < len(key) <= SHORT and unsafe_character(key) is None)):
+            return f"{self._prefix}{key}}}"  # as ``buckets.bucket`` writes it, without the call
+        return None
+
+
 class Plan:
     """What a request is charged under these rules."""
 
@@ -77,16 +105,10 @@ class Plan:
         self._templates = list(_templates(rules, self._key_numbers))
         self._may_repeat = len({template.prefix for template, _ in self._templates}) < len(self._templates)
         self._on_error = _strictest(rules)
-        self.template: ChargeTemplate | None = None
-        """What is charged, where that is one charge: ``bucket`` says for most requests whose bucket."""
-        self._key_of: Callable[[Scope], str | None] = _no_key
+        self.charge: PlannedCharge | None = None
+        """All that it charges, where that is one charge."""
         if len(self._templates) == 1 and self._on_error is None:
-            self.template = self._templates[0][0]
-            self.name = self.template.name
-            self.headers = headers_of(self.template.quota)
-            """What the answers to such requests report."""
-            self._prefix, self._key_of = self.template.prefix, self._key_functions[0]
-            self._is_safe = type(keys[0]) is client_ip  # which needs no escape; the search costs as much as the key
+            self.charge = PlannedCharge(self._templates[0][0], keys[0], self._key_functions[0])
         for number in range(len(self._key_functions)):
             self._watch(number)
 
@@ -101,8 +123,8 @@ class Plan:
                 rule.watch(key)
             if all(rule.key_watch.is_over for rule in watched):
                 self._key_functions[number] = key_of
-                if self.template is not None:
-                    self._key_of = key_of
+                if self.charge is not None:
+                    self.charge.key_of = key_of
             return key
 
         def first_key_of(scope: Scope) -> str | None:
@@ -110,22 +132,8 @@ class Plan:
             return key if key is None else watched_key_of(scope)  # ``take`` counts a request without a key
 
         self._key_functions[number] = watched_key_of
-        if self.template is not None:
-            self._key_of = first_key_of
-
-    def bucket(self, scope: Scope) -> str | None:
-        """The bucket that the one charge of this request is on, where its text holds the key as it is.
-
-        ``None`` where the request takes more, or has no key, or one that has to be escaped: then ``take`` says what it
-        takes.
-        """
-        try:
-            key = self._key_of(scope)
-        except Exception:  # noqa: BLE001  # ``take`` finds the rule whose key function failed
-            return None
-        if key is not None and (self._is_safe or (0 < len(key) <= SHORT and unsafe_character(key) is None)):
-            return f"{self._prefix}{key}}}"  # as ``buckets.bucket`` writes it, without the call
-        return None
+        if self.charge is not None:
+            self.charge.key_of = first_key_of
 
     def take(self, scope: Scope) -> Take | None:
         """What the request with this scope takes under a single plan; ``None`` where no rule has a key for it.
@@ -179,10 +187,6 @@ class Plan:
         distinct = _by_bucket(charges)
         with_key = [rule for rule, number in zip(self.rules, self._key_numbers) if keys[number] is not None]
         return Take(distinct, on_error=_strictest(with_key)) if distinct else None
-
-
-def _no_key(scope: Scope) -> None:
-    """The key where more is charged than one charge."""
 
 
 def _needs_more(rule: CompiledRule) -> bool:

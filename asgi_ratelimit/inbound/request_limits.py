@@ -16,7 +16,7 @@ from ..hooks.events import ObservedRequest
 from ..quotas import Quota
 from ..stores import Store
 from .enforcer import Enforcer, give_back
-from .plan import Plan
+from .plan import PlannedCharge
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
@@ -39,7 +39,7 @@ class RequestLimits:
     waited = 0.0
     """How many seconds the request has waited for slots."""
     bucket = ""
-    _plan: Plan | None = None
+    _charge: PlannedCharge | None = None
     _outcome: Outcome | None = None
     _decisions: list[Decision] | None = None
     _answer: Callable[[Send], Awaitable[None]] | None = None
@@ -54,7 +54,7 @@ class RequestLimits:
                 return self._answer_instead(self._answer)
             dialect = self.enforcer.dialect
             if dialect is draft and self._decisions is None:
-                headers = self._plan.headers.of_outcome(self._outcome)  # type: ignore[union-attr, arg-type]  # of a charge
+                headers = self._charge.headers.of_outcome(self._outcome)  # type: ignore[union-attr, arg-type]  # it is one charge
             else:
                 headers = () if dialect is None else self._rendered(dialect)
             if headers:
@@ -80,7 +80,7 @@ class RequestLimits:
     @property
     def template(self) -> ChargeTemplate | None:
         """What is charged, where that is one charge."""
-        return None if self._plan is None else self._plan.template
+        return None if self._charge is None else self._charge.template
 
     @property
     def decisions(self) -> list[Decision]:
@@ -155,16 +155,16 @@ class RequestLimits:
 
 
 def counted_limits(
-    enforcer: Enforcer, server_send: Send, plan: Plan, bucket: str, outcome: Outcome | Decision
+    enforcer: Enforcer, server_send: Send, charge: PlannedCharge, bucket: str, outcome: Outcome | Decision
 ) -> tuple[RequestLimits, bool]:
-    """The request limits of the one charge of a plan, which is counted, and whether it is allowed.
+    """The request limits of a planned charge, which is counted, and whether it is allowed.
 
     A decision is made of its outcome when somebody reads it.
     """
     if not isinstance(outcome, tuple):  # decided without the store
         enforcer.counts.count((outcome,))
         return limits_of_decisions(enforcer, server_send, [outcome]), outcome.allowed
-    counted = enforcer.counts[plan.name]
+    counted = enforcer.counts[charge.template.name]
     counted.requests.append(bucket)
     allowed = len(outcome) == PLAIN_PARTS or is_allowed(outcome)
     if allowed:
@@ -172,14 +172,14 @@ def counted_limits(
     else:
         counted.refused += 1
         counted.refusals.append(bucket)
-    limits = RequestLimits()  # has no ``__init__``, which would take as long as all of this
+    limits = RequestLimits()  # without an ``__init__``, which would take as long as all of this
     limits.enforcer = enforcer
     limits.server_send = server_send
     limits.has_started = False
-    limits._plan = plan
+    limits._charge = charge
     limits.bucket = bucket
     limits._outcome = outcome
-    limits._decisions = limits._answer = None
+    limits._decisions = limits._answer = None  # ``send`` reads them faster here than from the class
     return limits, allowed
 
 

@@ -85,7 +85,7 @@ def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
 
 def owned(store: object) -> Iterator[tuple[str, Quota]]:
     """The quotas that living owners use on a store, each under the name of its limit."""
-    for (identity, name, _), uses in list(_uses.items()):
+    for (identity, name, _), uses in _uses.copy().items():  # a list would be made with owners going meanwhile
         if identity == id(store):
             living = [use.quota for use in uses if use.owner() is not None and use.store() is store]
             if living:

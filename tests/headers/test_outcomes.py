@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import decision_of
 from asgi_ratelimit.decision import Charge
-from asgi_ratelimit.headers import draft, headers_of
+from asgi_ratelimit.headers import QuotaHeaders, draft
 from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
@@ -27,4 +27,4 @@ def test_an_outcome_always_has_the_headers_of_its_decision(quota: Quota, cost: f
     for seconds in steps:
         clock.advance(seconds)
         outcome = store.submit_charge(*on_bucket(charge))
-        assert list(headers_of(quota).of_outcome(outcome)) == list(draft([decision_of(charge, outcome)]))
+        assert list(QuotaHeaders(quota, quota.name).of_outcome(outcome)) == list(draft([decision_of(charge, outcome)]))

@@ -88,10 +88,11 @@ def test_both_paths_make_the_same_take(specified: Any, one: str | None, other: s
 def test_a_single_charge_is_that_of_the_take(key: str | None, cost: int) -> None:
     """The fastest path makes the one charge of the take, on the same bucket, unless the key has to be escaped."""
     plan, scope = Plan([rule(cost=cost)]), http(state={"key": key})
-    bucket, take = plan.bucket(scope), plan.take(scope)
+    assert plan.charge is not None
+    bucket, take = plan.charge.bucket(scope), plan.take(scope)
     assert (take is None) == (key is None)
-    if bucket is not None and plan.template is not None and take is not None:
-        assert take.charges == (plan.template.charge(bucket),)
+    if bucket is not None and take is not None:
+        assert take.charges == (plan.charge.template.charge(bucket),)
         assert take.charges[0].bucket == bucket == replace(take.charges[0]).bucket
     else:
         assert key is None or not re.fullmatch(r"[A-Za-z0-9._~@/+=,:-]{1,32}", key)
@@ -104,7 +105,7 @@ def test_a_single_charge_is_that_of_the_take(key: str | None, cost: int) -> None
 )
 def test_more_than_a_charge_is_no_single_charge(rules: list[CompiledRule]) -> None:
     """Two charges, or options of the take, need the take itself."""
-    assert Plan(rules).bucket(request()) is None
+    assert Plan(rules).charge is None
 
 
 async def test_requests_of_one_charge_need_no_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
 
 from asgi_ratelimit import RateLimitMiddleware, Rule
+from asgi_ratelimit.algorithms import wait_of
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import RedisStore
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, ok
+from tests.support.charges import on_bucket
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("unwatched")]
 
@@ -163,6 +166,19 @@ async def test_a_repeated_refusal_is_not_sent(
     for _ in range(3):
         assert not (await limiter.pace("key", max_delay=max_delay)).allowed
     assert commands.on_keys == {"get": 1}
+
+
+async def test_a_charge_that_is_granted_ends_a_refusal(remote: RedisStore) -> None:
+    """A smaller one may be granted after it: then the bucket is fuller, and the wait of the larger one is longer."""
+    quota = TokenBucket(4, 3600)
+
+    async def wait_us(cost: float) -> float:
+        answer: Any = remote.submit_charge(*on_bucket(Charge(quota, "key", cost)))
+        return wait_of(answer if isinstance(answer, tuple) else await answer)
+
+    unit_us = quota.period_us / quota.limit
+    assert [await wait_us(2), round(await wait_us(3) / unit_us), await wait_us(1)] == [0, 1, 0]
+    assert round(await wait_us(3) / unit_us) == 2
 
 
 async def test_each_charge_is_read_and_written_once(client: redis.Redis, remote: RedisStore) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asgi_ratelimit.algorithms import GENERATIONS, decision_of, pack, unpack
+from asgi_ratelimit.algorithms import GENERATIONS, decision_of, is_allowed, pack, unpack
 from asgi_ratelimit.decision import Charge, Take
 from asgi_ratelimit.errors import StoreError
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
@@ -80,13 +80,22 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, outcome), values, _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
+    (decision, outcome), values, is_plain = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
+    assert not is_plain
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
     assert values == {CHARGE.bucket: pack(QUOTA, (1e6, NOW_US, (BIRTHS + 2) % GENERATIONS, (), (), b""))}
     (refused, outcome), _, _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
+
+
+@pytest.mark.parametrize(("verdicts", "expected"), [(b"11", True), (b"10", False)])
+def test_all_are_plain_where_all_charges_are_granted(verdicts: bytes, expected: bool) -> None:
+    """Then a reply says nothing of refusals."""
+    second = None if expected else USED_UP
+    answers, _, is_plain = decode([ON_BUCKET, ON_BUCKET], [NOW, STEPS, verdicts, None, second], BIRTHS)
+    assert is_plain == expected == all(is_allowed(answer) for answer in answers if isinstance(answer, tuple))
 
 
 @pytest.mark.parametrize(
