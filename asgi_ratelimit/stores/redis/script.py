@@ -163,12 +163,11 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
     after: Values = {}
     at, is_plain = 0, True
     for action, verdict in zip(actions, verdicts):
-        first, birth, left = at, births + at + 1, None
         try:
             if type(action) is tuple:
                 at += 1
                 template, bucket = action
-                quota, value = template.quota, values[first]
+                quota, value, left, birth = template.quota, values[at - 1], None, births + at
                 if verdict == YES and quota.is_simple:
                     if value is None:
                         level, last, generation = 0.0, now, birth % GENERATIONS
@@ -183,6 +182,7 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
                     continue
                 answers.append(_general_outcome(action, verdict, value, now, birth, after))
             else:
+                first, birth = at, births + at + 1
                 at += operation_keys(action) + len(charges_of(action))
                 answers.append(answer_to(action, verdict, values[first:at], now, birth, after))
         except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
