@@ -239,8 +239,8 @@ async def test_the_numbers_on_the_way_of_a_request_stay(caplog: pytest.LogCaptur
         await Overrides(store).set("default", "7/hour")
         plan = app.rule_table.constant_plan
         assert plan is not None
-        assert plan.template is not None
-        assert plan.template.quota.limit == 7
+        assert plan.charge is not None
+        assert plan.charge.template.quota.limit == 7
 
 
 @pytest.mark.parametrize("written", [{"login": "nonsense"}, {"login": 5}])
