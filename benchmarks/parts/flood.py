@@ -20,7 +20,7 @@ COLUMNS = {
     "of_bare": Column("of the bare app", 2, "more"),
     "of_ours": Column("of ours, same store", 2),
     "attack": Column("an attack of so many"),
-    "scripts": Column("EVALs a second of it", 1, "less"),
+    "takes": Column("EVALSHAs a second of it", 1, "less"),
     "trips": Column("round trips a request", 4, "less"),
 }
 
@@ -70,7 +70,7 @@ def _attack(runner: Runner, row: Row, seconds: float) -> None:
     if answer:
         work = runner.redis.work_since(before)
         row.figures["attack"] = requests
-        row.figures["scripts"] = work.scripts / answer["wall"]
+        row.figures["takes"] = work.takes / answer["wall"]
         row.figures["trips"] = work.trips / requests
 
 

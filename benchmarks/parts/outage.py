@@ -49,7 +49,7 @@ COLUMNS = {
     "slowest": Column("slowest answer ms", 0, "less"),
     "gap": Column("longest gap of the event loop ms"),
     "after": Column("slowest from 1 s after it ms"),
-    "scripts": Column("EVALs in the second after that"),
+    "takes": Column("EVALSHAs in the second after that"),
 }
 
 
@@ -68,7 +68,7 @@ def _row(runner: Runner) -> Row:
         ) as sender:
             assert sender.stdout
             sender.stdout.readline()  # it has started
-            row.figures["scripts"] = _freeze(server)
+            row.figures["takes"] = _freeze(server)
             output = sender.stdout.readline()
     if not output:
         row.error = "the process ended without a message"
@@ -80,7 +80,7 @@ def _row(runner: Runner) -> Row:
 
 
 def _freeze(server: RedisServer) -> int:
-    """Freeze it for a while; return the calls of scripts in the second after all should work again."""
+    """Freeze it for a while; return the calls of EVALSHA in the second after all should work again."""
     stats = RedisStats(server)
     time.sleep(BEFORE)
     server.pause()
@@ -89,7 +89,7 @@ def _freeze(server: RedisServer) -> int:
     time.sleep(BACK)
     before = stats.work()
     time.sleep(AFTER)
-    return stats.work_since(before).scripts
+    return stats.work_since(before).takes
 
 
 class Load:
