@@ -26,9 +26,8 @@ TIMES = 5
 """A chunk of fewer clients than ``SHORTEST`` comes again so many times, because one time is too short to measure."""
 SLOW_US = 30.0
 """A peer that takes more CPU than this on top of the bare app is slow."""
-REFERENCES = ("bare", "plain")
 SAMPLED = {100: (1, 1), 10_000: (5, 5), 100_000: (5, 19), 1_000_000: (15, 15)}
-"""References and slow peers visit one chunk in so many; odd, so that some are measured and some monitored."""
+"""Plain EVALSHA and slow peers visit one chunk in so many; odd, so that some are measured and some monitored."""
 RESTARTED = 10_000
 """From this many clients on, each pass has a new process, because old stores may go on to use CPU."""
 WEIGHED = 100_000
@@ -86,8 +85,8 @@ class Subject:
 
     def visits(self, chunk: Chunk, clients: int) -> bool:
         """Whether the chunk is one of those that this subject visits."""
-        reference, slow = SAMPLED[clients]
-        every = reference if self.runner.subject.peer.name in REFERENCES else slow if self.slow else 1
+        of_plain, of_slow = SAMPLED[clients]
+        every = of_plain if self.runner.subject.peer.name == "plain" else of_slow if self.slow else 1
         return chunk.position % every == 0
 
     def cpu(self, phase: Phase) -> float:

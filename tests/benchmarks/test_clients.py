@@ -125,6 +125,15 @@ def test_slow_peers_are_sampled_and_then_left_out() -> None:
     assert parts[3].note == "Peers that take over 30 µs more at fewer clients are left out."
 
 
+def test_the_bare_app_visits_every_chunk() -> None:
+    """So that as many of its pauses are measured as of ours."""
+    runners = [runner("bare", "none", 10.0), runner("plain", "redis", 60.0), runner("ours", "redis", 20.0)]
+    clients.run(runners, plan(quick=False, clients=1000, subjects=3))
+    bare, plain, ours = [[call["first"] for call in cast("FakeRunner", each).calls] for each in runners]
+    assert bare == ours
+    assert len(plain) < len(ours)
+
+
 def test_no_address_is_new_twice() -> None:
     """Each pass has clients of its own, because a process may remember those of earlier passes."""
     bare = runner("bare", "none", 10.0)
