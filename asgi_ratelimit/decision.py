@@ -212,7 +212,9 @@ class Decision:
     ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided), ``birth`` and
     ``settled`` are for giving back: the states as they were, the time of the decision, a number that no other decision
     on these buckets has (0: there is none), and whether it has been settled. ``parts`` are the decisions that this one
-    was joined from, where the charges were taken one after another: then each of those is settled.
+    was joined from, where the charges were taken one after another: then each of those is settled. ``repeated_us`` is
+    the time at which the store repeated an earlier decision of the same operation, whose slot another caller has booked
+    (``None``: it is the first one). A caller that waits for that slot never gives it back.
     """
 
     allowed: bool
@@ -233,6 +235,7 @@ class Decision:
     times_us: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     birth: int = field(default=0, repr=False, compare=False)
     parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
+    repeated_us: float | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""

@@ -108,8 +108,9 @@ class Limiter:
         """Book the earliest slot at which ``cost`` units conform, and return when it has come.
 
         It sleeps once. A caller that is cancelled while it books or sleeps gives the slot back, and those behind it
-        move up; the decision is that of the slot that is used. Raises ``PaceTimeout`` at once, and books nothing, if
-        the slot is more than ``max_delay`` seconds away.
+        move up; the decision is that of the slot that is used. What another caller has booked under the same
+        ``operation`` stays booked. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more than
+        ``max_delay`` seconds away.
         """
         take = self._paced(key, cost, max_delay, operation)
         if self.live.word is not None:
@@ -198,7 +199,8 @@ class Limiter:
         try:
             return Ticket.of(decision)
         except ValueError:
-            await self.refund(decision)
+            if decision.repeated_us is None:
+                await self.refund(decision)
             raise
 
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:

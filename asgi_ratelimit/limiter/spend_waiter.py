@@ -17,6 +17,7 @@ from ..stores import Store
 from ..waiting import CallStore, Flow, SlotWaiter, as_refused, pace_timeout
 from ..waiting.drivers import NewWakeUp, Sleep, sleep
 from ..waiting.registry import waiters_of
+from ..waiting.slots.slot import slot_of
 from ..waiting.wakeups import WakeUp
 
 LONGEST_SLEEP_US = 1_000_000.0
@@ -55,27 +56,39 @@ class SpendWaiter:
         if not self._queue.ahead(buckets):
             decision = yield from self._slots.try_take(replace(take, max_wait=0.0))
             if decision.allowed:
-                return (yield from self._wait_for_slot(take, decision, deadline_us))
+                return (yield from self._wait_for_slot(take, buckets, decision, deadline_us))
         if not (yield from self._queue.wait_and_enter(buckets, self._slots.clock, deadline_us)):
             peeked: Decision = yield CallStore(self._slots.store, self._slots.store.peek(replace(take, max_wait=0.0)))
             raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
         try:
-            decision = yield from self._wait_as_first(take, buckets, deadline_us)
+            decision, has_waited = yield from self._wait_as_first(take, buckets, deadline_us)
         finally:
             self._queue.leave(buckets)
-        return (yield from self._wait_for_slot(take, decision, deadline_us))
+        if has_waited:
+            return decision
+        return (yield from self._wait_for_slot(take, buckets, decision, deadline_us))
 
-    def _wait_for_slot(self, take: Take, decision: Decision, deadline_us: float) -> Flow[Decision]:
-        """Wait for a slot that the same operation has booked ahead before; nobody who gives up here gives it back."""
+    def _wait_for_slot(
+        self, take: Take, buckets: frozenset[str], decision: Decision, deadline_us: float
+    ) -> Flow[Decision]:
+        """Wait for a slot that the same operation has booked before; nobody who gives up here gives it back.
+
+        A caller that misses it, or comes after it was given back, takes anew, without the operation: it is charged.
+        """
+        if decision.repeated_us is None:
+            return decision
         now_us = self._slots.now_us()
-        wait_us = min(decision.ready_at * SECOND_US - now_us, decision.delay * SECOND_US)
-        if take.operation is not None and wait_us > 0.0:
-            if now_us + wait_us > deadline_us:
-                raise pace_timeout(take, as_refused(decision, now_us + wait_us - deadline_us))
-            yield from sleep(self._slots.clock, wait_us)
-        return decision
+        slot = slot_of(decision, now_us, now_us)
+        if slot.at_us > now_us:
+            if slot.at_us > deadline_us:
+                raise pace_timeout(take, as_refused(decision, slot.at_us - deadline_us))
+            yield from sleep(self._slots.clock, slot.at_us - now_us)
+        if self._slots.may_go_again(slot):
+            return decision
+        left = max(deadline_us - self._slots.now_us(), 0.0) / SECOND_US
+        return (yield from self._wait(replace(take, operation=None, max_wait=left), buckets))
 
-    def _wait_as_first(self, take: Take, buckets: Collection[str], deadline_us: float) -> Flow[Decision]:
+    def _wait_as_first(self, take: Take, buckets: Collection[str], deadline_us: float) -> Flow[tuple[Decision, bool]]:
         wake_up: WakeUp = yield NewWakeUp(self._slots.clock)
         self._settled.add(buckets, wake_up)
         try:
@@ -83,13 +96,14 @@ class SpendWaiter:
         finally:
             self._settled.remove(buckets, wake_up)
 
-    def _take_when_it_fits(self, take: Take, wake_up: WakeUp, deadline_us: float) -> Flow[Decision]:
+    def _take_when_it_fits(self, take: Take, wake_up: WakeUp, deadline_us: float) -> Flow[tuple[Decision, bool]]:
+        """The decision, and whether the caller has waited for its slot."""
         take_now, patience_us = replace(take, max_wait=0.0), 0.0
         while True:
             wake_up.set(math.inf)
             decision = yield from self._slots.try_take(take_now)
             if decision.allowed:
-                return decision
+                return decision, False
             if decision.retry_after == math.inf and not take_now.max_wait:
                 take_now = replace(take, max_wait=MOMENT)
                 continue
@@ -98,7 +112,7 @@ class SpendWaiter:
             patience_us = patience_us or now_us + retry_us + LONGEST_SLEEP_US
             if now_us > patience_us:  # what came free since then has gone to other processes, or to other callers
                 left = max(deadline_us - now_us, 0.0) / SECOND_US
-                return (yield from self._slots.wait(replace(take, max_wait=left)))
+                return (yield from self._slots.wait(replace(take, max_wait=left))), True
             self._settled.set(wake_up, min(now_us + min(retry_us, LONGEST_SLEEP_US), deadline_us))
             yield Sleep(wake_up)
 

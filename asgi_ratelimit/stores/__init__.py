@@ -62,7 +62,8 @@ class Store(Protocol):
     * ``observe(observer)``, whose ``store_called`` is then called with a ``StoreCall`` after each call to a server.
 
     A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
-    all of them alike, and has ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
+    all of them alike, but for ``repeated_us`` of all but the first one, its time in microseconds. It has
+    ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
     Limiters on any other store refuse operations and tickets.
     """
 

@@ -299,7 +299,7 @@ class MemoryStore:
             at, birth, values, quotas = taken
             take = of_quotas(take, quotas)
             states = [unpack(charge.quota, value, len(values)) for charge, value in zip(take.charges, values)]
-            return decided_again(take, states, at, birth)
+            return decided_again(take, states, at, birth, now)
         birth = self._births + 1
         values = [packed_in(self._value(charge)) or None for charge in take.charges]
         decision = self._decide(take, now)

@@ -83,14 +83,15 @@ def of_quotas(take: Take, quotas: Sequence[Quota]) -> Take:
     return replace(take, charges=tuple([replace(charge, quota=quota) for charge, quota in charges]))
 
 
-def decided_again(take: Take, states: States, now: float, birth: int) -> Decision:
-    """The decision of a take that was allowed at the time ``now`` over these states, once more.
+def decided_again(take: Take, states: States, then: float, birth: int, now: float) -> Decision:
+    """The decision of a take that was allowed at the time ``then`` over these states, repeated at the time ``now``.
 
     Its slot is the one that was booked, even for a caller that would not have waited so long.
     """
     patient = take if take.best_effort else replace(take, max_wait=math.inf)
-    decision, _ = decide(patient, states, now, birth)
-    return replace(decision, take=take) if decision.allowed else as_allowed(replace(decision, take=take))
+    decided, _ = decide(patient, states, then, birth)
+    decision = replace(decided, take=take, repeated_us=now)
+    return decision if decision.allowed else as_allowed(decision)
 
 
 def as_allowed(decision: Decision) -> Decision:

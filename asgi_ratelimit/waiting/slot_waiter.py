@@ -44,7 +44,7 @@ class SlotWaiter:
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
         self._queues, self.crowds = waiters.slots, waiters.crowds
-        self._unused = UnusedSlots(store, waiters.crowds)
+        self._unused = UnusedSlots(store, waiters.crowds, waiters.slots.goes_back)
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
@@ -118,9 +118,14 @@ class SlotWaiter:
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
-        decisions: list[Decision] = yield BookSlot(self.store, self.store.take((take,)), self._booking.undo)
-        self._booking.ahead_us = decisions[0].now_us - self.now_us()
-        return decisions[0]
+        (decision,) = yield BookSlot(self.store, self.store.take((take,)), self._booking.undo)
+        if decision.repeated_us is None:  # it has been decided just now
+            self._booking.ahead_us = decision.now_us - self.now_us()
+        return decision  # type: ignore[no-any-return]  # as the store does
+
+    def may_go_again(self, slot: Slot) -> bool:
+        """Whether a caller may go now at a slot that repeats another one: neither missed nor given back."""
+        return self.now_us() <= slot.until_us and self._queues.uses(slot)
 
     def departs_at_once(self, charges: Sequence[Charge]) -> bool:
         """Whether a call that departs later leaves now, behind nobody; if so, that is recorded."""
@@ -206,6 +211,8 @@ class SlotWaiter:
         if slot.at_us > now_us or (self._queues and self._queues.has(take)):
             return False
         self._booking.ahead_us = slot.ahead_us
+        if take.operation is not None and slot.repeats:
+            return self._queues.uses(slot)
         return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us, self._margin) == 0.0
 
     def _give_up_at_once(self, waiter: Waiter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,19 @@ async def test_an_operation_is_charged_once(store: Store, clock: SteppedClock, q
     for key, cost, operation in (("key", 3, "other id"), ("other key", 3, "id"), ("key", 2, "id")):
         await limiter.rate_limit(key, cost, operation=operation)
     assert await remaining_units(limiter) == 0
+
+
+@KINDS
+async def test_a_decision_that_repeats_says_when(store: Store, clock: SteppedClock, quota: Quota) -> None:
+    """Its copies do, too; the first decision does not, nor does the first one after that was given back."""
+    limiter = Limiter(quota, store=store)
+    first = await limiter.rate_limit("key", 3, operation="id")
+    clock.advance(1e-6)
+    again = await limiter.rate_limit("key", 3, operation="id")
+    copies = again, replace(again, shadow=True), pickle.loads(pickle.dumps(again))
+    assert (first.repeated_us, *[copy.repeated_us for copy in copies]) == (None, *[float(clock.now_us())] * 3)
+    await limiter.refund(first)
+    assert (await limiter.rate_limit("key", 3, operation="id")).repeated_us is None
 
 
 @KINDS

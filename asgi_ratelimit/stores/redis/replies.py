@@ -48,7 +48,7 @@ def answer_to(
     if isinstance(action, Reset):
         return None
     if verdict == AGAIN:
-        return _answered_again(action, record)
+        return _answered_again(action, record, now)
     charges = charges_of(action)
     states = [unpack(charge.quota, value, len(charges)) for charge, value in zip(charges, values[count:])]
     match action:
@@ -74,7 +74,7 @@ def _decision(take: Take, allowed: bool, states: list[State | None], now: float,
     return decision
 
 
-def _answered_again(action: Action, record: bytes | None) -> Answer:
+def _answered_again(action: Action, record: bytes | None, now: float) -> Answer:
     """The answer to a take or a repayment whose operation was carried out before, from the record of that.
 
     It may have been that of the other kind: then its birth says so, which is below 0 for a repayment.
@@ -82,7 +82,7 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
     if record is None:
         raise struct.error
     take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
-    _, _, now, birth = _RECORD.unpack_from(record)
+    _, _, then, birth = _RECORD.unpack_from(record)
     at, values = _RECORD.size, []
     for _ in take.charges:
         (length,) = _LENGTH.unpack_from(record, at)
@@ -94,10 +94,10 @@ def _answered_again(action: Action, record: bytes | None) -> Answer:
         take = of_quotas(take, quotas)
     states = [unpack(charge.quota, value, len(values)) for charge, value in zip(take.charges, values)]
     if isinstance(action, Repayment) and birth < 0:
-        return _booked(action, states, now, int(-birth))
-    decision = decided_again(take, states, now, int(abs(birth)))
+        return _booked(action, states, then, int(-birth))
+    decision = decided_again(take, states, then, int(abs(birth)), now)
     if birth < 0:
-        decision = replace(as_allowed(decision), ready_at=now / SECOND_US)
+        decision = replace(as_allowed(decision), ready_at=then / SECOND_US)
     if isinstance(action, Repayment):
         settlement = settlement_of(decision, [charge.cost for charge in take.charges])
         return Repaid(birth) if settlement is None else Repaid(settlement.id, settlement.settled_charges)

@@ -29,6 +29,7 @@ from ..forks import reset_in_child
 from .departure_spacing import DepartureSpacing
 from .late_callers import is_missed, is_too_late
 from .slot import Slot
+from .unused_slots import SharedSlots
 from .waiters import Queue, TaskWaiter, Waiter, fail
 
 _order = attrgetter("order")
@@ -52,6 +53,7 @@ class SlotQueues:
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = count()
         self._spacing = DepartureSpacing(self._on_the_way_us)
+        self._shared = SharedSlots()
 
     def __bool__(self) -> bool:
         """Whether any caller waits."""
@@ -81,6 +83,16 @@ class SlotQueues:
                     queue.not_before_us = 0.0
                     queue.wake_first_in_time()
 
+    def uses(self, slot: Slot) -> bool:
+        """Whether a caller may go at a slot that repeats another one, which was not given back; then it does."""
+        with self._lock:
+            return self._shared.uses(slot)
+
+    def goes_back(self, slot: Slot) -> bool:
+        """Whether the slot of an operation may go back: it repeats none, and no caller has gone at it; then it does."""
+        with self._lock:
+            return self._shared.goes_back(slot)
+
     def has(self, take: Take) -> bool:
         """Whether any caller waits in the queue of this take."""
         return key_of(take) in self._queues
@@ -91,7 +103,7 @@ class SlotQueues:
         with self._lock:
             queue = self._queues.get(key)
             if queue is None:
-                queue = self._queues[key] = Queue(key)
+                queue = self._queues[key] = Queue(key, is_shared=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
             if waiters and (first := waiters[0]).loop is not waiter.loop and first.is_dead:
                 queue.wake_first_in_time()
@@ -187,7 +199,9 @@ class SlotQueues:
                 queue.booking += 1
                 return queue.slots.pop(0), None
             take = waiter.take
-            following_us = -1.0 if waiter.waiting.departs_later else self._spacing.leave_simply(take.charges, now_us)
+            following_us = -1.0
+            if not (waiter.waiting.departs_later or take.operation):
+                following_us = self._spacing.leave_simply(take.charges, now_us)
             if following_us < 0.0:
                 following_us = self._leave(queue, waiter, slot, now_us)
                 if following_us < 0.0:
@@ -211,8 +225,17 @@ class SlotQueues:
     def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
         """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
 
-        Then it may not leave yet, and its wake-up is set.
+        Then it may not leave yet, and its wake-up is set. One that repeats an operation is not charged, and so it is
+        not recorded either: it leaves with the first one. If its slot was given back meanwhile, it has missed it.
         """
+        if slot.repeats:
+            queue.put_original_first()
+        if slot.repeats:
+            if self._shared.uses(slot):
+                return 0.0
+            slot.until_us = -math.inf
+            waiter.set(0.0)
+            return -1.0
         if waiter.waiting.departs_later:
             return 0.0
         charges, margin = waiter.take.charges, waiter.waiting.margin
@@ -221,7 +244,9 @@ class SlotQueues:
             queue.not_before_us = now_us + wait_us
             waiter.set(queue.not_before_us)
             return -1.0
-        return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin) if len(queue.waiters) > 1 else 0.0
+        if len(queue.waiters) == 1 or queue.is_shared:
+            return 0.0
+        return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin)
 
     def leave(self, waiter: Waiter) -> Slot | None:
         """Stop waiting; returns the surplus slot, if there is one now."""

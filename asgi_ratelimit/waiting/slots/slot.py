@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import final
 
@@ -48,6 +49,11 @@ class Slot:
         return booked
 
     @property
+    def repeats(self) -> bool:
+        """Whether another caller has booked it under the same operation, so that it is not this one's to give back."""
+        return isinstance(self.booked, Decision) and self.booked.repeated_us is not None
+
+    @property
     def is_plain(self) -> bool:
         """Whether a store in this process has booked it, for one charge of a plain bucket."""
         return type(self.booked) is tuple
@@ -75,6 +81,8 @@ def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) 
 
     The store decided at some time between the two. So the slot begins no earlier than there, and ends no later.
     """
+    if decision.repeated_us is not None:
+        return _slot_of_repeated(decision, decision.repeated_us, sent_us, now_us)
     delay_us, ahead_us = round(decision.delay * SECOND_US), decision.now_us - now_us
     at_us, states = now_us + delay_us, decision.states
     if len(states) == 1 and type(states[0].quota) is TokenBucket:
@@ -82,6 +90,21 @@ def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) 
     times: Sequence[float] | repeat[float] = decision.times_us or repeat(decision.now_us)
     good_us = min([_good_for_us(state.quota, store_us + delay_us) for state, store_us in zip(states, times)])
     return Slot(now_us, at_us, sent_us + delay_us + good_us, decision.take, decision, ahead_us, missed)
+
+
+def _slot_of_repeated(decision: Decision, repeated_us: float, sent_us: float, now_us: float) -> Slot:
+    """The slot of a decision that was repeated at the store's time ``repeated_us``, when some of its delay was over.
+
+    One that had come by then is never missed: its caller has not waited for it.
+    """
+    slot, over_us = slot_of(replace(decision, repeated_us=None), sent_us, now_us), repeated_us - decision.now_us
+    slot.booked, slot.ahead_us = decision, repeated_us - now_us
+    if slot.at_us - over_us <= now_us:
+        slot.at_us, slot.until_us = now_us, math.inf
+    elif over_us > 0.0:
+        slot.at_us -= over_us
+        slot.until_us -= over_us
+    return slot
 
 
 def slot_of_booking(take: Take, booking: Booking, now_us: float) -> Slot:

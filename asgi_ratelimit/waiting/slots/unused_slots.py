@@ -1,8 +1,10 @@
-"""How slots that nobody uses go back to the store."""
+"""How slots that nobody uses go back to the store; and which of them others use under the same operation."""
 
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
 
 from ...errors import StoreError
 from ...stores import Store, settle
@@ -11,17 +13,55 @@ from ..drivers import GiveBack, start
 from .crowds import Crowds
 from .slot import Slot
 
+MOST_SHARED = 10_000
+"""How many slots of operations are remembered as used, and as given back."""
+
+
+class SharedSlots:
+    """The slots of operations that callers of this process have lately used as repeated ones, or given back.
+
+    So no caller goes at a slot that is given back, and none is given back at which a caller has gone. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[int, None] = OrderedDict()
+        self._given_back: OrderedDict[int, None] = OrderedDict()
+
+    def uses(self, slot: Slot) -> bool:
+        """Whether a caller may go at a slot that repeats another one; then it does."""
+        return self._note(slot, self._used, self._given_back)
+
+    def goes_back(self, slot: Slot) -> bool:
+        """Whether the slot of an operation may go back to the store; then it does. One that repeats never may."""
+        return not slot.repeats and self._note(slot, self._given_back, self._used)
+
+    def _note(self, slot: Slot, noted: OrderedDict[int, None], others: OrderedDict[int, None]) -> bool:
+        birth = slot.decision.birth
+        if birth in others:
+            return False
+        if birth:  # that of a repeated one is the same
+            noted[birth] = None
+            if len(noted) > MOST_SHARED:
+                noted.popitem(last=False)
+        return True
+
 
 class UnusedSlots:
-    """Gives slots back to one store. While the store is out, they stay booked: later callers wait longer."""
+    """Gives slots back to one store. While the store is out, they stay booked: later callers wait longer.
 
-    def __init__(self, store: Store, crowds: Crowds) -> None:
+    ``goes_back`` says of a slot that was booked under an operation whether it may go back.
+    """
+
+    def __init__(self, store: Store, crowds: Crowds, goes_back: Callable[[Slot], bool]) -> None:
         self._store = store
         self._crowds = crowds
+        self._goes_back = goes_back
 
     async def give_back(self, slot: Slot) -> None:
-        """Give a slot back."""
+        """Give a slot back, unless another caller has booked it, or goes at it, under the same operation."""
         decision = slot.decision
+        if decision.take is not None and decision.take.operation is not None and not self._goes_back(slot):
+            return
         with contextlib.suppress(StoreError):
             await settle(self._store, decision, [0.0] * len(decision.states), is_unused=True)
 

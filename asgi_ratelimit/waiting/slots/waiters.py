@@ -96,6 +96,8 @@ class Queue:
     """The highest priority first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
+    is_shared: bool = False
+    """Whether its callers take under one operation, so that some of the slots repeat another one."""
     booking: int = 0
     """How many slots are being booked."""
     not_before_us: float = 0.0
@@ -165,6 +167,23 @@ class Queue:
             slot.move_up(ahead_us)
         self.add(slot)
 
+    def put_original_first(self) -> None:
+        """Let the first slot, if it repeats another one of this queue, change places with that one."""
+        first = self.slots[0]
+        for slot in self.slots:
+            if first.repeats and not slot.repeats and slot.decision.birth == first.decision.birth:
+                first.booked, slot.booked = slot.booked, first.booked
+
     def remove_surplus(self) -> Slot | None:
-        """Remove and return the newest slot, if there are more slots than waiters."""
-        return self.slots.pop() if len(self.slots) > len(self.waiters) else None
+        """Remove and return the newest slot, if there are more slots than waiters.
+
+        Of the slots of one operation, the newest that repeats another one: the others stay booked for those who wait.
+        """
+        slots = self.slots
+        if len(slots) <= len(self.waiters):
+            return None
+        if self.is_shared:
+            for at in reversed(range(len(slots))):
+                if slots[at].repeats:
+                    return slots.pop(at)
+        return slots.pop()

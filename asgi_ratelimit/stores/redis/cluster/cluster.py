@@ -104,7 +104,7 @@ class ClusterNodes:
         return replace(await self._take_now(replace(whole, charges=granted, best_effort=False)), take=take)
 
     async def _take_now(self, take: Take) -> Decision:
-        """``take`` without a wait; what was granted is given back where another part is refused."""
+        """``take`` without a wait; what it was granted is given back where another part is refused."""
         sent_us, parts = self._context.denials.now_us(), split(take)
         decisions = await self._decisions(parts)
         decision = joined(take, parts, decisions)
@@ -123,7 +123,7 @@ class ClusterNodes:
         return cast("list[Decision]", answers)
 
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
-        settlements = [given_back(each) for each in decisions if each.allowed]
+        settlements = [given_back(each) for each in decisions if each.allowed and each.repeated_us is None]
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
         await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # a node that is out keeps the charge
 

@@ -67,6 +67,7 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
     """The decision on ``take`` that the decisions on its parts amount to: allowed where all are.
 
     ``retry_after`` is the longest of the parts'. Where the take is refused, granted parts are taken to be given back.
+    It repeats an earlier decision where any part does: what others have booked must not be given back with the rest.
     """
     allowed = all(decision.allowed for decision in decisions)
     effective = decisions if allowed else [_undone(decision) for decision in decisions]
@@ -90,7 +91,13 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
         now_us=min(decision.now_us for decision in decisions),
         times_us=tuple([decision.now_us for _, decision, at in order]),
         birth=decisions[0].birth,
+        repeated_us=None if take.operation is None else _repeated_us(decisions),
     )
+
+
+def _repeated_us(decisions: Sequence[Decision]) -> float | None:
+    """When the last of these decisions was repeated; ``None`` where none was."""
+    return max([each.repeated_us for each in decisions if each.repeated_us is not None], default=None)
 
 
 def _undone(decision: Decision) -> Decision:

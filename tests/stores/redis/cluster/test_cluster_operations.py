@@ -66,6 +66,19 @@ async def test_a_part_that_was_given_back_is_taken_anew(limiter: Limiter, key: d
     assert await left(limiter, key) == [8, 3]
 
 
+async def test_a_part_that_another_caller_has_booked_stays_booked(limiter: Limiter, key: dict[str, str]) -> None:
+    """A caller that only repeats it gives back what it was granted itself, where another part refuses."""
+    await limiter.rate_limit(key, {"own": 2}, operation="id")
+    await limiter.rate_limit(key, {"shared": 4})
+    for _ in range(3):
+        assert not await limiter.rate_limit(key, 2, operation="id")
+    assert await left(limiter, key) == [8, 1]
+    await limiter.reset({"shared": key["shared"], "own": "another"})
+    decisions = [await limiter.rate_limit(key, 2, operation="id") for _ in range(2)]
+    assert all(decision.repeated_us for decision in decisions)  # a part of the first one does
+    assert await left(limiter, key) == [8, 3]
+
+
 async def test_an_operation_is_settled_once(limiter: Limiter, key: dict[str, str]) -> None:
     """In all its parts."""
     decisions = [await limiter.rate_limit(key, 4, operation="id") for _ in range(3)]

@@ -64,6 +64,14 @@ def test_local_paces() -> None:
     assert [(decide(local, Charge(even, "key"), max_wait=9)).delay for _ in range(3)] == [0.0, 0.1, 0.2]
 
 
+def test_local_repeats_operations() -> None:
+    """The second decision says when it was repeated."""
+    clock = SteppedClock()
+    local = LocalDecisions("local", 1, clock)
+    first, again = [local.decide(Take((Charge(TokenBucket(10), "key"),), operation="id")) for _ in range(2)]
+    assert (first.repeated_us, again.repeated_us) == (None, float(clock.now_us()))
+
+
 def test_allow_admits_every_take() -> None:
     """Even one that could never pass, at once."""
     decision = decide(LocalDecisions("allow", 1, SteppedClock()), Charge(QUOTA, "key", 1000))

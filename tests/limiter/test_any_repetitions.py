@@ -1,0 +1,113 @@
+"""Callers that take one operation, whatever they do: none leaves at a slot that is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import PaceTimeout
+from tests.support.repeating import NotingStore, ProcessStore
+
+
+@dataclass
+class Caller:
+    """A caller: how long after the one before it comes, what it does, and when it is cancelled."""
+
+    after: float
+    operation: str
+    spends: bool
+    max_delay: float | None
+    cancelled_after: float | None
+    stall: float
+
+
+MOMENTS = st.sampled_from([0.0, 0.0, 0.005, 0.01, 0.015, 0.2, 0.5, 1.0, 1.01])
+
+CALLERS = st.builds(
+    Caller,
+    after=MOMENTS,
+    operation=st.sampled_from(["a", "a", "b"]),
+    spends=st.booleans(),
+    max_delay=st.sampled_from([None, None, 0.5, 1.5]),
+    cancelled_after=st.none() | MOMENTS,
+    stall=st.sampled_from([0.0, 0.0, 0.0, 0.15, 1.5]),
+)
+QUOTAS = st.sampled_from(
+    [TokenBucket(1, burst=1), TokenBucket(1, burst=2), FixedWindow(1, 1), RollingWindow(1, 1, buckets=10)]
+)
+LATENCIES = st.sampled_from([0.0, 0.005, 0.4])
+Left: TypeAlias = list[float]
+
+
+async def call(limiter: Limiter, caller: Caller, left: Left, keys: Any = "key") -> None:
+    """Wait as a caller does, and note the birth of the decision that it leaves with."""
+    if caller.spends:
+        async with limiter.spend(keys, 1, operation=caller.operation, max_delay=caller.max_delay) as spent:
+            left.append(float(spent.decision.birth))
+    else:
+        decision = await limiter.acquire(keys, operation=caller.operation, max_delay=caller.max_delay)
+        left.append(float(decision.birth))
+
+
+async def play(clock: SteppedClock, limiters: Sequence[Limiter], callers: Sequence[Caller], keys: Any = "key") -> Left:
+    """Let callers come, one after another, to one limiter after another; returns what they left with."""
+    left, tasks = Left(), list[asyncio.Task[None]]()
+    for number, caller in enumerate(callers):
+        await asyncio.sleep(caller.after)
+        clock.advance(caller.stall)
+        task = asyncio.ensure_future(call(limiters[number % len(limiters)], caller, left, keys))
+        if caller.cancelled_after is not None:
+            asyncio.get_running_loop().call_later(caller.cancelled_after, task.cancel)
+        tasks.append(task)
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        assert outcome is None or isinstance(outcome, (PaceTimeout, asyncio.CancelledError))
+    await asyncio.sleep(10)  # what goes back has gone back
+    return left
+
+
+@given(st.lists(CALLERS, max_size=8), QUOTAS, st.none() | LATENCIES)
+def test_nobody_leaves_at_a_slot_that_is_given_back(callers: list[Caller], quota: Quota, latency: float | None) -> None:
+    """Whatever the callers of one process do: what is charged is either used or given back, and that once."""
+    clock = SteppedClock(0)
+    shared = NotingStore(clock)
+    limiter = Limiter(quota, store=shared if latency is None else ProcessStore(shared, latency))
+    left = clock.run(play(clock, [limiter], callers))
+    assert not set(left) & set(shared.given_back)
+    assert len(shared.given_back) == len(set(shared.given_back))
+    if not any(caller.spends for caller in callers):
+        assert set(shared.charged) == {*left, *shared.given_back}
+
+
+@given(st.lists(CALLERS, max_size=8), LATENCIES)
+def test_nobody_leaves_at_a_slot_of_several_keys_that_is_given_back(callers: list[Caller], latency: float) -> None:
+    """Where callers wait for their own keys first."""
+    clock = SteppedClock(0)
+    shared = NotingStore(clock)
+    quotas = TokenBucket(1, burst=1, name="own"), TokenBucket(2, burst=1, name="all")
+    limiter = Limiter(quotas, store=ProcessStore(shared, latency))
+    left = clock.run(play(clock, [limiter], callers, {"own": "key", "all": ""}))
+    assert not set(left) & set(shared.given_back)
+    assert len(shared.given_back) == len(set(shared.given_back))
+
+
+@given(st.lists(CALLERS, max_size=8), QUOTAS, LATENCIES)
+def test_callers_that_repeat_never_give_back(callers: list[Caller], quota: Quota, latency: float) -> None:
+    """Whatever callers of other processes do, what the first one has booked stays booked."""
+    clock = SteppedClock(0)
+    shared = NotingStore(clock)
+    limiters = [Limiter(quota, store=ProcessStore(shared, latency)) for _ in range(3)]
+
+    async def main() -> set[float]:
+        booked = [await Limiter(quota, store=shared).pace("key", operation=operation) for operation in "xab"]
+        await play(clock, limiters, callers)
+        return {float(decision.birth) for decision in booked}
+
+    assert not clock.run(main()) & set(shared.given_back)

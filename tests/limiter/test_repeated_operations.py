@@ -1,0 +1,370 @@
+"""Callers that wait under an operation which another one has booked: whatever they do, its slot stays booked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import permutations
+from threading import Event
+
+import pytest
+
+from asgi_ratelimit.decision import Decision
+from asgi_ratelimit.limiter import Limiter, SyncLimiter
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, RedisStore, Store
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import PaceTimeout
+from tests.support.repeating import Overtaken, ProcessStore
+
+EVEN = TokenBucket(1, 60, burst=1)
+ALL_KINDS = {
+    "even": EVEN,
+    "bucket": TokenBucket(2, 120),
+    "fixed": FixedWindow(1, 60),
+    "rolling": RollingWindow(1, 60),
+}
+KINDS = pytest.mark.parametrize("quota", list(ALL_KINDS.values()), ids=list(ALL_KINDS))
+
+
+# Callers that give up, one by one
+
+
+@pytest.fixture(params=["memory", "other process", "redis"])
+async def stores(request: pytest.FixtureRequest, clock: SteppedClock) -> AsyncIterator[tuple[Store, Store]]:
+    """The stores of the caller that books first, and of one that repeats the operation, over the same buckets."""
+    made: tuple[Store, ...]
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        made = RedisStore(url, clock=clock, on_error="deny"), RedisStore(url, clock=clock, on_error="deny")
+    else:
+        shared = MemoryStore(clock=clock)
+        made = (shared, shared) if request.param == "memory" else (ProcessStore(shared), ProcessStore(shared))
+    yield made[0], made[1]
+    for store in made:
+        await store.aclose()
+
+
+async def booked_ahead(store: Store, quota: Quota) -> tuple[Limiter, Decision]:
+    """A limiter whose units are in use, and the decision that has booked the next slot for the operation ``job``."""
+    limiter = Limiter(quota, store=store)
+    assert await limiter.rate_limit("key", quota.limit)
+    booked = await limiter.pace("key", operation="job")
+    assert booked.delay
+    return limiter, booked
+
+
+async def answered(limiter: Limiter) -> None:
+    """Return when all that was sent before is answered."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+        await limiter.peek("key")
+
+
+async def require_booked(limiter: Limiter, booked: Decision) -> None:
+    """The slot is still booked, and the operation answered with it."""
+    assert await limiter.waiting("key") == 1
+    assert (await limiter.pace("key", operation="job")).ready_at == booked.ready_at
+
+
+@KINDS
+@pytest.mark.anyio
+async def test_a_caller_that_is_cancelled_while_it_waits(stores: tuple[Store, Store], quota: Quota) -> None:
+    """The slot that it only repeats stays booked."""
+    first, booked = await booked_ahead(stores[0], quota)
+    other = Limiter(quota, store=stores[1])
+    waiting = asyncio.ensure_future(other.acquire("key", operation="job"))
+    await answered(other)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await require_booked(first, booked)
+
+
+@KINDS
+@pytest.mark.anyio
+async def test_a_caller_that_is_cancelled_while_it_books(stores: tuple[Store, Store], quota: Quota) -> None:
+    """The answer comes when it is gone."""
+    first, booked = await booked_ahead(stores[0], quota)
+    other = Limiter(quota, store=stores[1])
+    spending = other.spend("key", 1, operation="job")
+    waiting = [
+        asyncio.ensure_future(other.acquire("key", operation="job")),
+        asyncio.ensure_future(spending.__aenter__()),
+    ]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await answered(other)
+    await require_booked(first, booked)
+
+
+@KINDS
+@pytest.mark.anyio
+async def test_a_caller_for_which_the_slot_is_too_far_away(stores: tuple[Store, Store], quota: Quota) -> None:
+    """It raises at once, as one that would have booked the slot itself."""
+    first, booked = await booked_ahead(stores[0], quota)
+    other = Limiter(quota, store=stores[1])
+    with pytest.raises(PaceTimeout):
+        await other.acquire("key", operation="job", max_delay=1)
+    await require_booked(first, booked)
+
+
+@KINDS
+@pytest.mark.anyio
+async def test_a_block_for_which_the_slot_is_too_far_away(stores: tuple[Store, Store], quota: Quota) -> None:
+    """As for ``acquire``."""
+    first, booked = await booked_ahead(stores[0], quota)
+    with pytest.raises(PaceTimeout):
+        async with Limiter(quota, store=stores[1]).spend("key", 1, operation="job", max_delay=1):
+            pass
+    await require_booked(first, booked)
+
+
+SHORT = TokenBucket(10, burst=1)
+
+
+@pytest.mark.anyio
+async def test_a_caller_that_has_missed_the_slot(stores: tuple[Store, Store], clock: SteppedClock) -> None:
+    """It books another one, as a take of its own, and the one that it has missed stays as it was."""
+    first = Limiter(SHORT, store=stores[0])
+    await first.rate_limit("key")
+    booked = await first.pace("key", operation="job")
+    other = Limiter(SHORT, store=stores[1])
+    waiting = asyncio.ensure_future(other.acquire("key", operation="job"))
+    await answered(other)
+    clock.advance(10)
+    late = await waiting
+    assert (late.ready_at, late.repeated_us) == (clock.now, None)
+    assert not await first.rate_limit("key")  # it is charged
+    assert (await first.pace("key", operation="job")).ready_at == booked.ready_at
+
+
+@pytest.mark.anyio
+async def test_a_late_block_of_spend(stores: tuple[Store, Store], clock: SteppedClock) -> None:
+    """It takes anew, as a caller of ``acquire``."""
+    first = Limiter(SHORT, store=stores[0])
+    await first.rate_limit("key")
+    booked = await first.pace("key", operation="job")
+    other = Limiter(SHORT, store=stores[1])
+    spending = other.spend("key", 1, operation="job")
+    waiting = asyncio.ensure_future(spending.__aenter__())
+    await answered(other)
+    clock.advance(10)
+    assert (await waiting).decision.repeated_us is None
+    await spending.__aexit__(None, None, None)
+    assert not await first.rate_limit("key")
+    assert (await first.pace("key", operation="job")).ready_at == booked.ready_at
+
+
+@KINDS
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.anyio
+async def test_several_callers_of_one_process_give_up(store: Store, quota: Quota, order: tuple[int, ...]) -> None:
+    """The slot stays booked for those who still wait, and is given back when the last one is cancelled."""
+    limiter = Limiter(quota, store=store)
+    await limiter.rate_limit("key", quota.limit)
+    waiting = [asyncio.ensure_future(limiter.acquire("key", operation="job")) for _ in order]
+    await answered(limiter)
+    slot = (await limiter.pace("key", operation="job")).ready_at
+    for number in order:
+        assert await limiter.waiting("key") == 1
+        waiting[number].cancel()
+        await asyncio.wait([waiting[number]])
+    assert await limiter.waiting("key") == 0
+    assert (await limiter.pace("key")).ready_at == slot
+    assert (await limiter.pace("key", operation="job")).ready_at > slot  # it was forgotten
+
+
+@pytest.mark.anyio
+async def test_a_ticket_that_would_be_too_long(store: Store) -> None:
+    """``reserve`` gives back only what it has booked itself."""
+    limiter, key = Limiter(EVEN, store=store), "key" * 5_000
+    await limiter.rate_limit(key)
+    with pytest.raises(ValueError, match="use shorter keys"):
+        await limiter.reserve(key, operation="job")
+    assert await limiter.waiting(key) == 0
+    await limiter.pace(key, operation="job")
+    with pytest.raises(ValueError, match="use shorter keys"):
+        await limiter.reserve(key, operation="job")
+    assert await limiter.waiting(key) == 1
+
+
+# Without async
+
+
+class Overslept(SteppedClock):
+    """A thread that waits on it wakes ten seconds late."""
+
+    def wait(self, event: Event, seconds: float) -> None:
+        """Move the clock."""
+        super().wait(event, seconds + 10)
+
+
+class Interrupted(SteppedClock):
+    """A thread that waits on it is interrupted."""
+
+    def wait(self, event: Event, seconds: float) -> None:  # noqa: ARG002  # as of any clock
+        """Interrupt the caller."""
+        raise KeyboardInterrupt
+
+
+@dataclass
+class Threads:
+    """Limiters for code without ``async``, on one kind of store."""
+
+    url: str | None
+
+    def limiters(self, clock: SteppedClock, quota: Quota) -> tuple[SyncLimiter, SyncLimiter]:
+        """Those of the caller that books first, and of one that repeats the operation."""
+        if self.url is None:
+            shared = MemoryStore(clock=clock)
+            return SyncLimiter(quota, store=shared), SyncLimiter(quota, store=shared)
+        made = [RedisStore(self.url, clock=clock, on_error="deny") for _ in range(2)]
+        return SyncLimiter(quota, store=made[0]), SyncLimiter(quota, store=made[1])
+
+
+@pytest.fixture(params=["memory", "redis"])
+def threads(request: pytest.FixtureRequest) -> Threads:
+    """Each kind of store in turn."""
+    return Threads(request.getfixturevalue("redis_url") if request.param == "redis" else None)
+
+
+@pytest.mark.parametrize(
+    ("clock", "max_delay", "raised"),
+    [(SteppedClock(), 1.0, PaceTimeout), (Interrupted(), None, KeyboardInterrupt)],
+    ids=["too far away", "interrupted"],
+)
+def test_a_thread_that_gives_up(
+    threads: Threads, clock: SteppedClock, max_delay: float | None, raised: type[BaseException]
+) -> None:
+    """As with async."""
+    first, other = threads.limiters(clock, EVEN)
+    with first, other:
+        first.rate_limit("key")
+        booked = first.pace("key", operation="job")
+        with pytest.raises(raised), other.spend("key", 1, operation="job", max_delay=max_delay):
+            pass
+        with pytest.raises(raised):
+            other.acquire("key", operation="job", max_delay=max_delay)
+        assert first.waiting("key") == 1
+        assert first.pace("key", operation="job").ready_at == booked.ready_at
+
+
+def test_a_thread_that_has_missed_the_slot(threads: Threads) -> None:
+    """As with async."""
+    clock = Overslept()
+    first, other = threads.limiters(clock, EVEN)
+    with first, other:
+        first.rate_limit("key")
+        booked = first.pace("key", operation="job")
+        late = other.acquire("key", operation="job")
+        assert (late.repeated_us, late.ready_at > booked.ready_at) == (None, True)
+        assert first.pace("key", operation="job").ready_at == booked.ready_at
+
+
+# When callers leave
+
+
+@pytest.fixture(params=["memory", "other process"])
+def shared(request: pytest.FixtureRequest) -> tuple[SteppedClock, Store]:
+    """A clock at 0, and a store in this process or elsewhere."""
+    store = MemoryStore(clock=SteppedClock(0))
+    return store.clock, store if request.param == "memory" else ProcessStore(store)  # type: ignore[return-value]
+
+
+@KINDS
+def test_callers_of_one_operation_leave_together(shared: tuple[SteppedClock, Store], quota: Quota) -> None:
+    """At the slot that was charged once: none counts as a call of its own, and none is late because of the others."""
+    clock, store = shared
+    limiter, left = Limiter(quota, store=store), list[float]()
+
+    async def call() -> None:
+        await limiter.acquire("key", operation="job")
+        left.append(clock.now)
+
+    async def main() -> None:
+        await limiter.rate_limit("key", quota.limit)
+        slot = (await limiter.peek("key")).retry_after
+        await asyncio.gather(*[call() for _ in range(3)])
+        assert left == [slot] * 3
+        assert await limiter.waiting("key") == 0
+
+    clock.run(main())
+
+
+@KINDS
+def test_a_caller_that_repeats_late(shared: tuple[SteppedClock, Store], quota: Quota) -> None:
+    """It waits for what is left of the delay, and not at all if the slot has come."""
+    clock, store = shared
+
+    async def main() -> None:
+        limiter, booked = await booked_ahead(store, quota)
+        clock.advance(30)
+        with pytest.raises(PaceTimeout):
+            await limiter.acquire("key", operation="job", max_delay=booked.delay - 31)
+        await limiter.acquire("key", operation="job", max_delay=booked.delay - 30)
+        assert clock.now == booked.ready_at
+        clock.advance(200)
+        assert (await limiter.acquire("key", operation="job", max_delay=0)).repeated_us == clock.now_us()
+        assert clock.now == booked.ready_at + 200
+        assert await limiter.rate_limit("key")  # nothing was charged since
+
+    clock.run(main())
+
+
+def test_the_calls_that_follow_keep_their_distance(shared: tuple[SteppedClock, Store]) -> None:
+    """The first caller of an operation leaves as any other call, in whatever order callers wait."""
+    clock, store = shared
+    limiter, left = Limiter(EVEN, store=store), list[float]()
+
+    async def call(operation: str | None) -> None:
+        await limiter.acquire("key", operation=operation)
+        left.append(clock.now)
+
+    async def main() -> None:
+        await asyncio.gather(*[call(operation) for operation in (None, "job", "job", None, "job", None)])
+
+    clock.run(main())
+    assert left == [0.0, 60.0, 60.0, 60.0, 120.0, 180.0]
+
+
+@KINDS
+@pytest.mark.parametrize("cancelled", [0, 1])
+def test_the_first_answer_comes_last(quota: Quota, cancelled: int) -> None:
+    """Whoever is cancelled, the slot stays booked for the other one."""
+    clock = SteppedClock(0)
+    limiter = Limiter(quota, store=Overtaken(MemoryStore(clock=clock), 0.0, 0.3, 0.1))
+
+    async def main() -> None:
+        await limiter.rate_limit("key", quota.limit)
+        slot = (await limiter.peek("key")).retry_after
+        waiting = [asyncio.ensure_future(limiter.acquire("key", operation="job")) for _ in range(2)]
+        await asyncio.sleep(1)
+        waiting.pop(cancelled).cancel()
+        assert (await waiting[0]).ready_at == slot
+        assert clock.now == pytest.approx(slot, abs=0.5)
+
+    clock.run(main())
+
+
+def test_calls_keep_their_distance_where_the_first_answer_comes_last() -> None:
+    """The first caller that leaves counts as a call, whose answer soever came first."""
+    clock, left = SteppedClock(0), list[float]()
+    limiter = Limiter(EVEN, store=Overtaken(MemoryStore(clock=clock), 0.0, 0.0, 0.03, 0.01))
+
+    async def call(operation: str | None) -> None:
+        await limiter.acquire("key", operation=operation)
+        left.append(clock.now)
+
+    async def main() -> None:
+        await limiter.rate_limit("key")
+        waiting = [asyncio.ensure_future(call(operation)) for operation in (None, "job", "job")]
+        await asyncio.sleep(59.95)
+        clock.advance(0.14)
+        await asyncio.gather(*waiting)
+
+    clock.run(main())
+    assert left == pytest.approx([60.09, 120.09, 120.09])
