@@ -6,9 +6,15 @@ import asyncio
 from itertools import count
 from typing import NamedTuple
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from asgi_ratelimit import (
     Charge,
@@ -22,12 +28,14 @@ from asgi_ratelimit import (
     Rule,
     Take,
     TokenBucket,
+    limits,
 )
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
-from tests.support.asgi import ask, http, ok
+from tests.support.asgi import Peer, ask, http, ok
 from tests.support.examples import up_to
-from tests.support.split_takes import ADDRESS, returning
+from tests.support.late_stores import SlowStore
+from tests.support.split_takes import ADDRESS, quotas, returning, used
 
 pytestmark = pytest.mark.anyio
 
@@ -106,3 +114,86 @@ async def test_a_refused_request_changes_no_bucket(store_url: str, site: Site) -
             asked = [visit.path in ("/all", f"/{at}") for at in range(RULES) for _ in range(QUOTAS)]
             assert (answer.status, charged) == (200, asked)
     await store.aclose()
+
+
+async def test_a_charge_that_is_refused_is_not_in_the_headers(store: Store) -> None:
+    """What one part took and the other gave back is reported as left, and in no decision."""
+    one, other = quotas(45, start="p"), quotas(45, 10)
+    seen: list[tuple[bool, int]] = []
+
+    async def show(request: Request) -> PlainTextResponse:
+        for cost in (4, 8):
+            await limits(request).charge(cost, required=False)
+        seen.extend([(each.allowed, len(each.states)) for each in limits(request).decisions])
+        return PlainTextResponse("fine")
+
+    rules = [Rule("/", returning(*one), name="one"), Rule("/", returning(*other), name="other")]
+    app = RateLimitMiddleware(Starlette(routes=[Route("/", show)]), rules=rules, store=store)
+    reported = (await ask(app)).headers["ratelimit"].split(", ")
+    assert [each.split(";")[1] for each in reported] == ["r=95"] * 89 + ["r=5"]
+    assert await used(store, "one", *one) + await used(store, "other", *other) == [5] * 90
+    assert seen == [(True, 90), (True, 50), (True, 40), (False, 40)]
+
+
+async def cancelled(app: ASGIApp, at: float, times: int) -> None:
+    """Send a request that is cancelled at this time, so many times one after another; 0 is for good, by a scope."""
+    peer = Peer()
+    async with anyio.create_task_group() as group:
+        if times == 0:
+            group.start_soon(app, http(), peer.receive, peer.send)
+            await asyncio.sleep(at)
+            group.cancel_scope.cancel()
+            return
+        task = asyncio.ensure_future(app(http(), peer.receive, peer.send))
+        await asyncio.sleep(at)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait((task,))
+        assert task.cancelled()
+    assert not peer.sent
+
+
+EACH_CANCELLATION = pytest.mark.parametrize("times", [0, 1, 3], ids=["by a scope", "once", "again and again"])
+DURING_EACH_PART = pytest.mark.parametrize("at", [0.05, 0.1, 0.15, 0.25])
+
+
+@EACH_CANCELLATION
+@DURING_EACH_PART
+@pytest.mark.parametrize("limit", [100, 1])
+def test_a_request_that_is_cancelled_is_charged_nothing(limit: float, at: float, times: int) -> None:
+    """Neither what was taken by then nor the part that is under way stays charged, also if that is refused."""
+    clock = SteppedClock()
+    store, listed = SlowStore(clock=clock), [quotas(45, limit if at == 2 else 100, f"{at}-") for at in range(3)]
+    rules = [Rule("/", returning(*each), name=f"r{at}") for at, each in enumerate(listed)]
+    app = RateLimitMiddleware(ok, rules=rules, store=store)
+
+    async def cancel() -> None:
+        assert (await ask(app)).status == 200
+        await cancelled(app, at, times)
+        await asyncio.sleep(1)
+        assert [await used(store, f"r{at}", *each) for at, each in enumerate(listed)] == [[1] * 45] * 3
+
+    clock.run(cancel())
+
+
+@EACH_CANCELLATION
+@DURING_EACH_PART
+def test_an_endpoint_that_is_cancelled_while_it_charges_charges_nothing(at: float, times: int) -> None:
+    """What the request was charged at its start stays charged, and no part of what the endpoint charges."""
+    clock = SteppedClock()
+    store, listed = SlowStore(clock=clock), [quotas(45, start=f"{at}-") for at in range(3)]
+
+    async def show(request: Request) -> PlainTextResponse:
+        await limits(request).charge(9)
+        return PlainTextResponse("fine")
+
+    rules = [Rule("/", returning(*each), name=f"r{at}") for at, each in enumerate(listed)]
+    app = RateLimitMiddleware(Starlette(routes=[Route("/", show)]), rules=rules, store=store)
+
+    async def cancel() -> None:
+        await cancelled(app, 0.3 + at, times)
+        await asyncio.sleep(1)
+        assert [await used(store, f"r{at}", *each) for at, each in enumerate(listed)] == [[1] * 45] * 3
+
+    clock.run(cancel())

@@ -3,12 +3,15 @@
 from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
 from .joining import joined
 from .receiving import Receiving, receiving_of
+from .successive_takes import SuccessiveTakes, Taken
 from .waiting_requests import WaitingCount, WaitingRequests
 from .websocket_messages import Throttled
 
 __all__ = [
     "MAX_WAITING",
     "Receiving",
+    "SuccessiveTakes",
+    "Taken",
     "Throttled",
     "WaitingCount",
     "WaitingRequests",
