@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from asgi_ratelimit import Charge, Quota, Take, TokenBucket
+from asgi_ratelimit import Charge, Quota, Rule, Take, TokenBucket
 from asgi_ratelimit.stores import Store
 
 ADDRESS = "192.0.2.1"
+KEYS = ("ann", "bob", "dora")
+"""The keys of three rules, whose buckets are each on another node of a ``RedisCluster``."""
 
 
 def quotas(count: int, last: float = 100, start: str = "q") -> list[TokenBucket]:
@@ -26,3 +29,14 @@ async def used(store: Store, name: str, *listed: TokenBucket, key: str = ADDRESS
     charges = tuple([Charge(quota, key, 1, name) for quota in listed])
     states = (await store.peek(Take(charges))).states
     return [quota.burst - state.remaining for quota, state in zip(listed, states)]
+
+
+def keyed(number: int, *listed: Quota, **options: Any) -> Rule:
+    """A rule with the name and the key of this number, whose function returns these quotas."""
+    key = KEYS[number]
+    return Rule("/", returning(*listed), key=lambda connection: key, **{"name": key, **options})
+
+
+async def all_used(store: Store, listed: Sequence[Sequence[TokenBucket]]) -> list[set[float]]:
+    """How many units of the quotas of each ``keyed`` rule are used: one number where it is the same of all."""
+    return [set(await used(store, KEYS[at], *each, key=KEYS[at])) for at, each in enumerate(listed)]
