@@ -27,8 +27,8 @@ from asgi_ratelimit import (
     TokenBucket,
     limits,
 )
-from asgi_ratelimit.hooks import Event
-from asgi_ratelimit.stores import Store
+from asgi_ratelimit.hooks import Event, StoreCall
+from asgi_ratelimit.stores import Store, observe
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, ok
 from tests.support.redis_cluster import RedisCluster
@@ -220,3 +220,31 @@ async def test_an_endpoint_charges_and_refunds_in_all_parts(store: Store) -> Non
     answer = await ask(RateLimitMiddleware(app, rules=rules, store=store))
     assert answer.body == b"[True, False, True]"
     assert await all_used(store, listed) == [{8}, {3}, {8}]
+
+
+class Canceller:
+    """It cancels a task as soon as so many calls of a store are answered."""
+
+    def __init__(self, store: Store, calls: int, task: asyncio.Task[Peer]) -> None:
+        self._left = calls
+        self._task = task
+        observe(store, self)
+
+    def store_called(self, _: StoreCall) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._task.cancel()
+
+
+@pytest.mark.parametrize("calls", range(1, 7))
+@pytest.mark.parametrize("store", ["redis", "cluster"], indirect=True)
+async def test_a_request_that_is_cancelled_with_an_answer_is_charged_nothing(store: Store, calls: int) -> None:
+    """What Redis has taken is given back, also where the answer comes at the same moment."""
+    listed = [a_quota(100, 0)] * 3
+    app = RateLimitMiddleware(ok, rules=[keyed(at, *each) for at, each in enumerate(listed)], store=store)
+    assert (await ask(app)).status == 200
+    task = asyncio.ensure_future(ask(app))
+    canceller = Canceller(store, calls, task)
+    await asyncio.wait((task,))
+    assert await all_used(store, listed) == [{1 if task.cancelled() else 2}] * 3
+    del canceller
