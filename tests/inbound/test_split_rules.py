@@ -177,6 +177,7 @@ async def test_with_max_delay_it_is_refused_at_once(store: Store, clock: Stepped
         (429, "3600"),
     ]
     assert "x-ratelimit-delay" not in answers[1].headers
+    assert answers[1].reads == 0  # nobody has watched for its end
     assert await all_used(store, listed) == [{1}] * 3
     clock.advance(3600)
     assert (await ask(app)).status == 200
