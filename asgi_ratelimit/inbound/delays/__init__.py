@@ -1,4 +1,4 @@
-"""Requests that wait for their slots instead of being refused, and messages of WebSockets that are slowed down."""
+"""Requests that wait for their slots or take one after another, and messages of WebSockets that are slowed down."""
 
 from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
 from .joining import joined
