@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from anyio import CancelScope
 from starlette.types import Scope
 
 from ..clock import SECOND_NS, monotonic_ns
 from ..counts import Counts, counts_of
 from ..decision import Decision, Take
-from ..errors import StoreError
 from ..headers import Dialect
 from ..hooks.calling import Hooks
 from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..limiter import publish_counts
-from ..stores import Store, Submit, SubmitCharge, charge_submitter, settle, submitter
+from ..stores import Store, Submit, SubmitCharge, charge_submitter, submitter
 from .answers.responses import OnLimited, Refusal
-from .delays import MAX_WAITING, Receiving, WaitingCount, WaitingRequests, joined
+from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
 from .functions.failures import Failures
 from .penalties.blocks import apply_penalties, without_checks
 from .plan import PlannedTakes
@@ -45,6 +42,7 @@ class Enforcer:
     hooks: Hooks
     waiting_count: WaitingCount = field(default_factory=lambda: WaitingCount(MAX_WAITING))
     """How many requests wait, and how many may wait at a time."""
+    successive_takes: SuccessiveTakes = field(default_factory=SuccessiveTakes)
     waiting_requests: WaitingRequests = field(init=False)
     failures: Failures = field(init=False)
     """Where failures of the functions of dependencies are reported."""
@@ -65,7 +63,7 @@ class Enforcer:
     def __post_init__(self) -> None:
         self.counts = counts_of(self.store)
         self.failures = Failures(self.hooks, self.counts)
-        self.waiting_requests = WaitingRequests(self.store)
+        self.waiting_requests = WaitingRequests(self.store, self.successive_takes)
         self.is_observed = bool(self.hooks)
         self.hooks.watch(self.store)
         self.submit = submitter(self.store)
@@ -118,13 +116,17 @@ class Enforcer:
             self.observe([decision], scope, latency)
         return [decision]
 
-    async def take_more(self, store: Store, take: Take, scope: Scope) -> Decision:
+    async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken] | None) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
 
-        Only a refusal is counted: the request was counted when it was admitted.
+        ``taken`` are those of several that came before it; ``None`` where it is the only one. Only a refusal is
+        counted: the request was counted when it was admitted.
         """
         since_ns = monotonic_ns()
-        (decision,) = await store.take((take,))
+        if taken is None:
+            (decision,) = await store.take((take,))
+        else:
+            decision = await self.successive_takes.take(store, take, taken)
         if not decision.allowed:
             counts_of(store).count((decision,))
         if self.is_observed:
@@ -169,28 +171,16 @@ class Enforcer:
     async def _decisions_of_parts(self, planned: PlannedTakes) -> list[Decision]:
         """The decisions on planned takes of which the enforced one is split: allowed where all of its parts are.
 
-        The first part that is refused decides, and what those before it took is given back.
+        The first part that is refused decides, and what those before it took is given back. So is all that a request
+        took that is cancelled in between.
         """
-        taken: list[Decision] = []
-        is_whole = False
-        try:
-            for part in planned.parts:
-                (decision,) = await self._decisions((part,))
-                if not decision.allowed:
-                    break
-                taken.append(decision)
-            else:
-                is_whole = True
-                decision = joined(planned.takes[0], taken, 0.0)
-        finally:
-            if not is_whole:
-                with CancelScope(shield=True):
-                    await give_back(self.store, taken)
+        taken: list[Taken] = []
+        for part in planned.parts:
+            decision = await self.successive_takes.take(self.store, part, taken)
+            if not decision.allowed:
+                await self.successive_takes.give_back(taken)
+                break
+            taken.append((self.store, decision))
+        else:
+            decision = joined(planned.takes[0], [each for _, each in taken], 0.0)
         return [decision, *await self._decisions(planned.takes[1:])]
-
-
-async def give_back(store: Store, decisions: Sequence[Decision]) -> None:
-    """Give back what these decisions took; what the store cannot take back now stays charged."""
-    for decision in decisions:
-        with suppress(StoreError):  # which the store has logged
-            await settle(store, decision, [0.0] * len(decision.states))

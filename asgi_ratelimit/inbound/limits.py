@@ -16,7 +16,7 @@ from ..overrides import names_of_limits
 from ..quota_text import RESERVED_NAMES
 from ..stores import Store, settle
 from ..stores.name_owners import owned
-from .enforcer import give_back
+from .delays import Taken
 from .plan import in_parts
 from .refusals import RateLimited, own_answer_of
 from .request_limits import RequestLimits, request_limits
@@ -53,19 +53,22 @@ class Limits:
         """
         enforcer = self._request_limits.enforcer
         self._check_name("charge", name)
-        taken: list[tuple[Store, Decision]] = []
-        for store, take in list(self._takes(checked_cost(cost), name)) if cost != 0 else ():
-            decision = await enforcer.take_more(store, take, self._connection.scope)
-            self._request_limits.add_update(decision, store)
+        taken: list[Taken] = []
+        takes = list(self._takes(checked_cost(cost), name)) if cost != 0 else []
+        for store, take in takes:
+            before = taken if len(takes) > 1 else None
+            decision = await enforcer.take_more(store, take, self._connection.scope, before)
             if not decision.allowed:
-                for of, earlier in taken:
-                    await give_back(of, [earlier])
+                await enforcer.successive_takes.give_back(taken)
+                self._request_limits.add_update(decision, store)
                 if not required:
                     return False
                 on_limited = own_answer_of(decision, enforcer.on_limited)
                 error = RateLimited(self._request_limits, decision, on_limited)
                 raise error.answers_in_any_case(self._connection.scope)
             taken.append((store, decision))
+        for store, decision in taken:
+            self._request_limits.add_update(decision, store)
         return True
 
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:

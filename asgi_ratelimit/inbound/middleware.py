@@ -320,7 +320,7 @@ class RateLimitMiddleware:
     def _closing(self, send: Send) -> Send:
         async def closing_send(message: Message) -> None:
             if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
-                await self._enforcer.waiting_requests.aclose()
+                await self._enforcer.successive_takes.aclose()
                 await self._enforcer.hooks.aclose()
                 await stop_publishing(self._store)
                 await self._store.aclose()

@@ -15,7 +15,7 @@ from ..headers import Dialect, Header, delay, draft
 from ..hooks.events import ObservedRequest
 from ..quotas import Quota
 from ..stores import Store
-from .enforcer import Enforcer, give_back
+from .enforcer import Enforcer
 from .plan import PlannedCharge
 
 SCOPE_KEY: Final = "asgi_ratelimit"
@@ -149,9 +149,8 @@ class RequestLimits:
 
     async def refund_all(self) -> None:
         """Give back all that this request was charged; what a store cannot take back now stays charged."""
-        for decision, store in zip(self.decisions, self.stores):
-            if decision.allowed:
-                await give_back(store, [decision])
+        taken = [(store, decision) for decision, store in zip(self.decisions, self.stores) if decision.allowed]
+        await self.enforcer.successive_takes.give_back(taken)
 
 
 def counted_limits(

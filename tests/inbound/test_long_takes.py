@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI
@@ -18,14 +17,12 @@ from starlette.types import Message, Receive, Scope, Send
 
 from asgi_ratelimit import (
     Blocks,
-    Charge,
     MemoryStore,
     Overrides,
     Penalty,
     RateLimit,
     RateLimitMiddleware,
     Rule,
-    Take,
     TokenBucket,
     limits,
 )
@@ -33,27 +30,9 @@ from asgi_ratelimit.hooks import Event
 from asgi_ratelimit.stores import RedisStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import Peer, ask, http, ok, websocket
+from tests.support.split_takes import ADDRESS, quotas, returning, used
 
 pytestmark = pytest.mark.anyio
-
-ADDRESS = "192.0.2.1"
-
-
-def quotas(count: int, last: float = 100, start: str = "q") -> list[TokenBucket]:
-    """Quotas of 100 an hour, and a last one of another limit."""
-    numbers = [100.0] * (count - 1) + [last]
-    return [TokenBucket(limit, 3600, name=f"{start}{number}") for number, limit in enumerate(numbers)]
-
-
-def returning(*listed: TokenBucket) -> Any:
-    return lambda request: list(listed)
-
-
-async def used(store: Store, name: str, *listed: TokenBucket) -> list[float]:
-    """How many units of each quota are used."""
-    charges = tuple([Charge(quota, ADDRESS, 1, name) for quota in listed])
-    states = (await store.peek(Take(charges))).states
-    return [quota.burst - state.remaining for quota, state in zip(listed, states)]
 
 
 def a_store() -> MemoryStore:

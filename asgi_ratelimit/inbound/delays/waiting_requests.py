@@ -10,22 +10,18 @@ looks again. So what enters the app stays within each of its quotas at that mome
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-from anyio import CancelScope
 
 from ...clock import time_of
 from ...decision import Decision, Take
-from ...errors import StoreError
 from ...quotas import SECOND_US
-from ...stores import Store, settle
+from ...stores import Store
 from ...waiting import PaceTimeout, SlotWaiter, run_async
 from .delay_arguments import require_asyncio
 from .joining import beyond, joined
 from .receiving import Receiving
+from .successive_takes import SuccessiveTakes
 
 MAX_ROUNDS = 4
 """How often a request waits for a slot, at the most, because another quota refuses when its slot has come."""
@@ -42,9 +38,9 @@ class WaitingCount:
 class WaitingRequests:
     """The requests that wait for slots of one store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, successive_takes: SuccessiveTakes) -> None:
         self._store = store
-        self._ending: set[asyncio.Task[None]] = set()
+        self._successive_takes = successive_takes
         self._now_us = time_of(getattr(store, "clock", None))  # only stores that run on another clock have one
         self._waiter: SlotWaiter | None = None
 
@@ -66,11 +62,6 @@ class WaitingRequests:
             return await self._wait(self._waiter, refusal, max_delays, receiving)
         finally:
             count.now -= 1
-
-    async def aclose(self) -> None:
-        """See those through that have been cancelled, and give their slots back."""
-        while self._ending:
-            await asyncio.wait(self._ending)
 
     async def _wait(
         self, waiter: SlotWaiter, refusal: Decision, max_delays: Sequence[float], receiving: Receiving
@@ -114,10 +105,11 @@ class WaitingRequests:
             return []
         if not others:
             return [slot]
-        decision = await self._take_others(replace(take, charges=others), slot)
+        taken = ((self._store, slot),)
+        decision = await self._successive_takes.take(self._store, replace(take, charges=others), taken)
         if decision.allowed:
             return [slot, decision]
-        await self._to_the_end(self._give_back(slot))
+        await self._successive_takes.give_back(taken)
         return [await self._take(take)]
 
     async def _slot(self, waiter: SlotWaiter, take: Take, receiving: Receiving) -> Decision | None:
@@ -135,40 +127,11 @@ class WaitingRequests:
             receiving.stop_watching()
             if not is_used:
                 slot.cancel()
-                await self._to_the_end(self._undo(slot))
-
-    async def _take_others(self, take: Take, slot: Decision) -> Decision:
-        """Take what was not booked ahead, now that the slot has come. A request that is cancelled gives all back."""
-        taking = asyncio.ensure_future(self._take(take))
-        try:
-            return await asyncio.shield(taking)
-        except BaseException:
-            await self._to_the_end(self._undo(taking, slot))
-            raise
+                await self._successive_takes.undo(self._store, slot)
 
     async def _take(self, take: Take) -> Decision:
         (decision,) = await self._store.take((take,))
         return decision
-
-    async def _undo(self, taking: asyncio.Task[Decision], *taken: Decision) -> None:
-        """Give back what was taken, and what this task takes, which nobody awaits any more."""
-        for decision in taken:
-            await self._give_back(decision)
-        await asyncio.wait((taking,))
-        if not taking.cancelled() and taking.exception() is None and taking.result().allowed:
-            await self._give_back(taking.result())
-
-    async def _give_back(self, decision: Decision) -> None:
-        with suppress(StoreError):  # which the store has logged
-            await settle(self._store, decision, [0.0] * len(decision.states))
-
-    async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Run this to its end, however often the request is cancelled meanwhile."""
-        task = asyncio.ensure_future(ending)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        with CancelScope(shield=True):
-            await asyncio.shield(task)
 
 
 def _is_outage(decision: Decision) -> bool:

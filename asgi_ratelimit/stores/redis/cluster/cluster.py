@@ -125,7 +125,10 @@ class ClusterNodes:
     async def _give_back(self, decisions: Sequence[Decision]) -> None:
         settlements = [given_back(each) for each in decisions if each.allowed and each.repeated_us is None]
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
-        await asyncio.gather(*map(self._answer, parts), return_exceptions=True)  # a node that is out keeps the charge
+        answers = await asyncio.gather(*map(self._answer, parts), return_exceptions=True)
+        for part, answer in zip(parts, answers):
+            if isinstance(answer, StoreError):  # the node is out, and gives it back when it is back
+                self._context.local.ledger.postpone(part.action)
 
     async def _answer(self, part: Part) -> Answer:
         self._unanswered += 1

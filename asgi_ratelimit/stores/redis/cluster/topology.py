@@ -66,8 +66,7 @@ class Topology:
         return self._refreshing
 
     def close(self) -> None:
-        """Forget the topology, and stop reading it."""
-        self.primaries = {}
+        """Stop reading the topology. It stays: nodes that close charge their own buckets with the outage ledger."""
         if self._refreshing is not None:
             self._refreshing.cancel()
 

@@ -15,6 +15,7 @@ from asgi_ratelimit import Charge, Decision, FixedWindow, Limiter, RedisStore, R
 from asgi_ratelimit.errors import StoreUnavailable
 from asgi_ratelimit.hooks import StoreCall
 from asgi_ratelimit.stores.redis.connection.script_calls import ScriptCaller
+from asgi_ratelimit.stores.redis.outage import breaker
 from asgi_ratelimit.stores.redis.scanning import Scan
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.redis_cluster import RedisCluster, asked, is_primary, wait_until
@@ -300,6 +301,23 @@ async def until_back(store: RedisStore, key: str) -> None:
             return
         await asyncio.sleep(0.05)
     pytest.fail("the cluster does not come back")
+
+
+async def test_closing_charges_each_node_with_what_was_admitted_without_it(
+    cluster: RedisCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on one Redis, also where no take comes after the outage."""
+    monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
+    keys = [keys_on(cluster, at)[0] for at in range(3)]
+    async with open_on(cluster, on_error="local") as store:
+        assert not (await take(store, *[Charge(HOURLY, key) for key in keys])).degraded
+        for node in cluster.primaries:
+            asked(node, "CONFIG", "SET", "maxmemory", 1)
+        assert [(await take(store, Charge(HOURLY, key, 4))).degraded for key in keys] == [True] * 3
+        for node in cluster.primaries:
+            asked(node, "CONFIG", "SET", "maxmemory", 0)
+    async with open_on(cluster) as store:
+        assert [await left(store, HOURLY, key) for key in keys] == [5] * 3
 
 
 async def test_a_cluster_that_does_not_answer() -> None:

@@ -1,0 +1,77 @@
+"""Takes of one request that are made one after another: where it ends in between, all of them are given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from anyio import CancelScope
+
+from ...decision import Decision, Take
+from ...errors import StoreError
+from ...stores import Store, settle
+
+Taken: TypeAlias = tuple[Store, Decision]
+"""A decision that allowed a take, and the store that made it."""
+
+
+class SuccessiveTakes:
+    """The successive takes of all requests of a middleware, and what those give back that are cancelled meanwhile."""
+
+    def __init__(self) -> None:
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def take(self, store: Store, take: Take, taken: Sequence[Taken]) -> Decision:
+        """Take what comes after ``taken``. A request that is cancelled gives all back, this take included."""
+        if store.in_process:  # it never waits
+            return await _decision(store, take)
+        taking = asyncio.ensure_future(_decision(store, take))
+        try:
+            return await asyncio.shield(taking)
+        except BaseException:
+            await self.undo(store, taking, taken)
+            raise
+
+    async def undo(self, store: Store, taking: asyncio.Task[Decision], taken: Sequence[Taken] = ()) -> None:
+        """Give back what was taken, and what this task takes, which nobody awaits any more."""
+        await self._to_the_end(_undo(store, taking, taken))
+
+    async def give_back(self, taken: Sequence[Taken]) -> None:
+        """Give back what was taken; what a store cannot take back now stays charged."""
+        if all(store.in_process for store, _ in taken):
+            await _give_back(taken)
+        else:
+            await self._to_the_end(_give_back(taken))
+
+    async def aclose(self) -> None:
+        """See those through that have been cancelled."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Run this to its end, however often the request is cancelled meanwhile."""
+        task = asyncio.ensure_future(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        with CancelScope(shield=True):
+            await asyncio.shield(task)
+
+
+async def _decision(store: Store, take: Take) -> Decision:
+    (decision,) = await store.take((take,))
+    return decision
+
+
+async def _undo(store: Store, taking: asyncio.Task[Decision], taken: Sequence[Taken]) -> None:
+    await _give_back(taken)
+    await asyncio.wait((taking,))
+    if not taking.cancelled() and taking.exception() is None and taking.result().allowed:
+        await _give_back([(store, taking.result())])
+
+
+async def _give_back(taken: Sequence[Taken]) -> None:
+    for store, decision in taken:
+        with suppress(StoreError):  # which the store has logged
+            await settle(store, decision, [0.0] * len(decision.states))
