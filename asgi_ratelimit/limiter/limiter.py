@@ -234,7 +234,8 @@ class Limiter:
         ``max_delay`` seconds.
         """
         count = None if self.live.word is None else partial(count_take, self)
-        return Spending(self.store, self._paced(key, costs, max_delay, operation), self.waiting_call, count)
+        take = self._paced(key, costs, max_delay, operation)
+        return Spending(self.store, take, self.waiting_call, count, self.live.renewed)
 
     async def reset(self, key: Key) -> None:
         """Make the buckets of ``key`` as if they had never been used. May raise ``StoreError``."""
@@ -273,7 +274,7 @@ class Limiter:
 
     def _slots(self) -> SlotWaiter:
         if self._slot_waiter is None or self._slot_waiter.store is not self.store:
-            self._slot_waiter = SlotWaiter(self.store)
+            self._slot_waiter = SlotWaiter(self.store, renewed=self.live.renewed)
         return self._slot_waiter
 
     def _paced(self, key: Key, cost: Cost, max_delay: float | None, operation: str | None = None) -> Take:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..decision import Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..waiting import CallStore, Flow, SlotWaiter, as_refused, pace_timeout
+from ..waiting import CallStore, Flow, Renewed, SlotWaiter, as_refused, pace_timeout, unchanged
 from ..waiting.drivers import NewWakeUp, Sleep, sleep
 from ..waiting.registry import waiters_of
 from ..waiting.slots.slot import slot_of
@@ -30,11 +30,13 @@ MOMENT = 1e-6
 class SpendWaiter:
     """Waits until takes over one store fit, in the order of all callers of this process.
 
-    With ``departs_later``, the caller waits for the departure itself, as with a ``SlotWaiter``.
+    With ``departs_later``, the caller waits for the departure itself, and ``renewed`` returns a take under the quotas
+    that apply by now: both as with a ``SlotWaiter``.
     """
 
-    def __init__(self, store: Store, *, departs_later: bool = False) -> None:
-        self._slots = SlotWaiter(store, departs_later=departs_later)
+    def __init__(self, store: Store, *, departs_later: bool = False, renewed: Renewed = unchanged) -> None:
+        self._slots = SlotWaiter(store, departs_later=departs_later, renewed=renewed)
+        self._renewed = renewed
         waiters = waiters_of(store)
         self._queue, self._settled, self._blocks = waiters.spenders, waiters.settled, waiters.blocks
 
@@ -98,14 +100,16 @@ class SpendWaiter:
 
     def _take_when_it_fits(self, take: Take, wake_up: WakeUp, deadline_us: float) -> Flow[tuple[Decision, bool]]:
         """The decision, and whether the caller has waited for its slot."""
-        take_now, patience_us = replace(take, max_wait=0.0), 0.0
+        max_wait, patience_us = 0.0, 0.0
         while True:
             wake_up.set(math.inf)
+            take = self._renewed(take)
+            take_now = replace(take, max_wait=max_wait)
             decision = yield from self._slots.try_take(take_now)
             if decision.allowed:
                 return decision, False
-            if decision.retry_after == math.inf and not take_now.max_wait:
-                take_now = replace(take, max_wait=MOMENT)
+            if decision.retry_after == math.inf and not max_wait:
+                max_wait = MOMENT
                 continue
             now_us, retry_us = self._slots.now_us(), decision.retry_after * SECOND_US + take_now.max_wait_us
             self._require_time(take, decision, now_us + retry_us - deadline_us, deadline_us - now_us)

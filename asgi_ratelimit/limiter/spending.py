@@ -11,7 +11,7 @@ from ..decision import Decision, Take
 from ..hooks.calling import ObservedWait
 from ..stores import Store, settle
 from ..stores.event_loops import running_loop
-from ..waiting import CallStore, Flow, GiveBack, run_async, run_sync
+from ..waiting import CallStore, Flow, GiveBack, Renewed, run_async, run_sync, unchanged
 from .charges import Cost, charged_units, settled_units
 from .spend_waiter import SpendWaiter
 
@@ -45,11 +45,15 @@ class Spending:
         take: Take,
         waiting_call: Callable[[], AbstractContextManager[ObservedWait]],
         count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
+        renewed: Renewed = unchanged,
     ) -> None:
-        """``count`` decides a take without a wait, where an override lets everything pass."""
+        """``count`` decides a take without a wait, where an override lets everything pass.
+
+        ``renewed`` returns a take under the quotas that apply by now.
+        """
         self._store = store
         self._count = count
-        self._waiter = SpendWaiter(store)
+        self._waiter = SpendWaiter(store, renewed=renewed)
         self._take = take
         self._waiting_call = waiting_call
         self._entered: list[Spent] = []

@@ -95,7 +95,7 @@ class Pace:
         self._name = name
         self._given = given
         self._max_wait = max_wait_of(given.max_delay)
-        self._waiter = SlotWaiter(limiter.store, margin=given.margin)
+        self._waiter = SlotWaiter(limiter.store, margin=given.margin, renewed=limiter.live.renewed)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)

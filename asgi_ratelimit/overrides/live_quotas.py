@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from ..decision import Take
 from ..quota_text import as_quotas
 from ..quotas import Quota
 from ..stores import Store
@@ -26,6 +28,17 @@ class LiveQuotas:
         self.own = self.quotas = own
         self.word: str | None = None
         subscribe(store, self)
+
+    def renewed(self, take: Take) -> Take:
+        """A take under the quotas of the same names that apply by now; of others, it keeps those that it has."""
+        if all(charge.quota in self.quotas for charge in take.charges):
+            return take
+        now = {(quota.name, quota.kind): quota for quota in self.quotas}
+        charges = [
+            replace(charge, quota=now.get((charge.quota.name, charge.quota.kind), charge.quota))
+            for charge in take.charges
+        ]
+        return replace(take, charges=tuple(charges))
 
     def limit_texts(self) -> Mapping[str, str]:
         """What the program says, by name."""

@@ -2,6 +2,7 @@
 
 from .concurrency import ConcurrencyLimit
 from .drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
+from .own_keys import Renewed, unchanged
 from .slot_waiter import SlotWaiter
 from .slots.slot import Slot
 from .timeouts import PaceTimeout, as_refused, pace_timeout
@@ -12,6 +13,7 @@ __all__ = [
     "Flow",
     "GiveBack",
     "PaceTimeout",
+    "Renewed",
     "Slot",
     "SlotWaiter",
     "as_refused",
@@ -19,4 +21,5 @@ __all__ = [
     "run_async",
     "run_sync",
     "sleep",
+    "unchanged",
 ]

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from itertools import repeat
+from typing import TypeAlias
 
 from ..algorithms import decide, foresee
 from ..clock import Clock, time_of
@@ -22,6 +23,9 @@ from ..stores import Store
 from .concurrency import ConcurrencyLimit
 from .drivers import CallStore, Flow, sleep
 from .timeouts import as_refused, pace_timeout
+
+Renewed: TypeAlias = Callable[[Take], Take]
+"""A take of the same buckets, under the quotas that apply by now."""
 
 SLACK_US = 50_000.0
 """How much further ahead than foreseen the shared quota may be booked, because others book between look and take.
@@ -34,6 +38,11 @@ AHEAD_US = 10_000.0
 
 SHORTEST_SLEEP_US = 1_000.0
 """The shortest sleep before another look at a store that does not book ahead."""
+
+
+def unchanged(take: Take) -> Take:
+    """The take under the quotas that it came with."""
+    return take
 
 
 def own_part(take: Take) -> Take | None:
@@ -58,12 +67,14 @@ class OwnKeyBooking:
         clock: Clock | None,
         one_at_a_time: ConcurrencyLimit,
         try_take: Callable[[Take], Flow[Decision]],
+        renewed: Renewed = unchanged,
     ) -> None:
         self._store = store
         self._clock = clock
         self._now_us = time_of(clock)
         self._one_at_a_time = one_at_a_time
         self._try_take = try_take
+        self._renewed = renewed
 
     def book(self, take: Take, own: Take, priority: float = 0.0) -> Flow[Decision]:
         """Wait for the own keys, then book all charges; the caller has to ``leave``. Raises ``PaceTimeout``."""
@@ -99,6 +110,7 @@ class OwnKeyBooking:
     def _book_as_first(self, take: Take, own: Take, deadline_us: float) -> Flow[Decision]:
         ahead_us, slack_us = 0.0, SLACK_US
         while True:
+            take, own = self._renewed(take), self._renewed(own)
             may_settle = take.may_settle or ahead_us > 0.0  # the own slot lies behind the end of its queue
             decision = yield from self._try_take(replace(take, max_wait=ahead_us / SECOND_US, may_settle=may_settle))
             if decision.allowed:
@@ -128,6 +140,7 @@ class OwnKeyBooking:
             while True:
                 if wait_us > 0.0:
                     yield from sleep(self._clock, wait_us)
+                take, own = self._renewed(take), self._renewed(own)
                 decision = yield from self._try_take(replace(take, max_wait=0.0))
                 if decision.allowed:
                     return decision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from .drivers import (
     run_async,
     sleep,
 )
-from .own_keys import AHEAD_US, OwnKeyBooking, own_part
+from .own_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
 from .registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.departure_queue import DepartureQueue
@@ -31,13 +32,16 @@ from .slots.waiters import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
-    ``margin`` is the part that the limits of its takes are lower by than what may leave.
+    ``margin`` is the part that the limits of its takes are lower by than what may leave. ``renewed`` returns a take
+    under the quotas that apply by now, for callers that have waited and booked nothing.
 
     With ``departs_later``, a call over a store elsewhere leaves only when its caller calls ``departs_at_once`` or
     ``depart``. In between, the caller can look for pauses in the store.
     """
 
-    def __init__(self, store: Store, *, margin: float = 0.0, departs_later: bool = False) -> None:
+    def __init__(
+        self, store: Store, *, margin: float = 0.0, departs_later: bool = False, renewed: Renewed = unchanged
+    ) -> None:
         self.store = store
         clock: Clock | None = getattr(store, "clock", None)
         self.now_us = time_of(clock)
@@ -50,7 +54,7 @@ class SlotWaiter:
         self._departs_later = departs_later and not store.in_process
         self._waiting = Waiting(self.clock, waiters.slots.decide, margin, self._departs_later)
         self._departure_queue = DepartureQueue(waiters.slots, waiters.departing, waiters.settled, margin)
-        self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take)
+        self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take, renewed)
 
     def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
         """Book a slot for ``take``, and wait until its time has come; returns the decision whose slot is used.
@@ -184,7 +188,10 @@ class SlotWaiter:
 
     def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Slot]:
         """``wait`` for several keys. The own ones are held until shortly before the slot, so that they take turns."""
-        slot = self._booking.slot_of(take, (yield from self._own_keys.book(take, own, priority)))
+        decision: Decision = yield from self._own_keys.book(take, own, priority)
+        slot = self._booking.slot_of(take, decision)
+        if decision.take is not None and decision.take.charges != take.charges:  # a limit has changed meanwhile
+            take = replace(take, charges=decision.take.charges)
         if self._leaves_at_once(take, slot):
             self._own_keys.leave(own)
             return slot

@@ -53,10 +53,11 @@ class Sender:
         settler: Settler | None,
         hooks: Hooks,
     ) -> None:
-        self._waiter = SlotWaiter(limiter.store, margin=margin, departs_later=True)
+        store, renewed = limiter.store, limiter.live.renewed
+        self._waiter = SlotWaiter(store, margin=margin, departs_later=True, renewed=renewed)
         self._now_us, self._departs = self._waiter.now_us, self._waiter.departs_at_once
         self._transport = transport
-        self._spends = None if settler is None else SpendWaiter(limiter.store, departs_later=True)
+        self._spends = None if settler is None else SpendWaiter(store, departs_later=True, renewed=renewed)
         self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._settler = settler

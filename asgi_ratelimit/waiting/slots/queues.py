@@ -267,9 +267,12 @@ class SlotQueues:
 
 
 def key_of(take: Take) -> Hashable:
-    """The key of a queue: a slot of one take can be used by any other take with the same key."""
+    """The key of a queue: a slot of one take can be used by any other take with the same key.
+
+    Callers under a changed limit do not wait behind those that have booked their slots before.
+    """
     charges = take.charges
     if len(charges) == 1:
         charge = charges[0]
-        return charge.bucket, charge.cost, take.operation
-    return tuple([(charge.bucket, charge.cost) for charge in charges]), take.operation
+        return charge.bucket, charge.cost, charge.quota.stamp, take.operation
+    return tuple([(charge.bucket, charge.cost, charge.quota.stamp) for charge in charges]), take.operation
