@@ -221,7 +221,7 @@ class RedisStore:
 
     def _open(self) -> RedisNode | ClusterNodes:
         if isinstance(self._addresses, SingleAddress):
-            return RedisNode(self._context, self._addresses.pool())
+            return RedisNode(self._context, self._addresses.pool(), self._addresses.name)
         return ClusterNodes(self._context, self._addresses)
 
 
