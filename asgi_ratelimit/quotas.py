@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
+from .arguments import used_as
 from .errors import ConfigurationError, QuotaError
 from .quota_stamps import bucket_stamp
 
@@ -117,6 +118,9 @@ class TokenBucket(_Stamped):
         return self.burst
 
 
+used_as("TokenBucket, which is built as TokenBucket(100, 60, burst=20), __init__")(TokenBucket.__init__)
+
+
 @dataclass(frozen=True, slots=True)
 class FixedWindow(_Stamped):
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
@@ -149,6 +153,9 @@ class FixedWindow(_Stamped):
     def most(self) -> float:
         """The most units that can be granted at once."""
         return self.limit
+
+
+used_as("FixedWindow, which is built as FixedWindow(1000, 3600), __init__")(FixedWindow.__init__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +201,8 @@ class RollingWindow(_Stamped):
         """The most units that can be granted at once."""
         return self.limit
 
+
+used_as("RollingWindow, which is built as RollingWindow(1000, 3600), __init__")(RollingWindow.__init__)
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 

@@ -8,6 +8,7 @@ from socket import AF_INET, AF_INET6
 
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from ..logs import see
 from .addresses import (
@@ -66,6 +67,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     Raises ``ConfigurationError`` for invalid proxies, an invalid prefix or an invalid header.
     """
 
+    @shows_use('client_ip(trusted_proxies=["10.0.0.0/8"])')
     def __init__(
         self,
         trusted_proxies: Iterable[str] = (),
