@@ -23,6 +23,8 @@ _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b"
 
 _CREDENTIALS = "put the user and the password into the URL, redis://user:password@host:6379/0"
 
+_NO_TLS = "the port does not speak TLS, redis://host:6379/0"
+
 _ADVICE = (
     ("without any password configured", "leave the password out of the URL, redis://host:6379/0"),
     ("DB index is out of range", "name a database that the server has, redis://host:6379/0"),
@@ -36,7 +38,7 @@ _ADVICE = (
     ),
     (
         r"SSL.*(?:WRONG_VERSION_NUMBER|record layer failure|PACKET_LENGTH_TOO_LONG)",
-        "the port does not speak TLS, redis://host:6379/0",
+        _NO_TLS,
     ),
     (
         "while reading from .*reset by peer|^the connection was closed by the server",
@@ -73,12 +75,15 @@ class EventLoopEnded(StoreUnavailable):
         super().__init__("the event loop has ended")
 
 
-def store_error_of(error: Exception, timeout: float) -> StoreError:
-    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds."""
+def store_error_of(error: Exception, timeout: float, is_first_by_tls: bool = False) -> StoreError:
+    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
+
+    ``is_first_by_tls`` says that no connection by TLS has come about yet.
+    """
     if isinstance(error, StoreError):
         return error
     if isinstance(error, (TimeoutError, RedisTimeoutError)):
-        return StoreTimeout(f"Redis did not answer within {timeout} s")
+        return StoreTimeout(f"Redis did not answer within {timeout} s{f': if {_NO_TLS}' if is_first_by_tls else ''}")
     if isinstance(error, AuthenticationError):
         return StoreError(f"Redis rejected the credentials: {_advised(error, _CREDENTIALS)}")
     if isinstance(error, ShardingProxyError):
