@@ -13,7 +13,8 @@ from .errors import ConfigurationError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'$")
+_UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you mean '\w+'\?)?")
+"""Python 3.13 has a suggestion of its own."""
 
 
 def shows_use(use: str, **instead: str) -> Callable[[F], F]:
@@ -34,7 +35,7 @@ def shows_use(use: str, **instead: str) -> Callable[[F], F]:
                 return made(*args, **kwargs)
             except TypeError as error:
                 if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
-                    raise ConfigurationError(f"{error}{_meant(str(error), made, instead)}: {use}") from None
+                    raise ConfigurationError(f"{_explained(str(error), made, instead)}: {use}") from None
                 raise
 
         return cast("F", checked)
@@ -42,15 +43,15 @@ def shows_use(use: str, **instead: str) -> Callable[[F], F]:
     return checks
 
 
-def _meant(problem: str, made: Callable[..., Any], instead: dict[str, str]) -> str:
-    """What an unknown keyword may mean: a hint, or nothing."""
-    unknown = _UNKNOWN.search(problem)
+def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) -> str:
+    """What Python says of arguments, and what an unknown keyword may mean."""
+    unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
-        return ""
-    if unknown[1] in instead:
-        return f", {instead[unknown[1]]}"
-    near = get_close_matches(unknown[1], inspect.signature(made).parameters, 1)
-    return f", did you mean {near[0]!r}?" if near else ""
+        return problem
+    said, keyword = unknown.groups()
+    near = get_close_matches(keyword, inspect.signature(made).parameters, 1)
+    hint = instead.get(keyword, f"did you mean {near[0]!r}?" if near else "")
+    return f"{said}, {hint}" if hint else said
 
 
 def used_as(use: str) -> Callable[[F], F]:
