@@ -49,7 +49,8 @@ def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) 
     if unknown is None:
         return problem
     said, keyword = unknown.groups()
-    near = get_close_matches(keyword, inspect.signature(made).parameters, 1)
+    parameters = inspect.signature(made).parameters.keys() - {"self"}
+    near = get_close_matches(keyword, parameters, 1)
     hint = instead.get(keyword, f"did you mean {near[0]!r}?" if near else "")
     return f"{said}, {hint}" if hint else said
 
