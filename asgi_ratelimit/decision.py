@@ -242,6 +242,11 @@ class Decision:
         return self.allowed
 
 
+def is_outage(decision: Decision) -> bool:
+    """Whether a refusal came because the store is out, and by no quota."""
+    return decision.degraded and all(state.allowed for state in decision.states)
+
+
 @dataclass(slots=True)
 class SettledCharge:
     """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.

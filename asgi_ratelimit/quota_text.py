@@ -77,12 +77,16 @@ _HINTS_OF_PERIODS = {
 _KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst": "burst 20"}
 
 
-def _hint(word: str) -> str:
-    """What a word that follows a rate may mean."""
+def _hint(word: str, kind: str) -> str:
+    """What a word may mean that follows a rate, or the kind of a quota."""
     if word in (",", "+", "&", "and"):
         return ', and two quotas have ";" between them: "10/s; 1000/hour"'
     near = get_close_matches(word, _KINDS, 1)
-    return f", did you mean {_KINDS[near[0]]!r}?" if near else ""
+    if not near or not kind:
+        return f", did you mean {_KINDS[near[0]]!r}?" if near else ""
+    if "burst" in (near[0], kind):
+        return ": a quota has one burst" if near[0] == kind else ": a window has no burst"
+    return ": a quota is of one kind, fixed or rolling"
 
 
 class _Parser:
@@ -92,15 +96,21 @@ class _Parser:
         self.text = text
         self.words = [(m.group(), m.start()) for m in _WORD.finditer(text, start, end)]
         self.end = (text[start:end].rstrip() and end) or start
+        self.stop = end
         self.at = 0
+        self.read_kind = ""
 
     def quota(self, default_burst: float | None) -> Quota:
+        if not self.words and (not self.text.strip() or self.stop < len(self.text)):
+            raise self.pointing(
+                'a quota is missing before ";"' if self.text.strip() else "a quota is missing, the text is empty"
+            )
         limit = self.number("a limit such as 100")
         self.separator()
         period = self.period()
         build = self.kind(limit, period, default_burst)
         if self.peek():
-            raise self.error(f"is not expected here{_hint(self.peek())}")
+            raise self.error(f"is not expected here{_hint(self.peek(), self.read_kind)}")
         try:
             return build()
         except QuotaError as error:
@@ -119,6 +129,7 @@ class _Parser:
         if self.peek() != word:
             return False
         self.at += 1
+        self.read_kind = word
         return True
 
     def parts(self, period: float) -> int:
@@ -143,8 +154,18 @@ class _Parser:
 
     def separator(self) -> None:
         if self.peek() not in ("/", "per"):
-            raise self.error('is not "/" or "per"', missing='"/" or "per" and a period')
+            raise self.error(f'is not "/" or "per"{self.without_noun()}', missing='"/" or "per" and a period')
         self.at += 1
+
+    def without_noun(self) -> str:
+        """A hint at what ``10 requests per minute``, ``10r/s`` or ``10 minutes`` may mean, if that can be read."""
+        limit, *words = [word for word, _ in self.words]
+        rest = words[2:] if words[1:2] in (["/"], ["per"]) else words
+        near = f"{limit}{' per ' if _is_digit(rest[0][0]) else '/'}{' '.join(rest)}" if rest else ""
+        try:
+            return f", did you mean {near!r}?" if parse_quotas(near) else ""
+        except QuotaError:
+            return ""
 
     def period(self) -> float:
         count = self.number("a count") if _is_digit(self.peek()[:1]) else 1
@@ -158,9 +179,12 @@ class _Parser:
         return count * UNITS[self.words[self.at - 1][0].lower()]
 
     def error(self, problem: str, *, missing: str = "") -> QuotaError:
-        has_word = self.at < len(self.words)
-        word, column = self.words[self.at] if has_word else ("", self.end)
-        message = f"{word!r} {problem}" if has_word else f"{missing} is missing at its end"
+        return self.pointing(
+            f"{self.words[self.at][0]!r} {problem}" if self.words[self.at :] else f"{missing} is missing at its end"
+        )
+
+    def pointing(self, message: str) -> QuotaError:
+        word, column = self.words[self.at] if self.at < len(self.words) else ("", self.end)
         pointer = " " * column + "^" * max(1, len(word))
         return QuotaError(f"{self.text!r}: {message}\n    {self.text}\n    {pointer}\nValid examples: {EXAMPLES}.")
 

@@ -10,6 +10,7 @@ import struct
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
+from .arguments import used_as
 from .errors import ConfigurationError, QuotaError
 from .quota_stamps import bucket_stamp
 
@@ -86,7 +87,7 @@ class TokenBucket(_Stamped):
 
     def __post_init__(self) -> None:
         _require_units("limit", self.limit, "TokenBucket(100, 60)")
-        _require_period(self.period)
+        _require_period(self.period, "TokenBucket(100, 60)")
         if self.burst is None:
             _set(self, burst=max(1.0, math.floor(self.limit)))
         _require_units("burst", self.burst, "TokenBucket(10, burst=20)")
@@ -117,6 +118,9 @@ class TokenBucket(_Stamped):
         return self.burst
 
 
+used_as("TokenBucket, which is built as TokenBucket(100, 60, burst=20), __init__")(TokenBucket.__init__)
+
+
 @dataclass(frozen=True, slots=True)
 class FixedWindow(_Stamped):
     """At most ``limit`` units in each window of ``period`` seconds; windows are aligned to the Unix epoch.
@@ -141,8 +145,7 @@ class FixedWindow(_Stamped):
         def __init__(self, limit: float, period: float, name: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
-        _require_window(self.limit, self.period, "FixedWindow(1000, 3600)")
-        period_us = _window_us(self.period)
+        period_us = _window_us(self.limit, self.period, "FixedWindow(1000, 3600)")
         stamp, kind = struct.pack("<Bf", FIXED_FORMAT, self.limit), f"f{_in_seconds(period_us)}:"
         _set(self, name=_checked_name(self.name, self.period), period_us=period_us, stamp=stamp, kind=kind)
 
@@ -150,6 +153,9 @@ class FixedWindow(_Stamped):
     def most(self) -> float:
         """The most units that can be granted at once."""
         return self.limit
+
+
+used_as("FixedWindow, which is built as FixedWindow(1000, 3600), __init__")(FixedWindow.__init__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +184,7 @@ class RollingWindow(_Stamped):
         def __init__(self, limit: float, period: float, buckets: int = 60, name: str | None = None) -> None: ...
 
     def __post_init__(self) -> None:
-        _require_window(self.limit, self.period, "RollingWindow(1000, 3600)")
-        period_us = _window_us(self.period)
+        period_us = _window_us(self.limit, self.period, "RollingWindow(1000, 3600)")
         _require_parts(self.buckets, period_us)
         _set(
             self,
@@ -196,6 +201,8 @@ class RollingWindow(_Stamped):
         """The most units that can be granted at once."""
         return self.limit
 
+
+used_as("RollingWindow, which is built as RollingWindow(1000, 3600), __init__")(RollingWindow.__init__)
 
 Quota: TypeAlias = TokenBucket | FixedWindow | RollingWindow
 
@@ -253,24 +260,21 @@ def _require_units(what: str, value: object, example: str) -> None:
         raise QuotaError(f"{what} must be a finite number above 0, at most 2**53, not {value!r}: {example}")
 
 
-def _require_period(value: object) -> None:
+def _require_period(value: object, example: str) -> None:
     if not _is_number(value) or not 1e-6 <= value <= MAX_PERIOD:  # type: ignore[operator]
-        raise QuotaError(f"period must be seconds from 0.000001 to 400 days, not {value!r}: TokenBucket(100, 60)")
+        raise QuotaError(f"period must be seconds from 0.000001 to 400 days, not {value!r}: {example}")
 
 
-def _require_window(limit: object, period: object, example: str) -> None:
+def _window_us(limit: float, period: float, example: str) -> float:
+    """The period of a window, whose borders must fall on whole microseconds; raises for a wrong limit, too."""
     _require_units("limit", limit, example)
-    if limit < 1:  # type: ignore[operator]  # it is a number at this point
+    if limit < 1:
         raise QuotaError(f"the limit of a window must be at least 1, not {limit!r}: {example}")
-    _require_period(period)
-
-
-def _window_us(period: float) -> float:
-    """The period of a window, whose borders must fall on whole microseconds."""
+    _require_period(period, example)
     exact = period * SECOND_US
     if _is_whole(exact):
         return float(round(exact))
-    raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: FixedWindow(1000, 3600)")
+    raise QuotaError(f"the period of a window must be whole microseconds, not {period!r} s: {example}")
 
 
 def _require_parts(buckets: object, period_us: float) -> None:

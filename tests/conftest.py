@@ -24,7 +24,7 @@ settings.load_profile("untimed")
 settings.register_profile("usual", up_to(400))
 settings.load_profile("usual")
 
-RedisStore.__init__.__kwdefaults__["timeout"] = 30.0  # type: ignore[index]  # nor does a busy machine pass for an outage
+unwrap(RedisStore.__init__).__kwdefaults__["timeout"] = 30.0  # nor does a busy machine pass for an outage
 
 SOURCES = {"tests.support.redis_server", "tests.support.redis_cluster"}
 """A test may start a Redis if it, one of its fixtures, or a function of its module that they call uses one of these."""

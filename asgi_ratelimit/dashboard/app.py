@@ -19,6 +19,7 @@ from starlette.responses import (
 )
 from starlette.types import Receive, Scope, Send
 
+from ..arguments import shows_use
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
@@ -59,6 +60,7 @@ HEADERS = {
 """Of every answer."""
 
 
+@shows_use('app.mount("/limits", dashboard(store, allow=is_admin))')
 def dashboard(
     store: Store | str,
     *,

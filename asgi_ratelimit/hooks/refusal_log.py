@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from ..clock import Clock, monotonic_us
+from ..decision import is_outage
 from ..errors import ConfigurationError
 from ..quotas import SECOND_US
 from .events import Event
@@ -25,8 +26,9 @@ class log_refusals:  # noqa: N801  # a function to its users
     A line says how many more were refused since the one before. Its fields, for logs that machines read, are ``rule``,
     ``quota``, ``route``, ``method``, ``retry_after`` in seconds, and ``unlogged``; and ``key``, only with ``keys``. The
     logger is ``asgi_ratelimit.refusals``, a ``clock`` takes the place of the machine's. What shadow rules refuse
-    passes, and is not logged. Raises ``ConfigurationError`` for an ``every`` that is no number of seconds, and for a
-    ``level`` that is none of ``logging``.
+    passes, and is not logged. While the store is out, the line says so, and ``quota`` is ``None``. Raises
+    ``ConfigurationError`` for an ``every`` that is no number of seconds, and for a ``level`` that is none of
+    ``logging``.
     """
 
     def __init__(
@@ -58,13 +60,14 @@ class log_refusals:  # noqa: N801  # a function to its users
             return
         self._rules[rule] = now_us, 0
         fields = self._fields(event, unlogged)
-        logger.log(self._level, "refused: %s", _text(fields), extra=fields)
+        why = ", because the store is out" if is_outage(event.decision) else ""
+        logger.log(self._level, "refused%s: %s", why, _text(fields), extra=fields)
 
     def _fields(self, event: Event, unlogged: int) -> dict[str, Any]:
         retry_after = event.decision.retry_after
         fields = {
             "rule": event.rule,
-            "quota": event.quota.name,
+            "quota": None if is_outage(event.decision) else event.quota.name,
             "route": event.route,
             "method": event.method,
             "retry_after": None if retry_after == math.inf else round(retry_after, 3),

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
+from ..arguments import shows_use, used_as
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
@@ -34,7 +35,6 @@ from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import place_text, walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
-from .startup.construction import shows_use, used_as
 from .startup.shared_names import require_agreement
 from .startup.startup_warnings import warn_of_costs
 from .startup.total_charges import require_few_charges
@@ -71,7 +71,10 @@ class RateLimit:
 
     __signature__ = InjectedParameters()
 
-    @shows_use('RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")')
+    @shows_use(
+        'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
+        settle="call await limits(request).settle(cost) in the endpoint",
+    )
     def __init__(
         self,
         quota: "QuotaLike | QuotaFunction",

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..arguments import shows_use, used_as
 from ..buckets import DEFAULT_NAME
 from ..clock import monotonic_ns
 from ..counts import BOUNDS_NS, counts_of, stop_publishing
@@ -40,7 +41,7 @@ from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
 from .startup.app_routes import place_of
-from .startup.construction import checked_app, logs_errors, require_usable, shows_use, used_as
+from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
 

@@ -13,10 +13,10 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
-from ..decision import Decision
+from ..decision import Decision, is_outage
 from ..errors import RateLimitError
 from ..headers import retry_after
-from .answers.responses import RETRY_SOON, Connection, LimitUnavailable, OnLimited, is_outage, refusing_name
+from .answers.responses import RETRY_SOON, Connection, LimitUnavailable, OnLimited, refusing_name
 from .enforcer import Enforcer, Handler
 from .penalties.blocks import is_blocked
 from .request_limits import RequestLimits

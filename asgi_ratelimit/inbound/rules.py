@@ -10,6 +10,7 @@ from functools import lru_cache
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
@@ -38,6 +39,7 @@ from .penalties.penalty import Penalty, checked_penalty
 _ANY_PATH = re.compile("")
 
 
+@shows_use('Rule("/login", "5/minute", methods=["POST"])')
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.

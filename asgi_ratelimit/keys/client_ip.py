@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from socket import AF_INET, AF_INET6
 
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from ..logs import see
 from .addresses import (
@@ -18,6 +21,7 @@ from .addresses import (
     host_of,
     is_wide,
     listed_addresses,
+    meant_network,
     pack,
     parse_address,
     unmapped,
@@ -30,6 +34,8 @@ UNIX = "unix"
 
 _TRUSTED = 'client_ip(trusted_proxies=["10.0.0.0/8", "::1", "unix", "cloudflare"])'
 _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
+
+_HOST = re.compile("[A-Za-z][A-Za-z0-9_.-]*")
 
 _NOT_PARSED = b""
 """Stands for the address of a peer whose text is no address."""
@@ -66,6 +72,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     Raises ``ConfigurationError`` for invalid proxies, an invalid prefix or an invalid header.
     """
 
+    @shows_use('client_ip(trusted_proxies=["10.0.0.0/8"])')
     def __init__(
         self,
         trusted_proxies: Iterable[str] = (),
@@ -218,10 +225,19 @@ def _networks(texts: Iterable[str], example: str) -> Networks | None:
     for text in texts:
         if not isinstance(text, str):  # ipaddress would take a number or bytes for an address
             raise ConfigurationError(f"a network is written as text, not {text!r}: {example}")
-    try:
-        return Networks(texts) if texts else None
-    except ValueError as error:
-        raise ConfigurationError(f"{error}: {example}") from error
+        try:
+            Networks([text])
+        except ValueError as error:
+            raise ConfigurationError(f"{_meant(text) or error}: {example}") from error
+    return Networks(texts) if texts else None
+
+
+def _meant(text: str) -> str:
+    """What a text that is no network may mean, if that is clear."""
+    near = meant_network(text) or "".join(get_close_matches(text.lower(), [*cdn_networks(), UNIX], 1, 0.8))
+    if near:
+        return f"{text!r} is no network, did you mean {near!r}?"
+    return f"{text!r} is no network, and names of hosts are not resolved" if _HOST.fullmatch(text) else ""
 
 
 _NO_ADDRESS = (

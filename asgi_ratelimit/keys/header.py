@@ -7,6 +7,7 @@ from hashlib import blake2b
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..buckets import as_bytes
 from ..errors import ConfigurationError
 from .base import ScopeKey, checked_name, header_name
@@ -19,6 +20,7 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
     it. With a ``secret``, the same in all processes, nobody who reads the store can even test guesses.
     """
 
+    @shows_use('header("x-api-key")')
     def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
         self._name = header_name(name, 'header("x-api-key")')
         self._hash = _Hash(secret)
@@ -40,6 +42,7 @@ class cookie(ScopeKey):  # noqa: N801  # a function to its users
     The value is the one that ``request.cookies[name]`` shows. ``secret`` is as for ``header``.
     """
 
+    @shows_use('cookie("session")')
     def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
         self._name = checked_name(name, 'cookie("session")')
         self._hash = _Hash(secret)

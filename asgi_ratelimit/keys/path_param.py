@@ -7,6 +7,7 @@ from typing import Any
 from starlette.convertors import Convertor
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..buckets import short_key
 from ..errors import ConfigurationError
 from .base import UNREADABLE, PathKey, ScopeKey, as_text, checked_name
@@ -21,6 +22,7 @@ class path_param(ScopeKey, PathKey):  # noqa: N801  # a function to its users
     routed yet.
     """
 
+    @shows_use('path_param("id")')
     def __init__(self, name: str) -> None:
         self._name = checked_name(name, 'path_param("id")')
 

@@ -6,6 +6,7 @@ import logging
 
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..logs import see
 from .base import ScopeKey, as_text, checked_name
 
@@ -19,6 +20,7 @@ class user(ScopeKey):  # noqa: N801  # a function to its users
     limit; if it is not, one warning is logged.
     """
 
+    @shows_use('user("id")')
     def __init__(self, attribute: str = "identity") -> None:
         self._attribute = checked_name(attribute, 'user("id")')
         self._warned = False
@@ -57,6 +59,7 @@ class user(ScopeKey):  # noqa: N801  # a function to its users
 class state(ScopeKey):  # noqa: N801  # a function to its users
     """Key by what a middleware outside the limit has put into ``request.state``, such as a tenant; otherwise no key."""
 
+    @shows_use('state("tenant")')
     def __init__(self, name: str) -> None:
         self._name = checked_name(name, 'state("tenant")')
 

@@ -11,6 +11,7 @@ from itertools import repeat
 from types import TracebackType
 
 from ..algorithms import booked_ahead
+from ..arguments import shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
@@ -48,6 +49,7 @@ class Limiter:
     store: a limiter owns its name for as long as the program refers to it.
     """
 
+    @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")')
     def __init__(
         self,
         quota: QuotaLike,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
+from ..arguments import shows_use
 from ..decision import Take, max_wait_of
 from ..errors import ConfigurationError, QuotaError
 from ..hooks import Hook
@@ -37,6 +38,7 @@ EVEN_BURST = 1.0
 """The burst of a quota whose text names none: calls are spaced evenly."""
 
 
+@shows_use('@pace("10/s", key=lambda account: account.id)')
 def pace(
     quota: QuotaLike,
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from ..limiter import UnownedLimiter
@@ -44,6 +45,7 @@ class PacedTransport(WrappingTransport):
     Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for a key or cost that is none.
     """
 
+    @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")')
     def __init__(
         self,
         transport: Any,

@@ -28,6 +28,7 @@ from ..algorithms import (
     unpack,
 )
 from ..algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
+from ..arguments import shows_use
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
@@ -63,6 +64,7 @@ class MemoryStore:
     in_process = True
     remembers_operations = True
 
+    @shows_use("MemoryStore(max_keys=100_000)")
     def __init__(
         self, *, max_keys: int = 100_000, operation_ttl: float = OPERATION_TTL, clock: Clock | None = None
     ) -> None:

@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from ..decision import Decision, Take
+from ..buckets import DEFAULT_NAME
+from ..decision import Charge, Decision, Take
 from ..errors import RateLimitError
 from ..quota_text import readable
 from ..quotas import SECOND_US
@@ -28,15 +29,21 @@ class PaceTimeout(RateLimitError, TimeoutError):
 
 def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
     """The error for a take that was refused with this decision."""
-    key = take.charges[0].key
+    paced = _paced(take.charges[0])
     if decision.degraded:
-        return PaceTimeout(f"no slot for {key!r}: the store is out, and its on_error refuses", decision)
+        return PaceTimeout(f"no slot of {paced}: the store is out, and its on_error refuses", decision)
     if decision.retry_after == math.inf:
         return PaceTimeout(
-            f"no slot for {key!r}, ever: the cost is above what {readable(decision.quota)} can give", decision
+            f"no slot of {paced}, ever: the cost is above what {readable(decision.quota)} can give", decision
         )
     away = take.max_wait + decision.retry_after
-    return PaceTimeout(f"the next slot for {key!r} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
+    return PaceTimeout(f"the next slot of {paced} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
+
+
+def _paced(charge: Charge) -> str:
+    """The name of what is paced, and the key, unless that is the one of all calls."""
+    name = charge.name or DEFAULT_NAME
+    return f"{name!r} for {charge.key!r}" if charge.key else repr(name)
 
 
 def as_refused(decision: Decision, too_long_us: float) -> Decision:

@@ -22,7 +22,7 @@ PATHS = ["/", "/state", "/events", "/what-if?rule=api&quota=1/s", "/page.js", "/
 
 def test_the_page_cannot_be_built_without_allow() -> None:
     """There is no default: leaving it out is an error in any case."""
-    with pytest.raises(TypeError, match="allow"):
+    with pytest.raises(ConfigurationError, match=r"'allow': app.mount\(\"/limits\", dashboard\(store, allow=is_admin"):
         dashboard(MemoryStore())  # type: ignore[call-arg]
 
 

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, Rule
+from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.hooks import log_refusals, refusal_log
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, ok
+from tests.support.server import HOST
 
 pytestmark = pytest.mark.anyio
 
@@ -109,3 +110,16 @@ def test_what_cannot_be_is_refused(options: Any) -> None:
     ((name, value),) = options.items()
     with pytest.raises(ConfigurationError, match=rf"{name} must be .*{value!r}: log_refusals\({name}="):
         log_refusals(**options)
+
+
+async def test_a_refusal_in_an_outage_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """No quota has refused it, unless its cost would never fit."""
+    store = RedisStore(f"redis://{HOST}:1", on_error="deny")
+    async with Limiter("5/minute", name="mail", store=store, hooks=[log_refusals(every=0)]) as limiter:
+        caplog.clear()
+        await limiter.rate_limit("alice")
+        await limiter.rate_limit("alice", 7)
+    outage, by_quota = [record for record in caplog.records if record.name == "asgi_ratelimit.refusals"]
+    assert outage.getMessage() == "refused, because the store is out: rule='mail' retry_after=1.0 unlogged=0"
+    assert fields_of(outage)["quota"] is None
+    assert by_quota.getMessage() == "refused: rule='mail' quota='per-minute' unlogged=0"

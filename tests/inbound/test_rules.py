@@ -430,5 +430,5 @@ def test_a_rule_is_a_value() -> None:
     assert Rule("/a", "1/s", only=True) == Rule("/a", "1/s", only=True)
     with pytest.raises(AttributeError):
         Rule("/a", "1/s").path = "/b"  # type: ignore[misc]
-    with pytest.raises(TypeError):
+    with pytest.raises(ConfigurationError, match="methods="):
         Rule("/a", "1/s", ["GET"])  # type: ignore[call-arg]

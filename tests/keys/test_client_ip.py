@@ -226,6 +226,25 @@ def test_proxies_that_cannot_be_are_refused(wrong: str) -> None:
     assert 'trusted_proxies=["10.0.0.0/8"' in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("cloudflair", "'cloudflair' is no network, did you mean 'cloudflare'?: "),
+        ("Fastly", "'Fastly' is no network, did you mean 'fastly'?: "),
+        ("10.0.0.5/8", "'10.0.0.5/8' is no network, did you mean '10.0.0.0/8'?: "),
+        ("2001:db8::1/32", "did you mean '2001:db8::/32'?: "),
+        ("nginx", "'nginx' is no network, and names of hosts are not resolved: "),
+        ("proxy-1.example.org", "names of hosts are not resolved: "),
+        ("10.0.0.0/33", "'10.0.0.0/33' does not appear to be an IPv4 or IPv6 network: "),
+    ],
+)
+def test_what_a_wrong_proxy_may_mean(wrong: str, hint: str) -> None:
+    """The word of a CDN, the network of an address, or the name of a host, which is nothing that counts."""
+    with pytest.raises(ConfigurationError) as refused:
+        client_ip(["10.0.0.0/8", "::FFFF:10.0.0.0/104", wrong])
+    assert hint in str(refused.value)
+
+
 @pytest.mark.parametrize("wrong", [None, 10, True, [10], [b"\x0a\x00\x00\x01"], [None]], ids=repr)
 def test_proxies_that_are_no_texts_are_refused(wrong: Any) -> None:
     """A number or bytes would pass for some address: it is refused at start-up, with a right example."""

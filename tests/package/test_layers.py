@@ -18,6 +18,7 @@ FOLDER = ROOT / PACKAGE
 
 LAYERS = (
     {"errors", "clock", "quota_stamps"},
+    {"arguments"},
     {"quotas", "logs"},
     {"buckets"},
     {"decision", "quota_text"},

@@ -68,6 +68,18 @@ def test_any_period_has_parts(period_us: int) -> None:
         ("5/minute fix", 9, "did you mean 'fixed'?"),
         ("5/minute sliding", 9, "did you mean 'rolling'?"),
         ("5/minute bursts 9", 9, "did you mean 'burst 20'?"),
+        ("5/day rolling fixed", 14, "'fixed' is not expected here: a quota is of one kind, fixed or rolling"),
+        ("5/day fixed sliding", 12, "'sliding' is not expected here: a quota is of one kind, fixed or rolling"),
+        ("5/day rolling burst 5", 14, "'burst' is not expected here: a window has no burst"),
+        ("5/day burst 5 fixed", 14, "'fixed' is not expected here: a window has no burst"),
+        ("", 0, "a quota is missing, the text is empty"),
+        ("  ", 0, "a quota is missing, the text is empty"),
+        ("; 5/day", 0, 'a quota is missing before ";"'),
+        ("5/day;;5/hour", 6, 'a quota is missing before ";"'),
+        ("10 requests per minute", 3, """'requests' is not "/" or "per", did you mean '10/minute'?"""),
+        ("1/d; 10r/s burst 5", 7, """'r' is not "/" or "per", did you mean '10/s burst 5'?"""),
+        ("10 calls per 15 minutes", 3, "did you mean '10 per 15 minutes'?"),
+        ("10 minute", 3, "did you mean '10/minute'?"),
         ("5/month", 2, 'did you mean "30 days"?'),
         ("5/M", 2, 'did you mean "minute"? A month is "30 days"'),
         ("5/ms", 2, "none is shorter than a second"),
@@ -108,6 +120,12 @@ def test_a_text_with_wrong_numbers_is_quoted(text: str, message: str) -> None:
     assert str(raised.value).endswith(
         'Valid examples: "100/minute", "10/s burst 20", "1000/hour fixed", "5000/day rolling", "100 per 15 minutes".'
     )
+
+
+def test_only_what_can_be_read_is_suggested() -> None:
+    """A text with a second mistake gets no suggestion that would be wrong, too."""
+    with pytest.raises(QuotaError, match='\'x\' is not "/" or "per"\n'):
+        parse_quotas("10 x per fortnight")
 
 
 WORDS = [

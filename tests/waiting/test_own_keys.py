@@ -192,7 +192,7 @@ def test_a_cost_that_can_never_pass_raises() -> None:
     """The cost is above the limit of a window."""
     guilds = Guilds(FixedWindow(5, 10, name="guild"))
     take = Take((Charge(guilds.own, "guild", 6), Charge(ALL, "all")), INF)
-    with pytest.raises(PaceTimeout, match="no slot for 'guild', ever") as raised:
+    with pytest.raises(PaceTimeout, match="no slot of 'default' for 'guild', ever") as raised:
         run_sync(guilds.waiter.wait(take))
     assert raised.value.decision.retry_after == INF
 

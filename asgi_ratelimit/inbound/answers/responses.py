@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...buckets import DEFAULT_NAME
-from ...decision import Decision
+from ...decision import Decision, is_outage
 from ...headers import Header, names, retry_after, retry_after_seconds
 from ...keys.program_functions import called
 from ...quotas import SECOND_US, Quota
@@ -149,11 +149,6 @@ class LimitUnavailable(Exception):
             await _send_problem(_problem(()), [RETRY_SOON], scope, send)
         else:
             await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
-
-
-def is_outage(decision: Decision) -> bool:
-    """Whether a request is refused because the store is out, and by no quota."""
-    return decision.degraded and all(state.allowed for state in decision.states)
 
 
 def violated(reported: Sequence[Decision]) -> tuple[str, ...]:

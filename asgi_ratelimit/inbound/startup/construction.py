@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec
 
 from starlette.types import ASGIApp, Scope
 
@@ -16,7 +16,6 @@ from ..functions.function_arguments import takes
 from ..rules import CompiledRule
 
 P = ParamSpec("P")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def logs_errors(construct: Callable[P, None]) -> Callable[P, None]:
@@ -41,37 +40,6 @@ def logs_errors(construct: Callable[P, None]) -> Callable[P, None]:
 def _log(text: str) -> None:
     """Starlette tries again at each request, so that this would be logged each time."""
     logger.error("RateLimitMiddleware cannot be built, and no request can be answered: %s", text)
-
-
-def shows_use(use: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit a constructor."""
-
-    def checks(construct: Callable[P, None]) -> Callable[P, None]:
-        @wraps(construct)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> None:
-            try:
-                construct(*args, **kwargs)
-            except TypeError as error:
-                if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
-                    raise ConfigurationError(f"{error}: {use}") from None
-                raise
-
-        return checked
-
-    return checks
-
-
-def used_as(use: str) -> Callable[[F], F]:
-    """Put the right use of a method into the error that Python raises for a call with other arguments.
-
-    A check of the arguments would cost each request a call.
-    """
-
-    def rename(method: F) -> F:
-        method.__qualname__ = use
-        return method
-
-    return rename
 
 
 def checked_app(app: ASGIApp) -> ASGIApp:

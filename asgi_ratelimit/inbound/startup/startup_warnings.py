@@ -65,11 +65,20 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
         elif not any(_may_match(rule, route) for route in routes):
-            methods = sorted({each for route in routes if _may_match_path(rule, route) for each in route.methods or ()})
-            reason = f"its path takes {', '.join(methods)} only" if methods else "is its path complete?"
+            reason = _mismatch([route for route in routes if _may_match_path(rule, route)])
             yield f"{rule!r} matches no route of the app: {reason}"
         elif rule.messages and all(_is_plain(route) for route in routes if _may_match(rule, route)):
             yield f"{rule!r} has messages={as_text(rule.messages)!r}, and matches no route of a WebSocket"
+
+
+def _mismatch(routes: Sequence[AppRoute]) -> str:
+    """Why a rule matches none of these routes, all of those with its path."""
+    methods = sorted({each for route in routes for each in route.methods or ()})
+    if methods:
+        return f"its path takes {', '.join(methods)} only"
+    if routes:
+        return "its path is that of a WebSocket, whose handshake has no method: leave out methods"
+    return "is its path complete?"
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:

@@ -15,7 +15,7 @@ from ...quotas import SECOND_US, TokenBucket
 from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
-from .admission import LockedModel, admission_over
+from .admission import NAME, LockedModel, admission_over
 from .changes import Changes
 from .learned_state import LearnedBucket, learned_buckets
 from .limit_bodies import BodyRule, ReadBody
@@ -164,7 +164,7 @@ class AdaptiveSender:
 
     def _too_late(self, call: Call, ready_us: float) -> PaceTimeout:
         wait_s = (ready_us - self.now_us()) / SECOND_US
-        take = Take((Charge(LEARNED, call.host.name),), self._longest_s)
+        take = Take((Charge(LEARNED, call.host.name, name=NAME),), self._longest_s)
         retry_after = max((ready_us - call.deadline_us) / SECOND_US, 0.0)
         state = QuotaState(LEARNED, False, 0, wait_s, wait_s)
         ready_at = (self._slots.clock or SystemClock()).now_us() / SECOND_US + wait_s

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...arguments import shows_use
 from ...counts import Row, outbound_sources
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY
@@ -40,6 +41,7 @@ class AdaptiveTransport(WrappingTransport):
     Raises ``QuotaError`` and ``ConfigurationError``.
     """
 
+    @shows_use('AdaptiveTransport(httpx.AsyncHTTPTransport(), quota="50/s")')
     def __init__(
         self,
         transport: Any,

@@ -11,6 +11,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from ...algorithms import Outcome
+from ...arguments import shows_use
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
@@ -50,6 +51,7 @@ class RedisStore:
     in_process = False
     remembers_operations = True
 
+    @shows_use('RedisStore("redis://localhost:6379/0", prefix="shop", timeout=0.25)')
     def __init__(
         self,
         url_or_client: RedisLike,
@@ -221,7 +223,7 @@ class RedisStore:
 
     def _open(self) -> RedisNode | ClusterNodes:
         if isinstance(self._addresses, SingleAddress):
-            return RedisNode(self._context, self._addresses.pool())
+            return RedisNode(self._context, self._addresses.pool(), self._addresses.name)
         return ClusterNodes(self._context, self._addresses)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +17,9 @@ from ...inbound.functions.function_arguments import takes
 from ...quota_text import parse_period
 
 Options = argparse.Namespace
+
+_UNKNOWN_COMMAND = re.compile(r"argument command: invalid choice: '(.*?)' \((.*)\)")
+_WORD = re.compile(r"[a-z-]+")
 
 
 class Parser(argparse.ArgumentParser):
@@ -33,6 +38,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit."""
+        unknown = _UNKNOWN_COMMAND.search(message)
+        near = get_close_matches(unknown[1], _WORD.findall(unknown[2]), 1) if unknown else []
+        if unknown and near:
+            message = f"{unknown[1]!r} is not a command, did you mean {near[0]!r}?"
         print(f"error: {message}: {self.example}", file=sys.stderr)
         self.exit(2)
 
@@ -60,6 +69,10 @@ def load_app(options: Options, example: str) -> Any:
             app = getattr(app, name)
         return _made(app) if options.factory else _checked(app)
     except (ImportError, AttributeError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            folder, start = str(Path(options.app_dir).resolve()), " ".join(example.split()[:2])
+            hint = f"no module {error.name!r} in {folder!r}: {start} {options.app} --app-dir src"
+            raise ValueError(f"no app at {options.app!r}: {hint}") from error
         raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
 
 

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...buckets import DEFAULT_NAME
-from ...dashboard import RuleSummary, summary
+from ...dashboard import RuleSummary
 from ...decision import Charge, Take
 from ...inbound import Blocks
 from ...quota_text import RESERVED_NAMES, as_quotas, as_text
 from ...stores import RedisStore
 from ...stores.redis.scanning import Scan, StoredBucket
 from .arguments import add_json, positive, seconds_of
-from .live_store import TIMEOUT, add_store, store_url, warn_of_name, with_store
+from .live_store import TIMEOUT, add_store, seen, store_url, warn_of_name, warn_of_no_program, with_store
 from .output import Row, duration, print_json, print_table
 
 MOST = 1_000_000
@@ -78,6 +78,8 @@ def peek(options: argparse.Namespace) -> int:
             print(f"blocked for {duration(blocked_for)}")
         if not found and not blocked_for:
             print(f"{options.key!r} has used nothing of {options.name!r}")
+    if not found and not blocked_for:
+        warn_of_name(options.name, with_store(options, seen))
     return 0 if found or blocked_for else 1
 
 
@@ -108,6 +110,8 @@ def reset(options: argparse.Namespace) -> int:
         print_json({"reset": names})
     else:
         print(f"reset: {', '.join(names)}" if names else f"{options.key!r} has used nothing of {options.name!r}")
+    if not names:
+        warn_of_name(options.name, with_store(options, seen))
     return 0 if names else 1
 
 
@@ -117,7 +121,7 @@ def block(options: argparse.Namespace) -> int:
 
     async def add(store: RedisStore) -> tuple[bool, Sequence[RuleSummary]]:
         is_new = await Blocks(store=store, name=options.name).block(options.key, seconds)
-        return is_new, (await summary(store)).rules
+        return is_new, await seen(store)
 
     is_new, rules = with_store(options, add)
     if options.json:
@@ -166,7 +170,18 @@ def top(options: argparse.Namespace) -> int:
         print_table(_COLUMNS, map(_row, most))
         if not scan.is_whole:
             print(f"of the first {scan.looked:,} keys of the store: --scan {10 * options.scan}")
+    if not most:
+        _warn_of_nothing(options)
     return 0
+
+
+def _warn_of_nothing(options: argparse.Namespace) -> None:
+    """Warn of a name or a store that no program has used in the last hour."""
+    rules = with_store(options, seen)
+    if options.name is None:
+        warn_of_no_program(rules)
+    else:
+        warn_of_name(options.name, rules)
 
 
 def _scan(options: argparse.Namespace) -> Scan:

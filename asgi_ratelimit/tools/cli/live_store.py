@@ -6,10 +6,10 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from ...dashboard import RuleSummary
+from ...dashboard import RuleSummary, summary
 from ...errors import ConfigurationError
 from ...stores import RedisStore
 from .arguments import listed
@@ -20,6 +20,7 @@ VARIABLE = "ASGI_RATELIMIT_STORE"
 TIMEOUT = 2.0
 """Seconds in which the store has to answer: nobody waits for a command but the one who has typed it."""
 
+_NO_PROGRAM = "no program has been seen on this store in the last hour: are its URL and its prefix right?"
 _EXAMPLE = f"--store redis://localhost:6379/0, or {VARIABLE}"
 
 
@@ -53,14 +54,22 @@ def with_store(options: argparse.Namespace, work: Callable[[RedisStore], Awaitab
     return asyncio.run(run())
 
 
+async def seen(store: RedisStore) -> Sequence[RuleSummary]:
+    """The rules and limiters that programs on the store have used in the last hour."""
+    return (await summary(store)).rules
+
+
+def warn_of_no_program(rules: Sequence[RuleSummary]) -> None:
+    """Warn if no program has used the store in the last hour."""
+    if not rules:
+        print(f"warning: {_NO_PROGRAM}", file=sys.stderr)
+
+
 def warn_of_name(name: str, rules: Iterable[RuleSummary]) -> bool:
     """Warn of a name that no program has used on the store in the last hour; returns whether it has warned."""
     names = sorted({rule.name for rule in rules})
     if name in names:
         return False
-    if names:
-        text = f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}"
-    else:
-        text = "no program has been seen on this store in the last hour: are its URL and its prefix right?"
+    text = f"nobody has used {name!r} in the last hour, but {listed([*map(repr, names)])}" if names else _NO_PROGRAM
     print(f"warning: {text}", file=sys.stderr)
     return True

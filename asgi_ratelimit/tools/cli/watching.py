@@ -12,7 +12,7 @@ from typing import Any
 from ...dashboard import KeyCounts, RuleSummary, Summaries, Summary
 from ...stores import RedisStore
 from .arguments import add_json
-from .live_store import add_store, with_store
+from .live_store import add_store, warn_of_no_program, with_store
 from .output import counted, moment, print_table, share
 
 KEYS = 10
@@ -47,12 +47,16 @@ def watch(options: argparse.Namespace) -> int:
 
 async def _watch(store: RedisStore, options: argparse.Namespace) -> None:
     summaries = Summaries(store)
+    is_first = True
     while True:
         summary = await summaries.read()
         if options.json:
             print(json.dumps(_as_dict(summary)), flush=True)
         else:
             _show(summary)
+        if is_first or sys.stdout.isatty():  # each look clears a terminal
+            warn_of_no_program(summary.rules)
+        is_first = False
         if options.once:
             return
         await asyncio.sleep(options.every)

@@ -205,6 +205,15 @@ async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> N
     assert "matches no route of the app: its path takes GET, HEAD, POST only" in caplog.text
 
 
+async def test_a_method_for_a_websocket(caplog: pytest.LogCaptureFixture) -> None:
+    """A handshake has none: the path is right, and the rule is to have no methods."""
+    await warned(caplog, rule("/ws", methods=["GET"]))
+    mend = (
+        "matches no route of the app: its path is that of a WebSocket, whose handshake has no method: leave out methods"
+    )
+    assert mend in caplog.text
+
+
 async def test_messages_of_a_route_without_a_websocket(caplog: pytest.LogCaptureFixture) -> None:
     """There are none."""
     assert await warned(caplog, rule("/users/{id}", messages="20/s")) == ["a-rule-that-never-applies"]

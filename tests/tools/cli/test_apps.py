@@ -124,13 +124,47 @@ def test_an_app_may_be_anywhere(
     assert run("routes", *where, "--app-dir", str(folder)) == Run(0, TABLE, "")
 
 
-@pytest.mark.parametrize("where", ["main", "main:", ":app", "nowhere:app", "main:nothing"])
+@pytest.mark.parametrize("where", ["main", "main:", ":app", "main:nothing"])
 def test_an_app_that_is_not_there(where: str, run: Callable[..., Run]) -> None:
     """The error quotes the argument, and shows a right one."""
     done = run("routes", where)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"error: no app at {where!r}: ")
     assert done.err.endswith("asgi-ratelimit routes main:app\n")
+
+
+@pytest.mark.parametrize("command", ["routes", "check"])
+def test_an_app_in_another_folder(
+    command: str, folder: Path, run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the folder that was searched, and the option that names another one; not what was typed."""
+    (folder / "empty").mkdir()
+    monkeypatch.chdir(folder / "empty")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(folder)])
+    done = run(command, "nowhere:app")
+    mend = f"no module 'nowhere' in {str(folder / 'empty')!r}: asgi-ratelimit {command} nowhere:app --app-dir src"
+    assert (done.code, done.err) == (2, f"error: no app at 'nowhere:app': {mend}\n")
+
+
+def test_a_module_that_an_app_lacks(folder: Path, run: Callable[..., Run]) -> None:
+    """It is not the app that is in another folder."""
+    (folder / "lacking.py").write_text("import nowhere", "utf-8")
+    assert "No module named 'nowhere': asgi-ratelimit routes main:app" in run("routes", "lacking:app").err
+
+
+@pytest.mark.parametrize(
+    ("command", "mend"),
+    [
+        ("chek", "'chek' is not a command, did you mean 'check'?: asgi-ratelimit routes main:app"),
+        ("whatif", "did you mean 'what-if'?"),
+        ("frobnicate", "invalid choice: 'frobnicate' (choose from"),
+    ],
+)
+def test_a_misspelt_command(command: str, mend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one that is meant is suggested, if one is near."""
+    with pytest.raises(SystemExit):
+        main([command])
+    assert mend in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

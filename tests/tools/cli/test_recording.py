@@ -64,5 +64,5 @@ def test_a_recording_of_a_server_foretells_a_limit(tmp_path: Path, capsys: pytes
 def test_an_app_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is recorded."""
     assert main(["record", "nowhere:app", "--out", str(tmp_path / "a")]) == 2
-    assert capsys.readouterr().err.endswith("asgi-ratelimit record main:app --out requests.jsonl\n")
+    assert capsys.readouterr().err.endswith("asgi-ratelimit record nowhere:app --app-dir src\n")
     assert not (tmp_path / "a").exists()

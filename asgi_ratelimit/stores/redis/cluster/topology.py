@@ -20,8 +20,6 @@ from ..connection.server_addresses import Address, ClusterAddresses
 from ..node import NodeContext
 from ..outage.breaker import Breaker
 
-NAME = "the cluster"
-
 
 class Topology:
     """The address of the primary of each slot, for one event loop.
@@ -39,6 +37,7 @@ class Topology:
         self.primaries: dict[int, Address] = {}
         self._context = context
         self._addresses = addresses
+        self._name = f"the cluster of {', '.join([f'{host}:{port}' for host, port in addresses.seeds[:3]])}"
         self._candidates = candidates
         self._updated = updated
         self._breaker = Breaker(monotonic_us, context.timeout * 1e6)
@@ -91,7 +90,7 @@ class Topology:
         except TimeoutError:
             pass
         self._breaker.record_failure()
-        self._context.local.store_is_out(failure, NAME)
+        self._context.local.store_is_out(failure, self._name)
 
     async def _read_from(self, address: Address) -> None:
         """Read the topology from the node at ``address``. Raises ``StoreError``."""
@@ -102,7 +101,7 @@ class Topology:
             await caller.aclose()
         self.primaries = {slot: self._addresses.remap(primary) for slot, primary in primaries.items()}
         self._breaker.record_success()
-        self._context.local.store_is_back(NAME)
+        self._context.local.store_is_back(self._name)
         self._updated()
 
 

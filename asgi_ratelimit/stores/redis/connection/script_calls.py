@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import InvalidResponse, NoScriptError, RedisError
 
 from ....errors import StoreError
@@ -49,6 +49,7 @@ class ScriptCaller:
         self._call_ids = count(getrandbits(48))
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_checked = False
+        self._is_by_tls = issubclass(pool.connection_class, SSLConnection)
         self._deadline = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -157,8 +158,9 @@ class ScriptCaller:
             async with asyncio.timeout_at(submitted + self._timeout):
                 return await work
         except Exception as error:  # redis-py raises a ValueError for a redirection that it cannot read
+            is_first_by_tls = self._connection is None and not self._is_checked and self._is_by_tls
             await self.aclose()  # late answers may follow, or the server may no longer be the primary
-            raise store_error_of(error, self._timeout) from error
+            raise store_error_of(error, self._timeout, is_first_by_tls) from error
 
     async def _evaluate(self, calls: Sequence[ScriptCall], asking: bool) -> list[Any]:
         """Call the script by its hash. Redis forgets scripts when it restarts: then send the text, once."""

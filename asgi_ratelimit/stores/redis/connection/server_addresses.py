@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from redis.asyncio import ConnectionPool, Redis, RedisCluster, Sentinel
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
@@ -46,9 +46,13 @@ _NODE_ONLY_SETTINGS = ("response_callbacks", "himport_registry", "redis_connect_
 
 @dataclass(frozen=True, slots=True)
 class SingleAddress:
-    """One Redis, or the primary that sentinels report: ``pool()`` is a new pool of connections to it."""
+    """One Redis, or the primary that sentinels report: ``pool()`` is a new pool of connections to it.
+
+    The log calls it ``name``, a URL without its password.
+    """
 
     pool: Callable[[], ConnectionPool]
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,22 @@ def addresses_of(url_or_client: RedisLike, timeout: float) -> SingleAddress | Cl
         return _sentinel_client_address(pool, overrides, timeout)
     if isinstance(url_or_client, Redis) and isinstance(pool, ConnectionPool):
         settings = {**pool.connection_kwargs, **overrides}
-        return SingleAddress(lambda: ConnectionPool(connection_class=pool.connection_class, **settings))
+        name = _shown_settings(pool.connection_kwargs, pool.connection_class)
+        return SingleAddress(lambda: ConnectionPool(connection_class=pool.connection_class, **settings), name)
     raise ConfigurationError(
         "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
         f'not {shown(url_or_client)}: RedisStore("redis://localhost")'
     )
+
+
+def _shown_settings(settings: dict[str, Any], kind: type[Any]) -> str:
+    """The URL of a client's connections, as ``shown`` has it."""
+    secret = "***@" if settings.get("password") or settings.get("credential_provider") else ""
+    if settings.get("path"):
+        return shown(f"unix://{secret}{settings['path']}")
+    scheme, host = "rediss" if issubclass(kind, SSLConnection) else "redis", settings.get("host", "localhost")
+    host = f"[{host}]" if ":" in host else host
+    return shown(f"{scheme}://{secret}{host}:{settings.get('port', 6379)}/{settings.get('db') or 0}")
 
 
 def _url_addresses(url: str, overrides: dict[str, Any], timeout: float) -> SingleAddress | ClusterAddresses:
@@ -94,7 +109,7 @@ def _url_addresses(url: str, overrides: dict[str, Any], timeout: float) -> Singl
         if kind == "sentinel":
             return _sentinel_url_address(url, scheme, overrides, timeout)
         settings = {"protocol": 2, **parse_url(url), **overrides}
-        return SingleAddress(_checked(lambda: ConnectionPool(**settings)))
+        return SingleAddress(_checked(lambda: ConnectionPool(**settings)), shown(url))
     except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
         reason = reason_of(error, url)
     example = _EXAMPLES.get(kind, _EXAMPLES[""])  # outside of the handler: the error there may quote the password
@@ -143,6 +158,7 @@ def _sentinel_url_address(url: str, scheme: str, overrides: dict[str, Any], time
         service,
         {"protocol": 2, **settings, **overrides},
         {**sentinel_options, **_sentinel_settings(timeout)},
+        shown(url),
     )
 
 
@@ -159,6 +175,7 @@ def _sentinel_client_address(pool: SentinelConnectionPool, overrides: dict[str, 
         pool.service_name,
         {**settings, **overrides},
         {**manager.sentinel_kwargs, **_sentinel_settings(timeout)},
+        shown(f"redis+sentinel://{','.join([f'{host}:{port}' for host, port in addresses])}/{pool.service_name}"),
     )
 
 
@@ -174,7 +191,7 @@ class _PrimaryPool(SentinelConnectionPool):
 
 
 def _sentinels(
-    addresses: list[Address], service: str, settings: dict[str, Any], sentinel_options: dict[str, Any]
+    addresses: list[Address], service: str, settings: dict[str, Any], sentinel_options: dict[str, Any], name: str
 ) -> SingleAddress:
     def pool() -> ConnectionPool:
         manager = Sentinel(addresses, sentinel_kwargs=sentinel_options)  # type: ignore[no-untyped-call]
@@ -182,7 +199,7 @@ def _sentinels(
             client.connection_pool.connection_kwargs["parser_class"] = BoundedParser
         return _PrimaryPool(service, manager, **settings)  # type: ignore[no-untyped-call]
 
-    return SingleAddress(_checked(pool))
+    return SingleAddress(_checked(pool), name)
 
 
 def _checked(pool: Callable[[], ConnectionPool]) -> Callable[[], ConnectionPool]:

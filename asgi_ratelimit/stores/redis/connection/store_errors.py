@@ -7,6 +7,7 @@ import re
 from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
+    MovedError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -21,6 +22,33 @@ _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b"
 """The error code, first in the text or inside a script error, of a Redis that runs but cannot serve."""
 
 _CREDENTIALS = "put the user and the password into the URL, redis://user:password@host:6379/0"
+
+_NO_TLS = "the port does not speak TLS, redis://host:6379/0"
+
+_ADVICE = (
+    ("without any password configured", "leave the password out of the URL, redis://host:6379/0"),
+    ("DB index is out of range", "name a database that the server has, redis://host:6379/0"),
+    ("cluster support disabled", "it is a single Redis, redis://host:6379/0"),
+    ("not allowed in cluster mode", "it is a node of a cluster, redis+cluster://host:6379"),
+    ("unknown command .?SENTINEL", "it is no sentinel, redis://host:6379/0"),
+    ("unknown command .?EVALSHA", "if it is a sentinel, write redis+sentinel://host:26379/mymaster"),
+    (
+        "No master found for [^:]*$",
+        "the path of the URL is the name of the service that the sentinels watch, redis+sentinel://host:26379/mymaster",
+    ),
+    (
+        r"SSL.*(?:WRONG_VERSION_NUMBER|record layer failure|PACKET_LENGTH_TOO_LONG)",
+        _NO_TLS,
+    ),
+    (
+        "while reading from .*reset by peer|^the connection was closed by the server",
+        "a port that speaks TLS needs rediss://host:6379/0",
+    ),
+)
+"""What to change for errors that do not go away by themselves: how their texts are found, and the advice."""
+
+_SENTINEL_IN_TEXT = re.compile(r"<redis\.asyncio\.client\.Redis\(.*?host=([^,]*),port=([^,]*),.*?\)>\)>\)>")
+"""The ``repr`` of redis-py's client for a sentinel, which is longer than a line."""
 
 _NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
 
@@ -47,23 +75,35 @@ class EventLoopEnded(StoreUnavailable):
         super().__init__("the event loop has ended")
 
 
-def store_error_of(error: Exception, timeout: float) -> StoreError:
-    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds."""
+def store_error_of(error: Exception, timeout: float, is_first_by_tls: bool = False) -> StoreError:
+    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
+
+    ``is_first_by_tls`` says that no connection by TLS has come about yet.
+    """
     if isinstance(error, StoreError):
         return error
     if isinstance(error, (TimeoutError, RedisTimeoutError)):
-        return StoreTimeout(f"Redis did not answer within {timeout} s")
+        return StoreTimeout(f"Redis did not answer within {timeout} s{f': if {_NO_TLS}' if is_first_by_tls else ''}")
     if isinstance(error, AuthenticationError):
-        return StoreError(f"Redis rejected the credentials: {error}: {_CREDENTIALS}")
+        return StoreError(f"Redis rejected the credentials: {_advised(error, _CREDENTIALS)}")
     if isinstance(error, ShardingProxyError):
         return StoreUnavailable(f"Redis cannot serve: {error}")
     if isinstance(error, (RedisConnectionError, OSError)):
-        return StoreUnavailable(f"Redis cannot be reached: {error}")
+        return StoreUnavailable(f"Redis cannot be reached: {_advised(error)}")
     if isinstance(error, ResponseError):
         return _error_of_response(error)
     if not isinstance(error, RedisError):
         return StoreUnavailable(f"Redis answered what redis-py cannot read: {error!r:.200}")
-    return StoreError(f"Redis answered with an error: {error}")
+    return StoreError(f"Redis answered with an error: {_advised(error)}")
+
+
+def _advised(error: Exception, otherwise: str = "") -> str:
+    """The text of an error, with what to change if it cannot go away by itself."""
+    text = _SENTINEL_IN_TEXT.sub(r"\1:\2", str(error))
+    if isinstance(error, MovedError):
+        return f"MOVED {text}: it is a node of a cluster, redis+cluster://host:6379"
+    advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, text)), otherwise)
+    return f"{text.rstrip('., ')}: {advice}" if advice else text
 
 
 def _error_of_response(error: ResponseError) -> StoreError:
@@ -71,4 +111,4 @@ def _error_of_response(error: ResponseError) -> StoreError:
         return NotWritable(f"Redis cannot serve: {error}")
     if isinstance(error, ClusterDownError) or _OUT_OF_SERVICE.search(str(error)):
         return StoreUnavailable(f"Redis cannot serve: {error}")
-    return StoreError(f"Redis answered with an error: {error}")
+    return StoreError(f"Redis answered with an error: {_advised(error)}")

@@ -127,6 +127,56 @@ async def test_tls(redis_server: RedisServer, redis_url: str, tmp_path: Path) ->
                 await limiter.peek("key")
 
 
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("redis://{address}/99", "DB index is out of range: name a database that the server has, redis://host:6379/0"),
+        ("redis://:pw@{address}", "Are you sure your configuration is correct?: leave the password out of the URL"),
+        ("redis+cluster://{address}", "cluster support disabled: it is a single Redis, redis://host:6379/0"),
+        ("redis+sentinel://{address}/limits", "it is no sentinel, redis://host:6379/0"),
+        ("rediss://{address}", "the port does not speak TLS, redis://host:6379/0"),
+        ("rediss+cluster://{address}", "the port does not speak TLS, redis://host:6379/0"),
+    ],
+)
+async def test_the_log_says_what_to_change(
+    redis_server: RedisServer, url: str, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a store is out until somebody does."""
+    source = url.replace("{address}", f"{HOST}:{redis_server.port}")
+    async with limiter_on(source, timeout=1, on_error="deny") as limiter:
+        assert (await limiter.rate_limit("key")).degraded
+    assert advice in caplog.text
+
+
+async def test_the_log_says_that_a_port_may_speak_tls(
+    redis_server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where that closes the connection at once."""
+    async with (
+        tls_in_front_of(redis_server.port, *self_signed(tmp_path)) as port,
+        limiter_on(f"redis://{HOST}:{port}") as limiter,
+    ):
+        assert (await limiter.rate_limit("key")).degraded
+    assert ": a port that speaks TLS needs rediss://host:6379/0" in caplog.text
+
+
+async def test_a_slow_tls_port_that_has_answered_is_not_doubted(
+    server: RedisServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does speak TLS."""
+    certificate, key = self_signed(tmp_path)
+    async with (
+        tls_in_front_of(server.port, certificate, key) as port,
+        limiter_on(f"rediss://{HOST}:{port}?ssl_ca_certs={certificate}", timeout=1) as limiter,
+    ):
+        assert not (await limiter.rate_limit("key")).degraded
+        server.pause()
+        assert (await limiter.rate_limit("key")).degraded
+        server.resume()
+    assert "did not answer within 1" in caplog.text
+    assert "TLS" not in caplog.text
+
+
 def self_signed(folder: Path) -> tuple[Path, Path]:
     """A certificate for the loopback address, and its private key."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"

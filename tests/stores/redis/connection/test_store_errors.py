@@ -7,6 +7,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    MovedError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
@@ -50,3 +51,39 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
     assert type(translated) is expected
     with pytest.raises(StoreError, match=message):
         raise translated
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (AuthenticationError("wrong password"), "wrong password: put the user and the password into the URL, redis://"),
+        (
+            AuthenticationError("AUTH <password> called without any password configured for the default user. Sure?"),
+            "Sure?: leave the password out of the URL, redis://host:6379/0",
+        ),
+        (ResponseError("DB index is out of range"), ": name a database that the server has, redis://host:6379/0"),
+        (ResponseError("ERR This instance has cluster support disabled"), ": it is a single Redis, redis://host"),
+        (ResponseError("SELECT is not allowed in cluster mode"), ": it is a node of a cluster, redis+cluster://host"),
+        (MovedError("7629 10.0.0.7:6379"), ": MOVED 7629 10.0.0.7:6379: it is a node of a cluster, redis+cluster://"),
+        (
+            ResponseError("unknown command `SENTINEL`, with args beginning with: `MASTERS`, "),
+            "`MASTERS`: it is no sent",
+        ),
+        (ResponseError("ERR unknown command 'EVALSHA'"), ": if it is a sentinel, write redis+sentinel://host:26379/my"),
+        (RedisConnectionError("No master found for 'nope'"), "'nope': the path of the URL is the name of the service"),
+        (
+            RedisConnectionError(
+                "Error 1 connecting to a:1. [SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1)."
+            ),
+            "(_ssl.c:1): the port does not speak TLS, redis://host:6379/0",
+        ),
+        (
+            RedisConnectionError("Error while reading from a:1 : (104, 'Connection reset by peer')"),
+            "'Connection reset by peer'): a port that speaks TLS needs rediss://host:6379/0",
+        ),
+    ],
+    ids=lambda given: str(given) if isinstance(given, Exception) else "",
+)
+def test_an_error_that_stays_says_what_to_change(error: Exception, advice: str) -> None:
+    """With the right form of the URL; an error that may pass has no advice."""
+    assert advice in str(store_error_of(error, 0.25))

@@ -1,0 +1,68 @@
+"""Calls whose arguments do not fit: the right use is in the error, and costs nothing where they do fit."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from .errors import ConfigurationError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you mean '\w+'\?)?")
+"""Python 3.13 has a suggestion of its own."""
+
+
+def shows_use(use: str, **instead: str) -> Callable[[F], F]:
+    """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit what is decorated.
+
+    It decorates functions, constructors, and classes whose constructor is generated. ``instead`` says what to use for
+    keywords that somebody may expect.
+    """
+
+    def checks(made: F) -> F:
+        if isinstance(made, type):
+            made.__init__ = checks(made.__init__)  # type: ignore[misc]  # that of a dataclass
+            return made
+
+        @wraps(made)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return made(*args, **kwargs)
+            except TypeError as error:
+                if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # nothing was called
+                    raise ConfigurationError(f"{_explained(str(error), made, instead)}: {use}") from None
+                raise
+
+        return cast("F", checked)
+
+    return checks
+
+
+def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) -> str:
+    """What Python says of arguments, and what an unknown keyword may mean."""
+    unknown = _UNKNOWN.fullmatch(problem)
+    if unknown is None:
+        return problem
+    said, keyword = unknown.groups()
+    parameters = inspect.signature(made).parameters.keys() - {"self"}
+    near = get_close_matches(keyword, parameters, 1)
+    hint = instead.get(keyword, f"did you mean {near[0]!r}?" if near else "")
+    return f"{said}, {hint}" if hint else said
+
+
+def used_as(use: str) -> Callable[[F], F]:
+    """Put the right use of a method into the error that Python raises for a call with other arguments.
+
+    A check of the arguments would cost each call of what is called often.
+    """
+
+    def rename(method: F) -> F:
+        method.__qualname__ = use
+        return method
+
+    return rename
