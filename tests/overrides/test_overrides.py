@@ -134,7 +134,7 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
     [
         (("login", "10/minit"), {}, QuotaError, "'minit' is not a unit of time"),
         (("login", "of"), {}, QuotaError, "Valid examples"),
-        (("login", ""), {}, QuotaError, "limit"),
+        (("login", ""), {}, QuotaError, "a quota is missing"),
         (("login", None), {}, QuotaError, "a text or a quota"),
         (("login", []), {}, QuotaError, "at least one quota"),
         (("login", "5/minute; 6/minute"), {}, ConfigurationError, "two quotas are named"),
