@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from ...headers import ServerLimit
 from ...quotas import SECOND_US
 
 MOST_EVIDENCE = 5.0
@@ -18,17 +19,22 @@ MUCH_USED = 3
 """When so many units are used, the time until a bucket is full shows whether they come back one by one."""
 
 
+SERVED_BETWEEN = 100
+"""So many requests must be served between two refusals of a bucket with a small burst, or it is one no longer."""
+
+
 class Rate(NamedTuple):
     """How much there is of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
 
     With ``refills``, units come back one by one; otherwise all at the end of a window. Until answers have shown which
-    of them it is, the rate is not ``is_sure``.
+    of them it is, the rate is not ``is_sure``. ``burst`` units are there at once, or 0 for the whole limit.
     """
 
     limit: float
     period: float
     refills: bool
     is_sure: bool = True
+    burst: float = 0.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -77,3 +83,67 @@ class Resets:
             self.unit_us = max(self.unit_us, rate.period / rate.limit * SECOND_US)
         else:
             self.window_evidence = MOST_EVIDENCE
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SmallBurst:
+    """Whether fewer units than the limit are there at once, and come back one by one, where answers say when there is
+    more in whole seconds: by a policy of ``20;w=1``, that may be every 50 ms.
+
+    * ``"unknown"``: at first. When nothing is left, the next request goes when there is more, as a pioneer.
+    * ``"trial"``: a pioneer has found just as much as was ever there, and less than the limit. The bucket was full, or
+      others leave as much in each window. One request goes as soon as one unit ought to be back.
+    * ``"refill"``: it was served, so units come back one by one.
+    * ``"window"``: it was refused, or an answer does not fit. As long as the policy stays, nothing else is tried.
+    """
+
+    stage: Literal["unknown", "trial", "refill", "window"] = "unknown"
+    policy: tuple[float, float] | None = None
+    most: float = -1.0
+    """The most units that an answer has left."""
+    trial_us: float = 0.0
+    """When the trial began; ``left`` units were left then."""
+    left: float = 0.0
+    served: int = 0
+    """How many requests were served since the trial began, or since the last refusal."""
+
+    @property
+    def refills(self) -> bool:
+        """Whether units come back one by one, or that is tried."""
+        return self.stage in ("trial", "refill")
+
+    @property
+    def room(self) -> float:
+        """The most units that there are at once; only one may be believed in a trial."""
+        return 1.0 if self.stage == "trial" else self.most + 1.0
+
+    def learn(self, report: ServerLimit, limit: float, window: float, *, is_pioneer: bool, now_us: float) -> None:
+        """A request that was served reports units that are left, and when there is more."""
+        if self.policy is not None and self.policy != (limit, window):
+            self.stage, self.most = "unknown", -1.0
+        self.policy = limit, window
+        self.served += 1
+        left = report.remaining or 0.0
+        if left + 1.0 >= limit or (report.reset_after or 0.0) > math.ceil(window / limit):
+            self.stage = "window"  # nothing is gained, or a unit that comes back one by one would be back earlier
+        elif self.stage == "unknown" and is_pioneer and left == self.most:
+            self.stage, self.trial_us, self.left, self.served = "trial", now_us, left, 0
+        elif self.stage == "trial":
+            if left > self.most or now_us - self.trial_us >= window * SECOND_US:
+                self.stage = "unknown"  # a window may have ended
+            elif self.served > self.left:
+                self.stage = "refill"
+        self.most = max(self.most, left)
+
+    def refuse(self) -> None:
+        """A request was refused."""
+        if self.stage == "trial" or (self.stage == "refill" and self.served < SERVED_BETWEEN):
+            self.stage = "window"
+        self.served = 0
+
+    def adopt(self, rate: Rate) -> None:
+        """Go on with what another process has learned."""
+        if self.stage != "window" and rate.burst:
+            self.stage, self.most = "refill", max(self.most, rate.burst - 1.0)
+        elif rate.is_sure and not rate.refills:
+            self.stage = "window"

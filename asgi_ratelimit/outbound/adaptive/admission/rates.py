@@ -51,18 +51,22 @@ def rate_of(bucket: Bucket) -> Rate | None:
         return learned
     if known.is_sure and not learned.is_sure:
         return known
-    is_equal = learned.refills == known.refills and abs(known.period - learned.period) <= EQUAL * known.period
+    is_alike = learned.refills == known.refills and learned.burst == known.burst
+    is_equal = is_alike and abs(known.period - learned.period) <= EQUAL * known.period
     return known._replace(is_sure=learned.is_sure) if is_equal else learned
 
 
 def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
-    if bucket.refill:
-        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, bucket.resets.is_sure)
+    small = bucket.small_burst
+    if bucket.refill and small.stage != "trial":
+        period, burst = rounded(bucket.limit / bucket.refill / SECOND_US), small.room if small.refills else 0.0
+        return Rate(bucket.limit, period, True, bucket.resets.is_sure, burst)
     window_us = max(bucket.window_us, bucket.resets.unit_us)
     if window_us >= 1.0:
-        return Rate(bucket.limit, rounded(window_us / SECOND_US), False)
+        is_sure = small.policy is None or small.stage == "window"
+        return Rate(bucket.limit, rounded(window_us / SECOND_US), False, is_sure)
     return None
 
 
@@ -80,12 +84,13 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
     A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that
-    come back one by one, one is left over: then requests that are faster on their way than others are not refused.
+    come back one by one, one is left over, and half of a small burst: then requests that are faster on their way than
+    others are not refused.
     """
-    name, (limit, period, refills, _) = f"learned-{_hash(bucket)}", rate
+    name, (limit, period, refills, _, burst) = f"learned-{_hash(bucket)}", rate
     quota: Quota
     if refills:
-        quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
+        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
     else:
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
         quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)

@@ -150,7 +150,7 @@ class Change(NamedTuple):
         """
         quota, old = self.charge.quota, self.old and self.old.quota
         if not isinstance(quota, RollingWindow) or not isinstance(old, TokenBucket):
-            return quota.limit
+            return min(quota.most + 1.0, quota.limit)
         refill = old.limit / old.period
         level = closed.states[0].reset_after * refill - closed.granted
         charged = math.floor((level + quota.period * refill) / self.charge.cost + LEAST) * self.charge.cost
@@ -162,7 +162,7 @@ def _agree(call: Call) -> list[Change]:
     host, changes = call.host.name, []
     for bucket, rate in _changes(call):
         old, bucket.rate = bucket.rate, rate
-        if rate is not None and (old is None or old[:3] != rate[:3]):
+        if rate is not None and (old is None or old != rate._replace(is_sure=old.is_sure)):
             charge = learned_charge(host, bucket.name, rate, bucket.cost)
             before = None if old is None else learned_charge(host, bucket.name, old, bucket.cost)
             changes.append(Change(charge, bucket.reported, before))
