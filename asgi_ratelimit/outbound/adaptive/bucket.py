@@ -253,6 +253,8 @@ class Bucket:
             self.available = min(self.available, remaining)
             if self.reset_is_assumed or reset_at_us < self.reset_at_us:
                 self._set_reset(reset_at_us)
+        if self.small_burst.refills:
+            self.available = min(self.available, self._room())
 
     def is_idle(self, now_us: float) -> bool:
         """Whether nothing is lost when the bucket is forgotten."""
@@ -293,7 +295,7 @@ class Bucket:
                 self.refill = self.resets.refill(limit, used, report.reset_after * SECOND_US, now_us)
         elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
             if not is_refused:
-                self.small_burst.learn(report, limit, report.window, is_pioneer=self.is_probed, now_us=now_us)
+                self.small_burst.learn(limit, report, not self.under_way, now_us)
             self.refill = limit / report.window / SECOND_US if self.small_burst.refills else 0.0
 
     def _exact(self, report: ServerLimit, remaining: float) -> float:
@@ -324,13 +326,14 @@ class Bucket:
 
     def _refill(self, now_us: float) -> None:
         """Let units have come back one by one. A small burst may be full until the requests under way arrive."""
-        if self.small_burst.refills:
-            room = self.small_burst.room - (self.unsent + self.under_way) * self.cost
-        else:
-            room = self.limit - self.unsent * self.cost
         more = max(now_us - self.updated_us, 0.0) * self.refill
-        self.available = min(self.available + more, max(room, self.available))
+        self.available = min(self.available + more, max(self._room(), self.available))
         self.updated_us = now_us
+
+    def _room(self) -> float:
+        if self.small_burst.refills:
+            return self.small_burst.room - (self.unsent + self.under_way) * self.cost
+        return self.limit - self.unsent * self.cost
 
     def _reset(self, now_us: float) -> None:
         if self.is_next_unit and not self.reset_is_assumed and self.available >= self._least():

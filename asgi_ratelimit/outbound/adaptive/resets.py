@@ -90,22 +90,25 @@ class SmallBurst:
     """Whether fewer units than the limit are there at once, and come back one by one, where answers say when there is
     more in whole seconds: by a policy of ``20;w=1``, that may be every 50 ms.
 
-    * ``"unknown"``: at first. When nothing is left, the next request goes when there is more, as a pioneer.
-    * ``"trial"``: a pioneer has found just as much as was ever there, and less than the limit. The bucket was full, or
-      others leave as much in each window. One request goes as soon as one unit ought to be back.
-    * ``"refill"``: it was served, so units come back one by one.
-    * ``"window"``: it was refused, or an answer does not fit. As long as the policy stays, nothing else is tried.
+    * ``"unknown"``: at first. When nothing is left, the next request goes when answers say that there is more.
+    * ``"trial"``: just as much was there again as was ever there, and less than the limit. The bucket was full, or
+      others leave as much in each window. One request at a time goes, as soon as one unit ought to be back.
+    * ``"refill"``: one was served, and has left no less than the one before it: units come back one by one.
+    * ``"window"``: one was refused, or an answer does not fit. As long as the policy stays, nothing else is tried.
     """
 
     stage: Literal["unknown", "trial", "refill", "window"] = "unknown"
     policy: tuple[float, float] | None = None
     most: float = -1.0
     """The most units that an answer has left."""
-    trial_us: float = 0.0
-    """When the trial began; ``left`` units were left then."""
-    left: float = 0.0
+    was_less: bool = False
+    """Whether the last answer has left less than that."""
+    last: tuple[float, float] = (math.inf, 0.0)
+    """What the last answer has left, if no other request was under way, and when it came."""
+    more_us: float = math.inf
+    """When there is more, by the last answer."""
     served: int = 0
-    """How many requests were served since the trial began, or since the last refusal."""
+    """How many requests were served since the last refusal."""
 
     @property
     def refills(self) -> bool:
@@ -114,26 +117,29 @@ class SmallBurst:
 
     @property
     def room(self) -> float:
-        """The most units that there are at once; only one may be believed in a trial."""
+        """The most units that there are at once; only one is believed in a trial."""
         return 1.0 if self.stage == "trial" else self.most + 1.0
 
-    def learn(self, report: ServerLimit, limit: float, window: float, *, is_pioneer: bool, now_us: float) -> None:
-        """A request that was served reports units that are left, and when there is more."""
-        if self.policy is not None and self.policy != (limit, window):
+    def learn(self, limit: float, report: ServerLimit, is_alone: bool, now_us: float) -> None:
+        """A request that was served reports its policy, units that are left, and when there is more.
+
+        It was ``is_alone`` if no other one is under way.
+        """
+        left, more_after, window = report.remaining or 0.0, report.reset_after or 0.0, report.window or 0.0
+        if self.policy not in (None, (limit, window)):
             self.stage, self.most = "unknown", -1.0
         self.policy = limit, window
         self.served += 1
-        left = report.remaining or 0.0
-        if left + 1.0 >= limit or (report.reset_after or 0.0) > math.ceil(window / limit):
-            self.stage = "window"  # nothing is gained, or a unit that comes back one by one would be back earlier
-        elif self.stage == "unknown" and is_pioneer and left == self.most:
-            self.stage, self.trial_us, self.left, self.served = "trial", now_us, left, 0
-        elif self.stage == "trial":
-            if left > self.most or now_us - self.trial_us >= window * SECOND_US:
-                self.stage = "unknown"  # a window may have ended
-            elif self.served > self.left:
-                self.stage = "refill"
-        self.most = max(self.most, left)
+        if left + 1.0 >= limit or more_after > math.ceil(window / limit):
+            self.stage = "window"  # nothing is gained, or one unit would come back earlier
+        elif self.stage == "unknown" and left == self.most and (self.was_less or now_us >= self.more_us):
+            self.stage, self.served = "trial", 0
+        elif self.stage == "trial" and left > self.most:
+            self.stage = "unknown"  # it was not full, or a window has begun
+        elif self.stage == "trial" and is_alone and left >= self.last[0] and now_us < self.last[1] + window * SECOND_US:
+            self.stage = "refill"
+        self.was_less, self.most = left < self.most, max(self.most, left)
+        self.last, self.more_us = (left if is_alone else math.inf, now_us), now_us + more_after * SECOND_US
 
     def refuse(self) -> None:
         """A request was refused."""
@@ -143,7 +149,8 @@ class SmallBurst:
 
     def adopt(self, rate: Rate) -> None:
         """Go on with what another process has learned."""
-        if self.stage != "window" and rate.burst:
-            self.stage, self.most = "refill", max(self.most, rate.burst - 1.0)
-        elif rate.is_sure and not rate.refills:
+        self.most = max(self.most, rate.burst - 1.0)
+        if rate.is_sure and not rate.refills:
             self.stage = "window"
+        elif rate.burst and rate.refills and self.stage in ("unknown", "trial"):
+            self.stage, self.last = "refill" if rate.is_sure else "trial", (math.inf, 0.0)

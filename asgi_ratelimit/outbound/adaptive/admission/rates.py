@@ -60,13 +60,13 @@ def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
     small = bucket.small_burst
-    if bucket.refill and small.stage != "trial":
+    if bucket.refill:
         period, burst = rounded(bucket.limit / bucket.refill / SECOND_US), small.room if small.refills else 0.0
-        return Rate(bucket.limit, period, True, bucket.resets.is_sure, burst)
+        return Rate(bucket.limit, period, True, small.stage != "trial" and bucket.resets.is_sure, burst)
     window_us = max(bucket.window_us, bucket.resets.unit_us)
     if window_us >= 1.0:
-        is_sure = small.policy is None or small.stage == "window"
-        return Rate(bucket.limit, rounded(window_us / SECOND_US), False, is_sure)
+        burst = small.room if small.stage == "unknown" else 0.0
+        return Rate(bucket.limit, rounded(window_us / SECOND_US), False, not burst, burst)
     return None
 
 
@@ -85,13 +85,17 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
 
     A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that
     come back one by one, one is left over, and half of a small burst: then requests that are faster on their way than
-    others are not refused.
+    others are not refused. Where a small burst may be all that there is, no more goes than comes back in a time that
+    answers may say.
     """
     name, (limit, period, refills, _, burst) = f"learned-{_hash(bucket)}", rate
     quota: Quota
     if refills:
         quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
     else:
+        if burst:
+            units, seconds = limit / period, math.ceil(period / limit)
+            limit, period = max(min(burst, units * seconds // 1), 1.0), seconds
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
         quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
     return Charge(quota, host, min(cost, quota.most), NAME)

@@ -175,7 +175,7 @@ def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
         return learned is None
     if known.limit != learned.limit or known.is_sure < learned.is_sure:
         return False
-    if known.is_sure and not learned.is_sure:
+    if not learned.is_sure and (known.is_sure or (known.burst and known.refills and not learned.refills)):
         return True
     return known.refills == learned.refills and known.period >= learned.period * (1.0 - EQUAL)
 
