@@ -136,10 +136,14 @@ class SmallBurst:
             self.stage, self.served = "trial", 0
         elif self.stage == "trial" and left > self.most:
             self.stage = "unknown"  # it was not full, or a window has begun
-        elif self.stage == "trial" and is_alone and left >= self.last[0] and now_us < self.last[1] + window * SECOND_US:
+        elif self.stage == "trial" and is_alone and now_us < self.last[1] + window * SECOND_US and self._is_back(left):
             self.stage = "refill"
         self.was_less, self.most = left < self.most, max(self.most, left)
         self.last, self.more_us = (left if is_alone else math.inf, now_us), now_us + more_after * SECOND_US
+
+    def _is_back(self, left: float) -> bool:
+        """Whether a unit has come back since the last answer, and not all, as they do when a window begins."""
+        return left >= self.last[0] and (left < self.most or not self.was_less)
 
     def refuse(self) -> None:
         """A request was refused."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ....buckets import as_bytes, digest
 from ....decision import Charge, Condition, Take
-from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
+from ....quotas import MAX_PERIOD, SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
 from ..bucket import Bucket
 from ..resets import Rate
@@ -39,6 +39,9 @@ EQUAL = 0.05
 MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
 """By how much longer a window is here: requests may be faster on their way than those before them."""
 
+LONGEST_PERIOD_US = MAX_PERIOD * SECOND_US / 2
+"""A limit in a longer time is charged nowhere."""
+
 CACHED = 4096
 
 
@@ -60,14 +63,12 @@ def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
     small = bucket.small_burst
-    if bucket.refill:
-        period, burst = rounded(bucket.limit / bucket.refill / SECOND_US), small.room if small.refills else 0.0
-        return Rate(bucket.limit, period, True, small.stage != "trial" and bucket.resets.is_sure, burst)
-    window_us = max(bucket.window_us, bucket.resets.unit_us)
-    if window_us >= 1.0:
-        burst = small.room if small.stage == "unknown" else 0.0
-        return Rate(bucket.limit, rounded(window_us / SECOND_US), False, not burst, burst)
-    return None
+    period_us = bucket.limit / bucket.refill if bucket.refill else max(bucket.window_us, bucket.resets.unit_us)
+    if not 1.0 <= period_us <= LONGEST_PERIOD_US:
+        return None
+    burst = small.room if small.refills or small.stage == "unknown" else 0.0
+    is_sure = not burst if not bucket.refill else small.stage != "trial" and bucket.resets.is_sure
+    return Rate(bucket.limit, rounded(period_us / SECOND_US), bucket.refill > 0.0, is_sure, burst)
 
 
 def rounded(seconds: float) -> float:
