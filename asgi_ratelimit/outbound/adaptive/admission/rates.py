@@ -67,7 +67,10 @@ def _learned(bucket: Bucket) -> Rate | None:
     if not 1.0 <= period_us <= LONGEST_PERIOD_US:
         return None
     burst = small.room if small.refills or small.stage == "unknown" else 0.0
-    is_sure = not burst if not bucket.refill else small.stage != "trial" and bucket.resets.is_sure
+    if bucket.refill:
+        is_sure = small.stage != "trial" and bucket.resets.is_sure
+    else:
+        is_sure = not burst and (small.stage == "window" or not bucket.is_next_unit)
     return Rate(bucket.limit, rounded(period_us / SECOND_US), bucket.refill > 0.0, is_sure, burst)
 
 
