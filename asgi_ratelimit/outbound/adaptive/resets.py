@@ -94,10 +94,11 @@ class SmallBurst:
     * ``"trial"``: just as much was there again as was ever there, and less than the limit. The bucket was full, or
       others leave as much in each window. One request at a time goes, as soon as one unit ought to be back.
     * ``"refill"``: one was served, and has left no less than the one before it: units come back one by one.
-    * ``"window"``: one was refused, or an answer does not fit. As long as the policy stays, nothing else is tried.
+    * ``"refused"``: one was refused. As long as the policy stays, nothing is tried any more.
+    * ``"window"``: an answer does not fit, or the whole limit is there at once.
     """
 
-    stage: Literal["unknown", "trial", "refill", "window"] = "unknown"
+    stage: Literal["unknown", "trial", "refill", "refused", "window"] = "unknown"
     policy: tuple[float, float] | None = None
     most: float = -1.0
     """The most units that an answer has left."""
@@ -148,13 +149,13 @@ class SmallBurst:
     def refuse(self) -> None:
         """A request was refused."""
         if self.stage == "trial" or (self.stage == "refill" and self.served < SERVED_BETWEEN):
-            self.stage = "window"
+            self.stage = "refused"
         self.served = 0
 
     def adopt(self, rate: Rate) -> None:
         """Go on with what another process has learned."""
         self.most = max(self.most, rate.burst - 1.0)
-        if rate.is_sure and not rate.refills:
-            self.stage = "window"
+        if rate.is_sure and not rate.refills and self.stage != "window":
+            self.stage = "refused" if rate.burst else "window"
         elif rate.burst and rate.refills and self.stage in ("unknown", "trial"):
             self.stage, self.last = "refill" if rate.is_sure else "trial", (math.inf, 0.0)

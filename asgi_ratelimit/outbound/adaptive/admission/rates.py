@@ -66,11 +66,11 @@ def _learned(bucket: Bucket) -> Rate | None:
     period_us = bucket.limit / bucket.refill if bucket.refill else max(bucket.window_us, bucket.resets.unit_us)
     if not 1.0 <= period_us <= LONGEST_PERIOD_US:
         return None
-    burst = small.room if small.refills or small.stage == "unknown" else 0.0
+    burst = 0.0 if small.stage == "window" else small.room
     if bucket.refill:
-        is_sure = small.stage != "trial" and bucket.resets.is_sure
+        is_sure = small.stage == "refill" or (not small.refills and bucket.resets.is_sure)
     else:
-        is_sure = not burst and (small.stage == "window" or not bucket.is_next_unit)
+        is_sure = small.stage in ("window", "refused") or not (burst or bucket.is_next_unit)
     return Rate(bucket.limit, rounded(period_us / SECOND_US), bucket.refill > 0.0, is_sure, burst)
 
 

@@ -177,7 +177,8 @@ def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
         return False
     if not learned.is_sure and (known.is_sure or (known.burst and known.refills and not learned.refills)):
         return True
-    return known.refills == learned.refills and known.period >= learned.period * (1.0 - EQUAL)
+    has_burst = (known.burst or known.limit) >= (learned.burst or learned.limit)
+    return known.refills == learned.refills and has_burst and known.period >= learned.period * (1.0 - EQUAL)
 
 
 def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:
