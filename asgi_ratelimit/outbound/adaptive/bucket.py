@@ -12,7 +12,7 @@ from typing import Any
 
 from ...headers import ServerLimit
 from ...quotas import SECOND_US
-from .resets import Rate, Resets
+from .resets import Rate, Resets, SmallBurst
 
 LEASE_US = 10 * SECOND_US
 """How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
@@ -48,6 +48,7 @@ class Bucket:
     reset_is_assumed: bool = False
     is_next_unit: bool = False
     resets: Resets = field(default_factory=Resets)
+    small_burst: SmallBurst = field(default_factory=SmallBurst)
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
     """Until when the store has nothing left of this bucket: other processes have used it."""
@@ -144,6 +145,8 @@ class Bucket:
 
     def end(self, window: int, now_us: float) -> None:
         """A request has an answer, or none will come. Whether the server has counted it, is not known."""
+        if self.refill:
+            self._refill(now_us)  # as long as there was no room for more
         self.under_way -= 1
         if window != self.window:
             return
@@ -173,14 +176,21 @@ class Bucket:
             self.rate, self.held_until_us = rate, 0.0
         if rate is not None:
             self.resets.adopt(rate)
+            self.small_burst.adopt(rate)
             if not rate.refills:
                 self.refill, self.window_us = 0.0, max(self.window_us, rate.period * SECOND_US)
+            elif self.small_burst.refills:
+                self.refill = rate.limit / rate.period / SECOND_US
+                self.available = min(self.available, self.small_burst.room)
 
     def refuse(self, now_us: float, wait_us: float | None) -> None:
         """The server has refused a request; without a time, each pause in a row is twice as long.
 
         A refusal without a time, of a request that was sent before a pause, does not make that longer.
         """
+        if self.small_burst.refills:
+            self.small_burst.refuse()
+            self.refill = self.refill if self.small_burst.refills else 0.0
         if wait_us is None:
             if self.paused_until_us > now_us:
                 return
@@ -205,7 +215,7 @@ class Bucket:
             self.misses += 1
             self.pause(now_us + RETRY_US)
 
-    def learn(self, report: ServerLimit, window: int, now_us: float) -> None:
+    def learn(self, report: ServerLimit, window: int, now_us: float, *, is_refused: bool = False) -> None:
         """An answer reports this bucket, to a request of this window, which has ended.
 
         An answer to a request of an earlier window never raises what is available now.
@@ -217,7 +227,7 @@ class Bucket:
             self._learn_late(remaining, reset_at_us)
             return
         self.misses = 0
-        self._learn_kind(report, now_us)
+        self._learn_kind(report, is_refused, now_us)
         self.updated_us = now_us
         self.reported, self.is_spent = remaining, remaining < self._least()
         if self.refill:
@@ -228,7 +238,11 @@ class Bucket:
             self._set_reset(reset_at_us)
         elif self.is_next_unit:
             self.lowest = min(self.lowest, remaining)
-            self.available = min(self.available, remaining) if self.under_way else self.lowest - self.unsent * self.cost
+            left = self.lowest - self.unsent * self.cost
+            if self.small_burst.refills:  # what remains is rounded down, what is available here is not
+                self.available = min(max(self.available, -math.inf if self.under_way else left), remaining + 0.999)
+            else:
+                self.available = min(self.available, remaining) if self.under_way else left
             if not self.under_way:
                 self.lowest = math.inf
             self._set_reset(reset_at_us)
@@ -239,6 +253,8 @@ class Bucket:
             self.available = min(self.available, remaining)
             if self.reset_is_assumed or reset_at_us < self.reset_at_us:
                 self._set_reset(reset_at_us)
+        if self.small_burst.refills:
+            self.available = min(self.available, self._room())
 
     def is_idle(self, now_us: float) -> bool:
         """Whether nothing is lost when the bucket is forgotten."""
@@ -260,7 +276,7 @@ class Bucket:
             if self.reset_at_us == math.inf:
                 self._set_reset(reset_at_us)
 
-    def _learn_kind(self, report: ServerLimit, now_us: float) -> None:
+    def _learn_kind(self, report: ServerLimit, is_refused: bool, now_us: float) -> None:
         limit = math.inf if report.limit is None else report.limit
         if limit != self.limit:
             self.refill = self.resets.unit_us = 0.0
@@ -277,6 +293,10 @@ class Bucket:
             used = limit - (report.remaining or 0.0)
             if used > 0.0:
                 self.refill = self.resets.refill(limit, used, report.reset_after * SECOND_US, now_us)
+        elif self.is_next_unit and self.cost == 1.0 and report.window and report.reset_after is not None:
+            if not is_refused:
+                self.small_burst.learn(limit, report, not self.under_way, now_us)
+            self.refill = limit / report.window / SECOND_US if self.small_burst.refills else 0.0
 
     def _exact(self, report: ServerLimit, remaining: float) -> float:
         """The units of a bucket that refills; ``remaining`` is rounded down, but the time until it is full is not."""
@@ -300,11 +320,20 @@ class Bucket:
             self.paused_until_us = 0.0
             self.probe(now_us)
         if self.refill:
-            most = max(self.limit - self.unsent * self.cost, self.available)
-            self.available = min(self.available + max(now_us - self.updated_us, 0.0) * self.refill, most)
-            self.updated_us = now_us
+            self._refill(now_us)
         elif self.reset_at_us <= now_us and not self.is_probed:
             self._reset(now_us)
+
+    def _refill(self, now_us: float) -> None:
+        """Let units have come back one by one. A small burst may be full until the requests under way arrive."""
+        more = max(now_us - self.updated_us, 0.0) * self.refill
+        self.available = min(self.available + more, max(self._room(), self.available))
+        self.updated_us = now_us
+
+    def _room(self) -> float:
+        if self.small_burst.refills:
+            return self.small_burst.room - (self.unsent + self.under_way) * self.cost
+        return self.limit - self.unsent * self.cost
 
     def _reset(self, now_us: float) -> None:
         if self.is_next_unit and not self.reset_is_assumed and self.available >= self._least():

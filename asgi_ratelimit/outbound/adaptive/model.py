@@ -143,7 +143,7 @@ class Model:
             bucket.end(window, now_us)
         self.hosts.recognise(host, report.profile)
         limits = [limit for limit in report.limits if limit.remaining is not None]
-        reported = self._learn(call, limits, now_us)
+        reported = self._learn(call, limits, report.is_throttled, now_us)
         is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
         if is_failed:
             self._pioneer_failed(call, f"an answer {status} that reports no limit")
@@ -190,14 +190,14 @@ class Model:
         elif is_served:
             route.is_known = True
 
-    def _learn(self, call: Call, limits: list[ServerLimit], now_us: float) -> tuple[Bucket, ...]:
+    def _learn(self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float) -> tuple[Bucket, ...]:
         """Learn what an answer reports; returns the buckets that it is about."""
         admitted = dict(call.admitted)
         reported: dict[Bucket, None] = {}
         for limit in limits:
             bucket = self.hosts.bucket(call, limit, now_us)
             before = bucket.limit
-            bucket.learn(limit, admitted.get(bucket, bucket.window), now_us)
+            bucket.learn(limit, admitted.get(bucket, bucket.window), now_us, is_refused=is_refused)
             reported[bucket] = None
             if bucket.limit != before:
                 self._limit_changed(call.host, bucket, before, now_us)

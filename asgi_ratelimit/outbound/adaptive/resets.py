@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from ...headers import ServerLimit
 from ...quotas import SECOND_US
 
 MOST_EVIDENCE = 5.0
@@ -18,17 +19,22 @@ MUCH_USED = 3
 """When so many units are used, the time until a bucket is full shows whether they come back one by one."""
 
 
+SERVED_BETWEEN = 100
+"""So many requests must be served between two refusals of a bucket with a small burst, or it is one no longer."""
+
+
 class Rate(NamedTuple):
     """How much there is of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
 
     With ``refills``, units come back one by one; otherwise all at the end of a window. Until answers have shown which
-    of them it is, the rate is not ``is_sure``.
+    of them it is, the rate is not ``is_sure``. ``burst`` units are there at once, or 0 for the whole limit.
     """
 
     limit: float
     period: float
     refills: bool
     is_sure: bool = True
+    burst: float = 0.0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -77,3 +83,79 @@ class Resets:
             self.unit_us = max(self.unit_us, rate.period / rate.limit * SECOND_US)
         else:
             self.window_evidence = MOST_EVIDENCE
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SmallBurst:
+    """Whether fewer units than the limit are there at once, and come back one by one, where answers say when there is
+    more in whole seconds: by a policy of ``20;w=1``, that may be every 50 ms.
+
+    * ``"unknown"``: at first. When nothing is left, the next request goes when answers say that there is more.
+    * ``"trial"``: just as much was there again as was ever there, and less than the limit. The bucket was full, or
+      others leave as much in each window. One request at a time goes, as soon as one unit ought to be back.
+    * ``"refill"``: one was served, and has left no less than the one before it: units come back one by one.
+    * ``"refused"``: one was refused. As long as the policy stays, nothing is tried any more.
+    * ``"window"``: an answer does not fit, or the whole limit is there at once.
+    """
+
+    stage: Literal["unknown", "trial", "refill", "refused", "window"] = "unknown"
+    policy: tuple[float, float] | None = None
+    most: float = -1.0
+    """The most units that an answer has left."""
+    was_less: bool = False
+    """Whether the last answer has left less than that."""
+    last: tuple[float, float] = (math.inf, 0.0)
+    """What the last answer has left, if no other request was under way, and when it came."""
+    more_us: float = math.inf
+    """When there is more, by the last answer."""
+    served: int = 0
+    """How many requests were served since the last refusal."""
+
+    @property
+    def refills(self) -> bool:
+        """Whether units come back one by one, or that is tried."""
+        return self.stage in ("trial", "refill")
+
+    @property
+    def room(self) -> float:
+        """The most units that there are at once; only one is believed in a trial."""
+        return 1.0 if self.stage == "trial" else self.most + 1.0
+
+    def learn(self, limit: float, report: ServerLimit, is_alone: bool, now_us: float) -> None:
+        """A request that was served reports its policy, units that are left, and when there is more.
+
+        It was ``is_alone`` if no other one is under way.
+        """
+        left, more_after, window = report.remaining or 0.0, report.reset_after or 0.0, report.window or 0.0
+        if self.policy not in (None, (limit, window)):
+            self.stage, self.most = "unknown", -1.0
+        self.policy = limit, window
+        self.served += 1
+        if left + 1.0 >= limit or more_after > math.ceil(window / limit):
+            self.stage = "window"  # nothing is gained, or one unit would come back earlier
+        elif self.stage == "unknown" and left == self.most and (self.was_less or now_us >= self.more_us):
+            self.stage, self.served = "trial", 0
+        elif self.stage == "trial" and left > self.most:
+            self.stage = "unknown"  # it was not full, or a window has begun
+        elif self.stage == "trial" and is_alone and now_us < self.last[1] + window * SECOND_US and self._is_back(left):
+            self.stage = "refill"
+        self.was_less, self.most = left < self.most, max(self.most, left)
+        self.last, self.more_us = (left if is_alone else math.inf, now_us), now_us + more_after * SECOND_US
+
+    def _is_back(self, left: float) -> bool:
+        """Whether a unit has come back since the last answer, and not all, as they do when a window begins."""
+        return left >= self.last[0] and (left < self.most or not self.was_less)
+
+    def refuse(self) -> None:
+        """A request was refused."""
+        if self.stage == "trial" or (self.stage == "refill" and self.served < SERVED_BETWEEN):
+            self.stage = "refused"
+        self.served = 0
+
+    def adopt(self, rate: Rate) -> None:
+        """Go on with what another process has learned."""
+        self.most = max(self.most, rate.burst - 1.0)
+        if rate.is_sure and not rate.refills and self.stage != "window":
+            self.stage = "refused" if rate.burst else "window"
+        elif rate.burst and rate.refills and self.stage in ("unknown", "trial"):
+            self.stage, self.last = "refill" if rate.is_sure else "trial", (math.inf, 0.0)

@@ -36,7 +36,7 @@ class Network(httpx.AsyncBaseTransport):
     [
         ("10/s burst 10", 11),
         ("10/s", 11),
-        ("20/s burst 5", 23),  # its headers count in whole seconds, so that the client uses one burst in each
+        ("20/s burst 5", 6.5),
         ("100/minute", 12),
         ("30/minute fixed", 180),
         ("30/minute rolling", 180),

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from ....buckets import as_bytes, digest
 from ....decision import Charge, Condition, Take
-from ....quotas import SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
+from ....quotas import MAX_PERIOD, SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
 from ...sending.pauses import PAUSE
 from ..bucket import Bucket
 from ..resets import Rate
@@ -39,6 +39,9 @@ EQUAL = 0.05
 MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
 """By how much longer a window is here: requests may be faster on their way than those before them."""
 
+LONGEST_PERIOD_US = MAX_PERIOD * SECOND_US / 2
+"""A limit in a longer time is charged nowhere."""
+
 CACHED = 4096
 
 
@@ -51,19 +54,24 @@ def rate_of(bucket: Bucket) -> Rate | None:
         return learned
     if known.is_sure and not learned.is_sure:
         return known
-    is_equal = learned.refills == known.refills and abs(known.period - learned.period) <= EQUAL * known.period
+    is_alike = learned.refills == known.refills and learned.burst == known.burst
+    is_equal = is_alike and abs(known.period - learned.period) <= EQUAL * known.period
     return known._replace(is_sure=learned.is_sure) if is_equal else learned
 
 
 def _learned(bucket: Bucket) -> Rate | None:
     if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
         return None
+    small = bucket.small_burst
+    period_us = bucket.limit / bucket.refill if bucket.refill else max(bucket.window_us, bucket.resets.unit_us)
+    if not 1.0 <= period_us <= LONGEST_PERIOD_US:
+        return None
+    burst = 0.0 if small.stage == "window" else small.room
     if bucket.refill:
-        return Rate(bucket.limit, rounded(bucket.limit / bucket.refill / SECOND_US), True, bucket.resets.is_sure)
-    window_us = max(bucket.window_us, bucket.resets.unit_us)
-    if window_us >= 1.0:
-        return Rate(bucket.limit, rounded(window_us / SECOND_US), False)
-    return None
+        is_sure = small.stage == "refill" or (not small.refills and bucket.resets.is_sure)
+    else:
+        is_sure = small.stage in ("window", "refused") or not (burst or bucket.is_next_unit)
+    return Rate(bucket.limit, rounded(period_us / SECOND_US), bucket.refill > 0.0, is_sure, burst)
 
 
 def rounded(seconds: float) -> float:
@@ -80,13 +88,18 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
     A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that
-    come back one by one, one is left over: then requests that are faster on their way than others are not refused.
+    come back one by one, one is left over, and half of a small burst: then requests that are faster on their way than
+    others are not refused. Where a small burst may be all that there is, no more goes than comes back in a time that
+    answers may say.
     """
-    name, (limit, period, refills, _) = f"learned-{_hash(bucket)}", rate
+    name, (limit, period, refills, _, burst) = f"learned-{_hash(bucket)}", rate
     quota: Quota
     if refills:
-        quota = TokenBucket(limit, period, max(limit - 1.0, 1.0), name=name)
+        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
     else:
+        if burst:
+            units, seconds = limit / period, math.ceil(period / limit)
+            limit, period = max(min(burst, units * seconds // 1), 1.0), seconds
         longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
         quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
     return Charge(quota, host, min(cost, quota.most), NAME)

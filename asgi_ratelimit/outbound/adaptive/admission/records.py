@@ -49,5 +49,8 @@ def _limit(bucket: Bucket) -> LearnedLimit:
 
 
 def _read(name: str, limit: float, cost: float, rate: list[float] | None) -> LearnedLimit:
-    agreed = None if rate is None else Rate(float(rate[0]), float(rate[1]), bool(rate[2]), bool(rate[3]))
+    if rate is None:
+        return LearnedLimit(str(name), float(limit), float(cost), None)
+    burst = float(rate[4]) if len(rate) > 4 else 0.0
+    agreed = Rate(float(rate[0]), float(rate[1]), bool(rate[2]), bool(rate[3]), burst)
     return LearnedLimit(str(name), float(limit), float(cost), agreed)

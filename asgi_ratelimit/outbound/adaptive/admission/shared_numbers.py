@@ -150,7 +150,7 @@ class Change(NamedTuple):
         """
         quota, old = self.charge.quota, self.old and self.old.quota
         if not isinstance(quota, RollingWindow) or not isinstance(old, TokenBucket):
-            return quota.limit
+            return min(quota.most + 1.0, quota.limit)
         refill = old.limit / old.period
         level = closed.states[0].reset_after * refill - closed.granted
         charged = math.floor((level + quota.period * refill) / self.charge.cost + LEAST) * self.charge.cost
@@ -162,7 +162,7 @@ def _agree(call: Call) -> list[Change]:
     host, changes = call.host.name, []
     for bucket, rate in _changes(call):
         old, bucket.rate = bucket.rate, rate
-        if rate is not None and (old is None or old[:3] != rate[:3]):
+        if rate is not None and (old is None or old != rate._replace(is_sure=old.is_sure)):
             charge = learned_charge(host, bucket.name, rate, bucket.cost)
             before = None if old is None else learned_charge(host, bucket.name, old, bucket.cost)
             changes.append(Change(charge, bucket.reported, before))
@@ -175,9 +175,10 @@ def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
         return learned is None
     if known.limit != learned.limit or known.is_sure < learned.is_sure:
         return False
-    if known.is_sure and not learned.is_sure:
+    if not learned.is_sure and (known.is_sure or (known.burst and known.refills and not learned.refills)):
         return True
-    return known.refills == learned.refills and known.period >= learned.period * (1.0 - EQUAL)
+    has_burst = (known.burst or known.limit) >= (learned.burst or learned.limit)
+    return known.refills == learned.refills and has_burst and known.period >= learned.period * (1.0 - EQUAL)
 
 
 def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:

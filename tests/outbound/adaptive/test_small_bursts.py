@@ -1,0 +1,223 @@
+"""Servers of which fewer units than the limit are there at once, and that say in whole seconds when there is more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport, MemoryStore
+from asgi_ratelimit.headers import ServerLimit
+from asgi_ratelimit.outbound.adaptive.resets import SERVED_BETWEEN, SmallBurst
+from asgi_ratelimit.testing import SteppedClock
+from examples.adaptive_client import fetch, limited_app
+from tests.support.adaptive_clients import Caller
+from tests.support.simulated_fleet import Server
+from tests.support.store_elsewhere import StoreElsewhere
+
+NEARBY = (0.0, 0.002)
+"""The latency of a server on the same machine, in seconds."""
+
+REMOTE = (0.02, 0.04)
+
+
+class Network(Server):
+    """A network with a latency before an app, in which requests overtake one another."""
+
+    def __init__(self, app: Any, latency: tuple[float, float], seed: int = 1) -> None:
+        super().__init__(lambda path: (200, {}, None), latency, seed)
+        self._app = httpx.ASGITransport(app)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer."""
+        await self._pass()
+        response = await self._app.handle_async_request(request)
+        await self._pass()
+        return response
+
+
+def alone(quota: str, count: int, latency: tuple[float, float]) -> tuple[Counter[int], float]:
+    """Send so many requests at once, none of them again; returns the statuses, and the seconds that it took."""
+    clock = SteppedClock()
+    server = Network(limited_app(quota, MemoryStore(clock=clock)), latency)
+    started = clock.now
+    statuses = clock.run(fetch(AdaptiveTransport(server, store=MemoryStore(clock=clock), retries=0), count))
+    return statuses, clock.now - started
+
+
+@pytest.mark.parametrize(
+    ("quota", "count", "latency", "seconds"),
+    [
+        ("20/s burst 5", 60, NEARBY, 3.8),
+        ("20/s burst 5", 60, REMOTE, 3.9),
+        ("20/s burst 2", 60, NEARBY, 4.1),
+        ("20/s burst 1", 60, NEARBY, 4.2),
+        ("20/s burst 1", 60, REMOTE, 6.0),
+        ("20/s burst 15", 120, NEARBY, 5.8),
+        ("100/s burst 10", 60, NEARBY, 1.6),
+        ("100/s burst 10", 600, NEARBY, 7.0),
+        ("100/minute burst 1", 30, NEARBY, 18.5),
+    ],
+)
+def test_what_comes_back_is_used_after_a_second(
+    quota: str, count: int, latency: tuple[float, float], seconds: float
+) -> None:
+    """Nobody is refused. With a burst of 1, the way there and back is lost: an answer alone shows what is used."""
+    statuses, took = alone(quota, count, latency)
+    assert statuses == {200: count}
+    assert took <= seconds
+
+
+@pytest.mark.parametrize("quota", ["20/s burst 20", "20/s fixed", "20/s rolling"])
+@pytest.mark.parametrize("latency", [NEARBY, REMOTE])
+def test_where_the_limit_is_there_at_once_nothing_is_tried(quota: str, latency: tuple[float, float]) -> None:
+    """All of it goes, and after the time that the server says, all of it again."""
+    statuses, took = alone(quota, 60, latency)
+    assert statuses == {200: 60}
+    assert took <= (4.2 if quota == "20/s rolling" else 2.3)
+
+
+def shared(quota: str, count: int, latency: tuple[float, float]) -> tuple[Counter[int], float]:
+    """The same in each of three processes that share a store."""
+    clock = SteppedClock()
+    app, store = limited_app(quota, MemoryStore(clock=clock)), MemoryStore(clock=clock)
+    transports = [
+        AdaptiveTransport(Network(app, latency, seed), store=StoreElsewhere(store), retries=0) for seed in range(3)
+    ]
+
+    async def main() -> Counter[int]:
+        return sum(await asyncio.gather(*[fetch(each, count) for each in transports]), Counter())
+
+    started = clock.now
+    return clock.run(main()), clock.now - started
+
+
+@pytest.mark.parametrize(
+    ("quota", "count", "seconds"),
+    [("20/s burst 5", 100, 21.0), ("20/s burst 1", 40, 14.0), ("100/s burst 10", 200, 10.0)],
+)
+@pytest.mark.parametrize("latency", [NEARBY, REMOTE])
+def test_processes_that_share_a_store_agree(
+    quota: str, count: int, seconds: float, latency: tuple[float, float]
+) -> None:
+    """They get along with one refusal at most, and use what comes back."""
+    statuses, took = shared(quota, count, latency)
+    assert statuses[429] <= 1
+    assert statuses.total() == 3 * count
+    assert took <= seconds
+
+
+@pytest.mark.parametrize("quota", ["100/s burst 1", "50/s burst 1", "100/s burst 3"])
+def test_processes_that_are_refused_send_no_more_than_ever_was_there(quota: str) -> None:
+    """They overtake one another by more than such a burst bears. Refusals of what was under way then are enough."""
+    statuses, _ = shared(quota, 20, (0.1, 0.2))
+    assert statuses[429] <= 3
+    assert statuses.total() == 60
+
+
+class Crowded:
+    """A server of 20 requests a second, of which others use some before ours come: in windows, or in a log."""
+
+    def __init__(self, others: Callable[[int], int], is_rolling: bool = False) -> None:
+        self.others, self.is_rolling = others, is_rolling
+        self.times: list[float] = []
+        self.refused = 0
+
+    def answer(self, *_: object) -> Any:
+        """The answer to a request that comes now."""
+        now = asyncio.get_running_loop().time()
+        window = int(now)
+        begin = now - 1.0 if self.is_rolling else window
+        left = 20 - self.others(window) - sum(at > begin if self.is_rolling else at >= begin for at in self.times)
+        is_served = left > 0
+        self.refused += not is_served
+        self.times += [now] if is_served else []
+        headers = {"ratelimit-policy": '"a";q=20;w=1', "ratelimit": f'"a";r={max(left - 1, 0)};t=1'}
+        return (200, headers) if is_served else (429, {**headers, "retry-after": "1"})
+
+
+@pytest.mark.parametrize(
+    ("is_rolling", "latency"), [(False, 0.003), (False, 0.03), (False, 0.1), (False, 0.25), (True, 0.003), (True, 0.1)]
+)
+@pytest.mark.parametrize("used", [1, 5, 15, 19])
+def test_a_window_that_others_use_refuses_one_request_at_most(is_rolling: bool, latency: float, used: int) -> None:
+    """It looks like a small burst. One refusal in 30 windows shows that it is none, and that is remembered."""
+    server = Crowded(lambda window: used, is_rolling)
+    caller = Caller(server.answer, latency=latency, profile="ietf", retries=1)
+    count = 30 * (20 - used)
+    assert caller.get(*["/"] * count) == [200] * count
+    assert server.refused <= 1
+
+
+def test_a_window_that_others_leave_is_used() -> None:
+    """When they go, more is left than ever before, and it is no small burst."""
+    server = Crowded(lambda window: 15 if window < 5 else 0)
+    caller = Caller(server.answer, latency=0.01, profile="ietf", retries=1)
+    assert caller.get(*["/"] * 220) == [200] * 220
+    assert server.refused <= 1
+    assert caller.clock.now - caller.service.started <= 17
+
+
+@pytest.mark.parametrize(
+    ("policy", "limit"),
+    [
+        ("q=999999999999999;w=1", "r=0;t=1"),
+        ("q=999999999999999;w=1", "r=3;t=0"),
+        ("q=999999999999999;w=999999999999999", "r=0;t=1"),
+        ("q=20;w=0", "r=0;t=1"),
+        ("q=20;w=1", "r=4;t=0"),
+        ("q=20;w=1", "r=50;t=1"),
+        ("q=1;w=1", "r=0;t=1"),
+        ("q=0;w=1", "r=0;t=1"),
+    ],
+)
+@pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
+def test_numbers_without_sense_do_no_harm(policy: str, limit: str, is_shared: bool) -> None:
+    """Each request is sent once, and none waits for longer than the answers say."""
+    clock = SteppedClock()
+    memory = MemoryStore(clock=clock)
+    headers = {"ratelimit-policy": f'"a";{policy}', "ratelimit": f'"a";{limit}'}
+    server = Server(lambda path: (200, headers, None), (0.01, 0.01))
+    transport = AdaptiveTransport(server, profile="ietf", store=StoreElsewhere(memory) if is_shared else memory)
+    started = clock.now
+    assert clock.run(fetch(transport, 20)) == {200: 20}
+    assert clock.now - started <= 25
+
+
+class Learner:
+    """Learns from answers that come one every 50 ms, and so many units of 20 are left by each."""
+
+    def __init__(self) -> None:
+        self.burst, self.now_us = SmallBurst(), 0.0
+
+    def after(self, *lefts: int, window: float = 1.0) -> str:
+        """What is believed after these answers."""
+        for left in lefts:
+            self.now_us += 50_000
+            report = ServerLimit(limit=20.0, remaining=float(left), window=window, reset_after=1.0)
+            self.burst.learn(20.0, report, True, self.now_us)
+        return self.burst.stage
+
+
+def test_another_policy_is_learned_anew() -> None:
+    """What a refusal has shown counts as long as the policy stays."""
+    learner = Learner()
+    assert learner.after(4, 3, 4) == "trial"
+    learner.burst.refuse()
+    assert learner.after(4, 3, 4, 3, 4) == "refused"
+    assert learner.after(4, 3, window=2.0) == "unknown"
+    assert learner.after(4, 4, window=2.0) == "refill"
+
+
+def test_a_refusal_after_many_served_requests_is_borne() -> None:
+    """Others may use the bucket now and then; who is refused more often than that does not know its rate."""
+    learner = Learner()
+    assert learner.after(4, 3, 4, *[4] * SERVED_BETWEEN) == "refill"
+    learner.burst.refuse()
+    assert learner.after(*[0] * (SERVED_BETWEEN - 1)) == "refill"
+    learner.burst.refuse()
+    assert learner.burst.stage == "refused"
