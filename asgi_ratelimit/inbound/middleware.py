@@ -243,7 +243,7 @@ class RateLimitMiddleware:
             return app, []
         decisions = await self._enforcer.take(planned, scope, receiving)
         if planned.messages:
-            app = Throttled(app, self._store, planned.messages)
+            app = Throttled(app, self._store, planned.messages, self._enforcer.successive_takes)
         if planned.settle_rules:
             app = Settling(app, self._store, planned.settle_rules, decisions)
         return app, decisions[: planned.is_enforced]
