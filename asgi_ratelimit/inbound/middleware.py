@@ -274,7 +274,7 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging, scope)
+        require_usable(self.rule_table.charging, scope, self._store)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or scope.get('root_path')}"

@@ -1,6 +1,6 @@
 """Requests that wait for their slots instead of being refused, and messages of WebSockets that are slowed down."""
 
-from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
+from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, loop_for_messages, require_asyncio
 from .joining import joined
 from .receiving import Receiving, receiving_of
 from .successive_takes import SuccessiveTakes, Taken
@@ -18,6 +18,7 @@ __all__ = [
     "checked_max_delay",
     "checked_max_waiting",
     "joined",
+    "loop_for_messages",
     "receiving_of",
     "require_asyncio",
 ]

@@ -12,10 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...decision import Decision, Take
 from ...stores import Store
+from ..answers.responses import is_outage
+from .delay_arguments import loop_for_messages
 from .successive_takes import SuccessiveTakes
 
 TRY_AGAIN_LATER = 1013
-_REASON = "too many messages"
+TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +38,8 @@ class Throttled:
 
     Each message takes a slot before the app gets it. Until then nothing more is read, so that the server's buffers
     fill up and TCP slows the peer down. Where the slot is too far away, because other sockets of the same key have
-    taken those before it, the socket is closed: to the app it looks as if the peer had disconnected.
+    taken those before it, the socket is closed: to the app it looks as if the peer had disconnected. So it is where the
+    store is out and nobody may pass then.
 
     A message that was read belongs to the connection, and so does its slot: where the app cancels ``receive``, the next
     one returns it, as soon as its slot has come. What is booked for a message that the app never gets is given back.
@@ -48,8 +51,8 @@ class Throttled:
         self._takes = takes
         self._successive_takes = successive_takes
         self._read: deque[_Read] = deque()
-        self._is_closed = False
-        """Whether the socket was closed because of its messages."""
+        self._closed_because = ""
+        """Why the socket was closed here, if it was."""
         self._is_over = False
         """Whether nothing is limited any more, because one of the two sides has closed the socket."""
 
@@ -62,8 +65,8 @@ class Throttled:
             return await self._next(receive, send)
 
         async def guarded_send(message: Message) -> None:
-            if self._is_closed:
-                raise OSError(f"the WebSocket was closed with {TRY_AGAIN_LATER}: {_REASON}")
+            if self._closed_because:
+                raise OSError(f"the WebSocket was closed with {TRY_AGAIN_LATER}: {self._closed_because}")
             await send(message)
             if message["type"] == "websocket.close":
                 await self._end()
@@ -75,15 +78,15 @@ class Throttled:
 
     async def _next(self, receive: Receive, send: Send) -> Message:
         """The next message, as soon as its slot has come."""
-        while not self._is_closed:
+        while not self._closed_because:
             if not self._read:
                 self._read.append(_Read(await receive()))
             read = self._read[0]
             if read.message["type"] == "websocket.receive" and not self._is_over and not await self._waits(read):
-                await self._close(send)
+                await self._close(read, send)
             elif self._read and self._read[0] is read:  # else another task of the app got it meanwhile
                 return self._read.popleft().message
-        return _GONE
+        return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
 
     async def _waits(self, read: _Read) -> bool:
         """Wait for the slot of a message; false where that is too far away."""
@@ -101,7 +104,7 @@ class Throttled:
             await self._take(read)
             return
         if read.booking is None:
-            read.booking = asyncio.ensure_future(self._take(read))
+            read.booking = loop_for_messages().create_task(self._take(read))
         booking = read.booking
         try:
             await asyncio.shield(booking)
@@ -114,10 +117,12 @@ class Throttled:
         read.ready_at = current_time() + max([decision.delay for decision in decisions])
         read.decisions = decisions
 
-    async def _close(self, send: Send) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": _REASON})
+    async def _close(self, read: _Read, send: Send) -> None:
+        """Close the socket because of a message, as a handshake is closed that is refused."""
+        if not self._closed_because:
+            refusals = [decision for decision in read.decisions or () if not decision.allowed]
+            self._closed_because = UNAVAILABLE if all(map(is_outage, refusals)) else TOO_MANY
+            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
             await self._end()
 
     async def _end(self) -> None:
@@ -134,6 +139,3 @@ class Throttled:
             await asyncio.wait((read.booking,))
         taken = [(self._store, decision) for decision in read.decisions or () if decision.allowed]
         await self._successive_takes.give_back(taken)
-
-
-_GONE: Message = {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": _REASON}
