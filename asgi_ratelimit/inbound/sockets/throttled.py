@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from anyio import current_time, sleep
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...decision import Decision, Take
+from ...decision import Decision
 from ...stores import Store
 from ..answers.responses import is_outage
-from .delay_arguments import loop_for_messages
-from .successive_takes import SuccessiveTakes
+from ..delays import SuccessiveTakes, loop_for_messages
+from .message_limits import MessageLimits
 
 TRY_AGAIN_LATER = 1013
 TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
@@ -45,10 +45,10 @@ class Throttled:
     one returns it, as soon as its slot has come. What is booked for a message that the app never gets is given back.
     """
 
-    def __init__(self, app: ASGIApp, store: Store, takes: tuple[Take, ...], successive_takes: SuccessiveTakes) -> None:
+    def __init__(self, app: ASGIApp, store: Store, limits: MessageLimits, successive_takes: SuccessiveTakes) -> None:
         self._app = app
         self._store = store
-        self._takes = takes
+        self.limits = limits
         self._successive_takes = successive_takes
         self._read: deque[_Read] = deque()
         self._closed_because = ""
@@ -82,7 +82,7 @@ class Throttled:
             if not self._read:
                 self._read.append(_Read(await receive()))
             read = self._read[0]
-            if read.message["type"] == "websocket.receive" and not self._is_over and not await self._waits(read):
+            if self._is_limited(read.message) and not await self._waits(read):
                 await self._close(read, send)
             elif self._read and self._read[0] is read:  # else another task of the app got it meanwhile
                 return self._read.popleft().message
@@ -90,13 +90,21 @@ class Throttled:
 
     async def _waits(self, read: _Read) -> bool:
         """Wait for the slot of a message; false where that is too far away."""
-        if read.decisions is None:
+        if not self.limits.is_current:
+            await self.limits.follow()
+        if read.decisions is None and self.limits.takes:
             await self._book(read)
         is_allowed = all(decision.allowed for decision in read.decisions or ())
         delay = read.ready_at - current_time()
         if is_allowed and delay > 0:
             await sleep(delay)
         return is_allowed
+
+    def _is_limited(self, message: Message) -> bool:
+        """Whether a message may have to take a slot. Where no limit has changed, this is known at once."""
+        if message["type"] != "websocket.receive" or self._is_over:
+            return False
+        return bool(self.limits.takes) or not self.limits.is_current
 
     async def _book(self, read: _Read) -> None:
         """Book the slot of a message; a store elsewhere is asked once, also where ``receive`` is cancelled."""
@@ -113,7 +121,7 @@ class Throttled:
                 read.booking = None
 
     async def _take(self, read: _Read) -> None:
-        decisions = await self._store.take(self._takes)
+        decisions = await self._store.take(self.limits.takes)
         read.ready_at = current_time() + max([decision.delay for decision in decisions])
         read.decisions = decisions
 
