@@ -202,7 +202,8 @@ class RateLimitMiddleware:
 
         ``None`` for a request that has been answered.
         """
-        app, is_exempt = self._app_for(scope), False
+        is_socket, is_exempt = self._may_limit_messages and scope["type"] == "websocket", False
+        app = self._throttled(scope) if is_socket else self.app
         decisions: list[Decision] = []
         receiving = None
         try:
@@ -234,11 +235,9 @@ class RateLimitMiddleware:
         else:
             await refuse(self._enforcer, outer, connection)
 
-    def _app_for(self, scope: Scope) -> ASGIApp:
-        """The app; for a WebSocket with the limits of its messages around it, which may change while it is open."""
-        if self._may_limit_messages and scope["type"] == "websocket":
-            return Throttled(self.app, self._store, MessageLimits(self, scope), self._enforcer.successive_takes)
-        return self.app
+    def _throttled(self, scope: Scope) -> ASGIApp:
+        """The app with the limits of a socket's messages around it, which may change while the socket is open."""
+        return Throttled(self.app, self._store, MessageLimits(self, scope), self._enforcer.successive_takes)
 
     async def _decide(
         self, plan: Plan, scope: Scope, app: ASGIApp, receiving: Receiving | None
