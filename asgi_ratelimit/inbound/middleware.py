@@ -27,7 +27,7 @@ from ..stores.name_owners import register
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options
-from .delays import MAX_WAITING, Receiving, Throttled, WaitingCount, checked_max_waiting
+from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_names
 from .enforcer import Enforcer
 from .functions.failures import Failures
@@ -40,6 +40,7 @@ from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
+from .sockets import MessageLimits, Throttled
 from .startup.app_routes import place_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
@@ -99,6 +100,7 @@ class RateLimitMiddleware:
         self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
         self._store, defaults = as_store(store), self._defaults()
         self.rule_table = self._options.checked_table(defaults, self._root, self._store)
+        self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
         self._constant_plan: Plan | None = None
         self._counts = self._failures.counts = counts_of(self._store)
@@ -153,9 +155,12 @@ class RateLimitMiddleware:
     @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind != "http" and kind != "websocket":
-            return await self._pass_on(scope, receive, send)
         plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
+        if kind != "http":
+            if kind != "websocket":
+                return await self._pass_on(scope, receive, send)
+            if self._may_limit_messages:
+                submit = None  # ``_limit`` decides, and lets the limits of its messages apply
         if plan is None or scope.get("method") == "OPTIONS":
             plan = self._plan_for(scope)
         charge = None if plan is None else plan.charge
@@ -198,16 +203,17 @@ class RateLimitMiddleware:
 
         ``None`` for a request that has been answered.
         """
-        app, is_exempt = self.app, False
+        is_socket, is_exempt = self._may_limit_messages and scope["type"] == "websocket", False
+        app = self._throttled(scope) if is_socket else self.app
         decisions: list[Decision] = []
         receiving = None
         try:
             if self._lists is not None and await self._lists.allow(scope):
-                plan, is_exempt = None, True
+                plan, is_exempt, app = None, True, self.app
             if plan is not None:
                 if plan.may_wait:
                     receive = receiving = Receiving(scope, receive)
-                app, decisions = await self._decide(plan, scope, receiving)
+                app, decisions = await self._decide(plan, scope, app, receiving)
         except (AccessDenied, LimitUnavailable) as error:
             await error.answer(scope, send)
             return None
@@ -230,12 +236,17 @@ class RateLimitMiddleware:
         else:
             await refuse(self._enforcer, outer, connection)
 
-    async def _decide(self, plan: Plan, scope: Scope, receiving: Receiving | None) -> tuple[ASGIApp, list[Decision]]:
+    def _throttled(self, scope: Scope) -> ASGIApp:
+        """The app with the limits of a socket's messages around it, which may change while the socket is open."""
+        return Throttled(self.app, self._store, MessageLimits(self, scope), self._enforcer.successive_takes)
+
+    async def _decide(
+        self, plan: Plan, scope: Scope, app: ASGIApp, receiving: Receiving | None
+    ) -> tuple[ASGIApp, list[Decision]]:
         """The app that is to run and the decisions that are enforced, under any plan.
 
         May raise ``LimitUnavailable``.
         """
-        app = self.app
         if plan.is_single:
             take = plan.take(scope)
             return app, [] if take is None else await self._enforcer.take_single(take, scope)
@@ -243,8 +254,8 @@ class RateLimitMiddleware:
         if planned is None:
             return app, []
         decisions = await self._enforcer.take(planned, scope, receiving)
-        if planned.messages:
-            app = Throttled(app, self._store, planned.messages)
+        if isinstance(app, Throttled):
+            app.limits.know(planned.messages)
         if planned.settle_rules:
             app = Settling(app, self._store, planned.settle_rules, decisions)
         return app, decisions[: planned.is_enforced]
@@ -275,7 +286,7 @@ class RateLimitMiddleware:
 
     def _start(self, scope: Scope, outer: Enforcer | None) -> None:
         """Find out where this middleware stands; within a route or a mount its buckets are named after that place."""
-        require_usable(self.rule_table.charging, scope)
+        require_usable(self.rule_table.charging, scope, self._store)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
             self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or scope.get('root_path')}"

@@ -21,9 +21,6 @@ from .functions.connection_functions import Results, connection_of
 from .penalties.blocks import BlockCheck, block_check
 from .rules import AppliedRule, CompiledRule, constant_quotas
 
-MESSAGE_MAX_WAIT = 5.0
-"""Seconds for which reading from a WebSocket may pause, at the most."""
-
 
 @dataclass(slots=True, eq=False)
 class SettleRule:
@@ -44,8 +41,8 @@ class PlannedTakes:
     checks_blocks: bool = False
     """Whether the enforced take has charges that check for blocks."""
     settle_rules: tuple[SettleRule, ...] = ()
-    messages: tuple[Take, ...] = ()
-    """What each message of a WebSocket takes."""
+    messages: tuple[AppliedRule, ...] = ()
+    """The rules with ``messages``, with the keys that they have found."""
     max_delays: tuple[float, ...] = ()
     """The seconds that a request may wait for each charge of the enforced take; empty where it never waits."""
     parts: tuple[Take, ...] = ()
@@ -104,7 +101,7 @@ class Plan:
         self._key_numbers = [keys.index(rule.key) for rule in rules] if self.is_single else []
         self._templates = list(_templates(rules, self._key_numbers))
         self._may_repeat = len({template.prefix for template, _ in self._templates}) < len(self._templates)
-        self._on_error = _strictest(rules)
+        self._on_error = strictest(rules)
         self.charge: PlannedCharge | None = None
         """All that it charges, where that is one charge."""
         if len(self._templates) == 1 and self._on_error is None:
@@ -186,7 +183,7 @@ class Plan:
         """The take where some rules have no key, or keys of two functions may be equal."""
         distinct = _by_bucket(charges)
         with_key = [rule for rule, number in zip(self.rules, self._key_numbers) if keys[number] is not None]
-        return Take(distinct, on_error=_strictest(with_key)) if distinct else None
+        return Take(distinct, on_error=strictest(with_key)) if distinct else None
 
 
 def _needs_more(rule: CompiledRule) -> bool:
@@ -227,9 +224,9 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
         rules = [each.rule for each in enforced]
         settles = any(rule.settle for rule in rules)
         try:
-            takes.append(Take(tuple(charges), on_error=_strictest(rules), may_settle=settles))
+            takes.append(Take(tuple(charges), on_error=strictest(rules), may_settle=settles))
         except ConfigurationError:  # too much for one take; what fits is not weighed for each request
-            takes.append(LongTake(tuple(charges), on_error=_strictest(rules), may_settle=True))
+            takes.append(LongTake(tuple(charges), on_error=strictest(rules), may_settle=True))
             parts = _parts_of(takes[0])
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
         if not parts and any(rule.max_delay for rule in rules):
@@ -243,7 +240,7 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
             settles = each.rule.settle is not None
             takes.append(Take(shadow_charges, each.rule.max_delay, on_error=each.rule.on_error, may_settle=settles))
             rules_of_takes.append([each.rule] * len(shadow_charges))
-    messages = _message_takes(applied)
+    messages = tuple([each for each in applied if each.rule.messages])
     if not takes and not messages:
         return None
     settle_rules = tuple(_settle_rules(rules_of_takes))
@@ -280,17 +277,6 @@ def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
     return [_by_bucket(sorted(part, key=lambda each: isinstance(each, BlockCheck))) for part in parts]
 
 
-def _message_takes(applied: Iterable[AppliedRule]) -> tuple[Take, ...]:
-    """What each message of a WebSocket takes, under all rules with ``messages``."""
-    limiting = [each for each in applied if each.rule.messages and not each.rule.shadow]
-    charges = [
-        Charge(quota, each.key, 1, f"{each.rule.name} messages") for each in limiting for quota in each.rule.messages
-    ]
-    on_error = _strictest([each.rule for each in limiting])
-    parts = in_parts(_by_bucket(charges)) if charges else []
-    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in parts])
-
-
 def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:
     """The rules with ``settle`` among those of each charge of each take."""
     for number, rules in enumerate(rules_of_takes):
@@ -307,7 +293,7 @@ def _by_bucket(charges: Iterable[Charge]) -> tuple[Charge, ...]:
     return tuple(first.values())
 
 
-def _strictest(rules: Iterable[CompiledRule]) -> OnError | None:
+def strictest(rules: Iterable[CompiledRule]) -> OnError | None:
     """What to do without the store where the rules of a request differ."""
     return max((rule.on_error for rule in rules), key=_STRICTNESS.index, default=None)
 

@@ -225,7 +225,7 @@ class CompiledRule:
 
         Raises whatever its quota function raises.
         """
-        key = await self._key(connection, results)
+        key = await self.evaluate_key(connection, results)
         if key is None:
             return None
         quota = await called_once(self.quota, connection, results) if callable(self.quota) else self.quota
@@ -235,7 +235,7 @@ class CompiledRule:
         cost = await self._cost(connection, results)
         return AppliedRule(self, key, quotas, cost) if cost else AppliedRule(self, key)
 
-    async def _key(self, connection: HTTPConnection, results: Results) -> str | None:
+    async def evaluate_key(self, connection: HTTPConnection, results: Results) -> str | None:
         """The key of a connection; the client's address where its function fails."""
         if isinstance(self.key, ScopeKey):
             key = self.key_of(connection.scope)

@@ -62,3 +62,11 @@ def test_a_little_patience_loses_nothing(server: Uvicorn, client: str) -> None:
         for number in range(1, 31):
             session.send(str(number))
         assert [session.recv() for _ in range(30)] == [f"{number} {number}" for number in range(1, 31)]
+
+
+def test_an_app_that_cancels_what_it_receives_loses_nothing(server: Uvicorn, client: str) -> None:
+    """Where it waits for the next message or for something else, whatever comes first."""
+    with a_socket(server, "/pushing", client) as session:
+        for number in range(1, 31):
+            session.send(str(number))
+        assert [session.recv(timeout=30) for _ in range(30)] == [f"{number} {number}" for number in range(1, 31)]

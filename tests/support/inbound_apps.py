@@ -14,6 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocketDisconnect
 
 from asgi_ratelimit import Decision, MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule, Store, limits
 from asgi_ratelimit.keys import header
@@ -167,13 +168,33 @@ async def echo(session: WebSocket) -> None:
         await session.send_text(f"{number} {text}")
 
 
+async def pushing(session: WebSocket) -> None:
+    """Says back what it hears, and which it was, and has something else to do every few milliseconds."""
+    await session.accept()
+    number = 0
+    while True:
+        hearing, other = asyncio.create_task(session.receive_text()), asyncio.create_task(asyncio.sleep(0.003))
+        done, pending = await asyncio.wait({hearing, other}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        if hearing in done:
+            number += 1
+            try:
+                await session.send_text(f"{number} {hearing.result()}")
+            except WebSocketDisconnect:
+                return
+
+
 def a_socket_app() -> Starlette:
     rules = [
         Rule("/shut", "2/hour", messages="3/hour"),
         Rule("/slow", None, messages="100/s burst 1"),
+        Rule("/pushing", None, messages="100/s burst 1"),
     ]
+    endpoints = {"/shut": echo, "/slow": echo, "/pushing": pushing}
     return Starlette(
-        routes=[WebSocketRoute("/shut", echo), WebSocketRoute("/slow", echo)],
+        routes=[WebSocketRoute(path, endpoint) for path, endpoint in endpoints.items()],
         middleware=[Middleware(RateLimitMiddleware, rules=rules, store=a_store(), key=header("x-client"))],
     )
 

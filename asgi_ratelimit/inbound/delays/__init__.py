@@ -1,23 +1,22 @@
-"""Requests that wait for their slots or take one after another, and messages of WebSockets that are slowed down."""
+"""Requests that wait for their slots instead of being refused, or that take one after another."""
 
-from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, require_asyncio
+from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, loop_for_messages, require_asyncio
 from .joining import joined
 from .receiving import Receiving, receiving_of
 from .successive_takes import SuccessiveTakes, Taken
 from .waiting_requests import WaitingCount, WaitingRequests
-from .websocket_messages import Throttled
 
 __all__ = [
     "MAX_WAITING",
     "Receiving",
     "SuccessiveTakes",
     "Taken",
-    "Throttled",
     "WaitingCount",
     "WaitingRequests",
     "checked_max_delay",
     "checked_max_waiting",
     "joined",
+    "loop_for_messages",
     "receiving_of",
     "require_asyncio",
 ]

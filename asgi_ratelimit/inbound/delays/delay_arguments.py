@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
 from numbers import Integral, Real
 from typing import Final
 
@@ -33,6 +34,11 @@ def checked_max_delay(seconds: float) -> float:
 def require_asyncio() -> None:
     """Raise ``ConfigurationError`` where requests cannot wait, because no event loop of asyncio runs."""
     running_loop("a max_delay", "leave it at 0.0, which refuses at once")
+
+
+def loop_for_messages() -> AbstractEventLoop:
+    """The event loop on which messages book slots in a store elsewhere; ``ConfigurationError`` without asyncio."""
+    return running_loop("messages= over a store that is not in this process", 'use store="memory://"')
 
 
 def checked_max_waiting(count: int) -> int:

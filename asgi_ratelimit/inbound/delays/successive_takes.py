@@ -36,21 +36,21 @@ class SuccessiveTakes:
 
     async def undo(self, store: Store, taking: asyncio.Task[Decision], taken: Sequence[Taken] = ()) -> None:
         """Give back what was taken, and what this task takes, which nobody awaits any more."""
-        await self._to_the_end(_undo(store, taking, taken))
+        await self.finish(_undo(store, taking, taken))
 
     async def give_back(self, taken: Sequence[Taken]) -> None:
         """Give back what was taken; what a store cannot take back now stays charged."""
         if all(store.in_process for store, _ in taken):
             await _give_back(taken)
         else:
-            await self._to_the_end(_give_back(taken))
+            await self.finish(_give_back(taken))
 
     async def aclose(self) -> None:
         """See those through that have been cancelled."""
         while self._ending:
             await asyncio.wait(self._ending)
 
-    async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
+    async def finish(self, ending: Coroutine[Any, Any, None]) -> None:
         """Run this to its end, however often the request is cancelled meanwhile."""
         task = asyncio.ensure_future(ending)
         self._ending.add(task)

@@ -11,7 +11,8 @@ from starlette.types import ASGIApp, Scope
 from ...errors import ConfigurationError
 from ...keys import KeyFunction, path_param
 from ...logs import logger
-from ..delays import require_asyncio
+from ...stores import Store
+from ..delays import loop_for_messages, require_asyncio
 from ..functions.function_arguments import takes
 from ..rules import CompiledRule
 
@@ -57,11 +58,13 @@ def checked_app(app: ASGIApp) -> ASGIApp:
     )
 
 
-def require_usable(rules: Iterable[CompiledRule], scope: Scope) -> None:
+def require_usable(rules: Iterable[CompiledRule], scope: Scope, store: Store) -> None:
     """Raise ``ConfigurationError`` for a rule that cannot apply to requests such as that of this scope."""
     for rule in rules:
         if rule.max_delay:
             require_asyncio()
+        if rule.messages and not store.in_process:
+            loop_for_messages()
         if rule.source is None and "path_params" not in scope:
             _require_no_parameter(rule.key)
 

@@ -13,9 +13,10 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, Rule
+from asgi_ratelimit import ConfigurationError, MemoryStore, QuotaError, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.asgi import ask, http, limited, ok, websocket
+from tests.support.redis_server import RedisServer
 
 TEXT = {"type": "websocket.receive", "text": "hello"}
 CLOSE = {"type": "websocket.close", "code": 1013, "reason": "too many messages"}
@@ -202,3 +203,53 @@ def test_wrong_arguments_raise_at_start_up(messages: Any, error: type[Exception]
     """As for the quota of a rule."""
     with pytest.raises(error):
         limited(ok, rules=[Rule("/", None, messages=messages)])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("on_error", "closed"), [("local", None), ("allow", None), ("deny", "rate limit unavailable")])
+async def test_an_outage_of_the_store(on_error: Any, closed: str | None) -> None:
+    """A socket that nobody may use then is closed as a handshake is, and not for too many messages."""
+    received, sent = [], []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        received.extend([await receive() for _ in range(2)])
+
+    async def receive() -> Message:
+        return TEXT
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    with RedisServer() as server:
+        store = RedisStore(server.url, on_error=on_error, timeout=30)
+        server.stop()
+        rule = Rule("/", None, messages="5/hour")
+        await RateLimitMiddleware(app, rules=[rule], store=store)(websocket(), receive, send)
+        await store.aclose()
+    if closed is None:
+        assert (received, sent) == ([TEXT, TEXT], [])
+    else:
+        assert sent == [{**CLOSE, "reason": closed}]
+        assert received == [{**GONE, "reason": closed}] * 2
+
+
+def test_trio_needs_a_store_in_memory() -> None:
+    """Which works; with one elsewhere, the app does not start."""
+
+    async def chat(session: WebSocket) -> None:
+        await session.accept()
+        async for text in session.iter_text():
+            await session.send_text(text)
+
+    def behind(store: str) -> TestClient:
+        middleware = [Middleware(RateLimitMiddleware, rules=[Rule("/", None, messages="20/s burst 1")], store=store)]
+        app = Starlette(routes=[WebSocketRoute("/", chat)], middleware=middleware)
+        return TestClient(app, backend="trio")
+
+    with behind("memory://") as client, client.websocket_connect("/") as session:
+        for text in "abc":
+            session.send_text(text)
+        assert [session.receive_text() for _ in range(3)] == ["a", "b", "c"]
+    nowhere = behind("redis://127.0.0.1:1")
+    with pytest.raises(ConfigurationError, match=r"messages= over .* needs asyncio, .* under trio, "), nowhere:
+        raise AssertionError("it has started")

@@ -1,0 +1,78 @@
+"""What each message of an open socket takes: by the rules as they are now, under the keys of its handshake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from starlette.requests import HTTPConnection
+from starlette.types import Scope
+
+from ...decision import Charge, Take
+from ..functions.connection_functions import Results, connection_of
+from ..plan import in_parts, strictest
+from ..rule_table import RuleTable
+from ..rules import AppliedRule, CompiledRule
+
+MESSAGE_MAX_WAIT = 5.0
+"""Seconds for which reading from a WebSocket may pause, at the most."""
+
+
+class HasRules(Protocol):
+    """A middleware, whose rules are replaced by another table when a limit changes."""
+
+    rule_table: RuleTable
+
+
+class MessageLimits:
+    """``takes`` is what each message of a socket takes, as of the last ``follow``.
+
+    The socket's scope is that of the handshake, whatever the app has made of it since.
+    """
+
+    def __init__(self, source: HasRules, scope: Scope) -> None:
+        self._source = source
+        self._scope = {**scope}
+        self._table: RuleTable | None = None
+        self._known: list[tuple[CompiledRule, str | None]] = []
+        self.takes: tuple[Take, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether no limit has changed since the last ``follow``."""
+        return self._table is self._source.rule_table
+
+    def know(self, applied: Iterable[AppliedRule]) -> None:
+        """Use the keys that rules have found for the handshake."""
+        self._known = [(each.rule, each.key) for each in applied]
+
+    async def follow(self) -> None:
+        """Take over what the rules say now. Keys stay; a rule that is new, or has another key, is asked for its own."""
+        table = self._source.rule_table
+        plan = table.plan_for(self._scope)
+        rules = [rule for rule in plan.rules if rule.messages and not rule.shadow] if plan else []
+        connection, results = connection_of(self._scope), Results()
+        keys = [await self._key(rule, connection, results) for rule in rules]
+        self.takes = _takes(rules, keys)
+        self._table = table
+
+    async def _key(self, rule: CompiledRule, connection: HTTPConnection, results: Results) -> str | None:
+        for known, key in self._known:
+            if known.name == rule.name and known.key == rule.key:
+                return key
+        key = await rule.evaluate_key(connection, results)
+        self._known.append((rule, key))
+        return key
+
+
+def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[Take, ...]:
+    """What a message takes under these rules, each with its key; one without a key takes nothing."""
+    limiting = [(rule, key) for rule, key in zip(rules, keys) if key is not None]
+    by_bucket: dict[str, Charge] = {}
+    for rule, key in limiting:
+        for quota in rule.messages:
+            charge = Charge(quota, key, 1, f"{rule.name} messages")
+            by_bucket.setdefault(charge.bucket, charge)
+    on_error = strictest([rule for rule, _ in limiting])
+    parts = in_parts(by_bucket.values()) if by_bucket else []
+    return tuple([Take(part, MESSAGE_MAX_WAIT, on_error=on_error) for part in parts])

@@ -1,0 +1,149 @@
+"""Messages of a WebSocket: slowed down, and the socket closed where that is not enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anyio import current_time, sleep
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...decision import Decision
+from ...stores import Store
+from ..answers.responses import is_outage
+from ..delays import SuccessiveTakes, loop_for_messages
+from .message_limits import MessageLimits
+
+TRY_AGAIN_LATER = 1013
+TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
+
+
+@dataclass(slots=True, eq=False)
+class _Read:
+    """A message that was read and not delivered yet, and what was booked for it."""
+
+    message: Message
+    decisions: Sequence[Decision] | None = None
+    """``None`` until its slot is booked."""
+    ready_at: float = 0.0
+    """When its slot comes, in seconds of the event loop."""
+    booking: asyncio.Task[None] | None = None
+    """Books its slot in a store elsewhere, whoever waits for that."""
+
+
+class Throttled:
+    """An app around another one, for one connection: it receives messages of a WebSocket no faster than a quota allows.
+
+    Each message takes a slot before the app gets it. Until then nothing more is read, so that the server's buffers
+    fill up and TCP slows the peer down. Where the slot is too far away, because other sockets of the same key have
+    taken those before it, the socket is closed: to the app it looks as if the peer had disconnected. So it is where the
+    store is out and nobody may pass then.
+
+    A message that was read belongs to the connection, and so does its slot: where the app cancels ``receive``, the next
+    one returns it, as soon as its slot has come. What is booked for a message that the app never gets is given back.
+    """
+
+    def __init__(self, app: ASGIApp, store: Store, limits: MessageLimits, successive_takes: SuccessiveTakes) -> None:
+        self._app = app
+        self._store = store
+        self.limits = limits
+        self._successive_takes = successive_takes
+        self._read: deque[_Read] = deque()
+        self._closed_because = ""
+        """Why the socket was closed here, if it was."""
+        self._is_over = False
+        """Whether nothing is limited any more, because one of the two sides has closed the socket."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "websocket":
+            await self._app(scope, receive, send)
+            return
+
+        async def slow_receive() -> Message:
+            return await self._next(receive, send)
+
+        async def guarded_send(message: Message) -> None:
+            if self._closed_because:
+                raise OSError(f"the WebSocket was closed with {TRY_AGAIN_LATER}: {self._closed_because}")
+            await send(message)
+            if message["type"] == "websocket.close":
+                await self._end()
+
+        try:
+            await self._app(scope, slow_receive, guarded_send)
+        finally:
+            await self._end()
+
+    async def _next(self, receive: Receive, send: Send) -> Message:
+        """The next message, as soon as its slot has come."""
+        while not self._closed_because:
+            if not self._read:
+                self._read.append(_Read(await receive()))
+            read = self._read[0]
+            if self._is_limited(read.message) and not await self._waits(read):
+                await self._close(read, send)
+            elif self._read and self._read[0] is read:  # else another task of the app got it meanwhile
+                return self._read.popleft().message
+        return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
+
+    async def _waits(self, read: _Read) -> bool:
+        """Wait for the slot of a message; false where that is too far away."""
+        if not self.limits.is_current:
+            await self.limits.follow()
+        if read.decisions is None and self.limits.takes:
+            await self._book(read)
+        is_allowed = all(decision.allowed for decision in read.decisions or ())
+        delay = read.ready_at - current_time()
+        if is_allowed and delay > 0:
+            await sleep(delay)
+        return is_allowed
+
+    def _is_limited(self, message: Message) -> bool:
+        """Whether a message may have to take a slot. Where no limit has changed, this is known at once."""
+        if message["type"] != "websocket.receive" or self._is_over:
+            return False
+        return bool(self.limits.takes) or not self.limits.is_current
+
+    async def _book(self, read: _Read) -> None:
+        """Book the slot of a message; a store elsewhere is asked once, also where ``receive`` is cancelled."""
+        if self._store.in_process:  # it never waits
+            await self._take(read)
+            return
+        if read.booking is None:
+            read.booking = loop_for_messages().create_task(self._take(read))
+        booking = read.booking
+        try:
+            await asyncio.shield(booking)
+        finally:
+            if booking.done():  # where it has failed, the next one tries again
+                read.booking = None
+
+    async def _take(self, read: _Read) -> None:
+        decisions = await self._store.take(self.limits.takes)
+        read.ready_at = current_time() + max([decision.delay for decision in decisions])
+        read.decisions = decisions
+
+    async def _close(self, read: _Read, send: Send) -> None:
+        """Close the socket because of a message, as a handshake is closed that is refused."""
+        if not self._closed_because:
+            refusals = [decision for decision in read.decisions or () if not decision.allowed]
+            self._closed_because = UNAVAILABLE if all(map(is_outage, refusals)) else TOO_MANY
+            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER, "reason": self._closed_because})
+            await self._end()
+
+    async def _end(self) -> None:
+        """Give back what is booked for messages that the app has not got."""
+        self._is_over = True
+        for read in tuple(self._read):
+            if read.booking is not None:
+                await self._successive_takes.finish(self._give_back(read))
+            elif read.decisions is not None:
+                await self._give_back(read)
+
+    async def _give_back(self, read: _Read) -> None:
+        if read.booking is not None:
+            await asyncio.wait((read.booking,))
+        taken = [(self._store, decision) for decision in read.decisions or () if decision.allowed]
+        await self._successive_takes.give_back(taken)

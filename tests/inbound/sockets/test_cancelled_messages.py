@@ -1,0 +1,261 @@
+"""Apps that cancel ``receive`` under a limit of messages: no message is lost, and none is charged twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
+
+from asgi_ratelimit import FixedWindow, MemoryStore, RateLimitMiddleware, Rule, Store
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.testing import SteppedClock
+from tests.support.asgi import websocket
+from tests.support.store_elsewhere import StoreElsewhere
+
+PER_DAY = FixedWindow(1000, 86_400, name="per-day")
+
+
+def in_memory(memory: MemoryStore) -> Store:
+    """A store of this process."""
+    return memory
+
+
+def elsewhere(memory: MemoryStore) -> Store:
+    """A store that needs a tenth of a second for each call."""
+    return StoreElsewhere(memory, 0.1)
+
+
+BOTH = pytest.mark.parametrize("place", [in_memory, elsewhere])
+
+Place = Callable[[MemoryStore], Store]
+
+
+@dataclass
+class Line:
+    """One peer, its messages with the times at which they come, and an app that receives them as ``reads`` says."""
+
+    place: Place
+    reads: Callable[[Line, Receive, Send], Any]
+    messages: Any = "1/s burst 1"
+    sends: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    got: list[tuple[Any, float]] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
+    used: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.clock = SteppedClock()
+        self._start = self.clock.now
+        self._memory = MemoryStore(clock=self.clock)
+        self.store = self.place(self._memory)
+        rule = Rule("/", None, messages=self.messages, name="chat")
+        self.app = RateLimitMiddleware(self._app, rules=[rule], store=self.store)
+
+    async def _app(self, _: Scope, receive: Receive, send: Send) -> None:
+        await self.reads(self, receive, send)
+
+    @property
+    def now(self) -> float:
+        """The seconds since the start."""
+        return round(self.clock.now - self._start, 3)
+
+    def note(self, message: Message) -> None:
+        """The app has got a message."""
+        self.got.append((message.get("text") or message["type"], self.now))
+
+    def run(self) -> Line:
+        """One connection, and what is charged after it."""
+        self.clock.run(self.connection())
+        return self
+
+    async def connection(self) -> None:
+        """Connect, send all messages, and disconnect half a minute later."""
+        queue: asyncio.Queue[Message] = asyncio.Queue()
+        sending = asyncio.create_task(self._sends(queue))
+        await self.app(websocket(), queue.get, self._send)
+        sending.cancel()
+        self.used = await self.charged()
+
+    async def charged(self) -> float:
+        """What the messages were charged so far."""
+        charge = Charge(PER_DAY, "192.0.2.1", name="chat messages")
+        return PER_DAY.limit - (await self._memory.peek(Take((charge,)))).remaining
+
+    async def _sends(self, queue: asyncio.Queue[Message]) -> None:
+        for number, at in enumerate(sorted(self.sends)):
+            await asyncio.sleep(at - self.now)
+            queue.put_nowait({"type": "websocket.receive", "text": str(number)})
+        await asyncio.sleep(30.0)
+        queue.put_nowait({"type": "websocket.disconnect", "code": 1000})
+
+    async def _send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+async def heartbeats(line: Line, receive: Receive, _: Send) -> None:
+    """An app that receives with a timeout until the peer has gone."""
+    while not line.got or line.got[-1][0] != "websocket.disconnect":
+        try:
+            line.note(await asyncio.wait_for(receive(), 0.03))
+        except TimeoutError:
+            continue
+
+
+async def pushes(line: Line, receive: Receive, _: Send) -> None:
+    """An app that receives, or has something to push to its client, whatever comes first."""
+    while not line.got or line.got[-1][0] != "websocket.disconnect":
+        receiving, pushing = asyncio.create_task(receive()), asyncio.create_task(asyncio.sleep(0.02))
+        done, pending = await asyncio.wait({receiving, pushing}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        if receiving in done:
+            line.note(receiving.result())
+
+
+@BOTH
+@pytest.mark.parametrize("reads", [heartbeats, pushes])
+def test_a_message_outlives_the_call_that_has_read_it(place: Place, reads: Any) -> None:
+    """The next ``receive`` gets it, at the slot that was booked for it: none is lost, or later than without."""
+    line = Line(place, reads).run()
+    late = 0.1 if place is elsewhere else 0.0
+    assert [text for text, _ in line.got] == ["0", "1", "2", "websocket.disconnect"]
+    times = [at for _, at in line.got[:3]]
+    assert times == pytest.approx([0.0 + late, 1.0 + late, 2.0 + late], abs=0.06 + late)
+
+
+@BOTH
+@pytest.mark.parametrize("reads", [heartbeats, pushes])
+def test_a_message_is_charged_once(place: Place, reads: Any) -> None:
+    """However often ``receive`` is cancelled while the store decides."""
+    assert Line(place, reads, PER_DAY).run().used == 3
+
+
+@BOTH
+def test_what_is_booked_for_nobody_is_given_back(place: Place) -> None:
+    """Where an app ends that has not got its message, others of the key need not wait for that."""
+
+    async def once(line: Line, receive: Receive, _: Send) -> None:
+        with suppress(TimeoutError):
+            while True:
+                line.note(await asyncio.wait_for(receive(), 0.35))
+
+    line = Line(place, once)
+
+    async def one_after_another() -> None:
+        for _ in range(8):
+            await line.connection()
+
+    line.clock.run(one_after_another())
+    assert [(text, int(at)) for text, at in line.got] == [("0", 0), ("0", 1), ("0", 2), ("0", 3)]
+    assert line.sent == []
+
+
+@BOTH
+@pytest.mark.parametrize("seconds", [0.05, 0.25])
+def test_an_app_that_breaks_off_is_charged_for_what_it_got(place: Place, seconds: float) -> None:
+    """Also where it is cancelled while the store decides."""
+
+    async def broken_off(line: Line, receive: Receive, _: Send) -> None:
+        line.note(await receive())
+        await receive()
+
+    line = Line(place, broken_off, (FixedWindow(1, 1, name="per-second"), PER_DAY))
+
+    async def until_cancelled() -> None:
+        connection = asyncio.create_task(line.connection())
+        await asyncio.sleep(0.1 + seconds)
+        connection.cancel()
+        await asyncio.wait((connection,))
+        line.used = await line.charged()
+
+    line.clock.run(until_cancelled())
+    assert (len(line.got), line.used) == (1, 1)
+
+
+@BOTH
+def test_an_app_that_closes_gives_back(place: Place) -> None:
+    """What it reads after that is what had come before, and costs nothing."""
+
+    async def closes(line: Line, receive: Receive, send: Send) -> None:
+        line.note(await receive())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(receive(), 0.5)
+        await send({"type": "websocket.close", "code": 1000})
+        assert await line.charged() == 1
+        line.note(await receive())
+
+    line = Line(place, closes, (FixedWindow(1, 4, name="short"), PER_DAY))
+    line.run()
+    assert [text for text, _ in line.got] == ["0", "1"]
+    assert line.used == 1
+
+
+def test_two_tasks_that_receive_share_the_messages() -> None:
+    """Each of them is delivered once, and none before its slot."""
+
+    async def two(line: Line, receive: Receive, _: Send) -> None:
+        async def reads() -> None:
+            while not line.got or line.got[-1][0] != "websocket.disconnect":
+                line.note(await receive())
+
+        await asyncio.wait({asyncio.create_task(reads()) for _ in "ab"}, return_when=asyncio.FIRST_COMPLETED)
+
+    assert Line(in_memory, two).run().got == [("0", 0.0), ("1", 1.0), ("2", 2.0), ("websocket.disconnect", 30.0)]
+
+
+def test_a_store_that_fails_is_asked_again() -> None:
+    """The error is the app's, and the message stays."""
+
+    class Failing(StoreElsewhere):
+        failures = 2
+
+        async def take(self, takes: Any) -> Any:
+            if self.failures:
+                self.failures -= 1
+                raise ZeroDivisionError
+            return await super().take(takes)
+
+    async def tries(line: Line, receive: Receive, _: Send) -> None:
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                await receive()
+        line.note(await receive())
+
+    assert [text for text, _ in Line(Failing, tries).run().got] == ["0"]
+
+
+@given(
+    st.sampled_from([in_memory, elsewhere]),
+    st.lists(st.integers(0, 30).map(lambda tenths: tenths / 10), max_size=6),
+    st.lists(st.sampled_from([0.0, 0.001, 0.05, 0.1, 0.15, 0.5, 1.0, 1.5]), max_size=30),
+    st.booleans(),
+)
+def test_no_message_is_lost_or_reordered(
+    place: Place, sends: list[float], timeouts: list[float], by_wait: bool
+) -> None:
+    """Whatever the app cancels: it gets all, in their order, no faster than the quota, and each is charged once."""
+
+    async def reads(line: Line, receive: Receive, _: Send) -> None:
+        for seconds in timeouts:
+            receiving = asyncio.create_task(receive())
+            await asyncio.wait({receiving}, timeout=seconds)
+            if not receiving.done():
+                receiving.cancel()
+                if by_wait:
+                    await asyncio.wait({receiving})
+            if receiving.done() and not receiving.cancelled():
+                line.note(receiving.result())
+        while not line.got or line.got[-1][0] != "websocket.disconnect":
+            line.note(await receive())
+
+    line = Line(place, reads, (FixedWindow(1, 1, name="per-second"), PER_DAY), sends).run()
+    assert [text for text, _ in line.got] == [*map(str, range(len(sends))), "websocket.disconnect"]
+    assert line.used == len(sends)
+    if place is in_memory:  # a store elsewhere decides by its own time
+        assert len({int(at) for _, at in line.got[:-1]}) == len(sends)
