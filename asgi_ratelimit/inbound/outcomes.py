@@ -19,12 +19,15 @@ from ..errors import StoreError
 from ..keys.program_functions import called
 from ..stores import Store, settle
 from .plan import SettleRule
+from .request_limits import FINAL
 from .rules import CompiledRule
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
+_REJECTED = 403
+"""What servers answer to a handshake that is closed before it was accepted."""
 _BODILESS = frozenset({204, 304})
 _LENGTH = re.compile("[0-9]{1,18}")
 
@@ -73,9 +76,14 @@ class Settling:
     def _completes(self, message: Message) -> bool:
         """Whether this message completes what settle functions take."""
         if message["type"] in _STARTS:
+            if message.get("status", FINAL) < FINAL:
+                return False
             self._status = message.get("status", _SWITCHING)
             self._headers = Headers(raw=list(message.get("headers", ())))
             return not self._needs_bytes
+        if message["type"] == "websocket.close" and self._status is None:
+            self._status = _REJECTED
+            return True
         if message["type"] in _BODIES or message["type"] in _FILES:
             if self._needs_bytes and not self._is_head and self._status not in _BODILESS:
                 self._sent += _size(message, self._headers)

@@ -21,6 +21,9 @@ from .plan import PlannedCharge
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
 
+FINAL: Final = 200
+"""The least status of an answer; what starts with one of 1xx is no more than a note that the answer will come."""
+
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
 
@@ -47,8 +50,8 @@ class RequestLimits:
     _reported: list[Decision] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Send a message of the answer, with headers if it is the first; all others pass as they are."""
-        if not self.has_started and message["type"] in _STARTS:
+        """Send a message of the answer, with headers if it starts it; all others pass as they are."""
+        if not self.has_started and message["type"] in _STARTS and message.get("status", FINAL) >= FINAL:
             self.has_started = True
             if self._answer is not None:
                 return self._answer_instead(self._answer)
