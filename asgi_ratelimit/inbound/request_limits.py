@@ -11,7 +11,7 @@ from starlette.types import Message, Scope, Send
 from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, wait_of
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import ChargeTemplate, Decision
-from ..headers import Dialect, Header, delay, draft
+from ..headers import LEGACY_NAMES, Dialect, Header, delay, draft
 from ..hooks.events import ObservedRequest
 from ..quotas import Quota
 from ..stores import Store
@@ -62,7 +62,8 @@ class RequestLimits:
                 headers = () if dialect is None else self._rendered(dialect)
             if headers:
                 message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
-                message["headers"] = [*message.get("headers", ()), *headers]
+                own = message.get("headers", ())
+                message["headers"] = [*own, *headers] if dialect is draft else _with_one_legacy_set([*own], headers)
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 
     def _rendered(self, dialect: Dialect) -> Sequence[Header]:
@@ -190,6 +191,16 @@ def limits_of_decisions(enforcer: Enforcer, server_send: Send | None, decisions:
     limits = RequestLimits()
     limits.enforcer, limits.server_send, limits._decisions = enforcer, server_send, decisions
     return limits
+
+
+def _with_one_legacy_set(own: list[Header], headers: Sequence[Header]) -> list[Header]:
+    """The headers of an answer and these; ``X-RateLimit-*`` hold one number each, and where the app says one, its stay.
+
+    Those of the draft are lists, and several fields of one name are one list.
+    """
+    if LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
+        return [*own, *headers]
+    return [*own, *[each for each in headers if each[0] not in LEGACY_NAMES]]
 
 
 async def _discard(message: Message) -> None:
