@@ -8,7 +8,7 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, wait_of
+from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, undone, wait_of
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import ChargeTemplate, Decision
 from ..headers import LEGACY_NAMES, Dialect, Header, delay, draft
@@ -152,9 +152,15 @@ class RequestLimits:
         self._reported = [each for each in self.reported if each is not decision]
 
     async def refund_all(self) -> None:
-        """Give back all that this request was charged; what a store cannot take back now stays charged."""
-        taken = [(store, decision) for decision, store in zip(self.decisions, self.stores) if decision.allowed]
+        """Give back all that this request was charged; what a store cannot take back now stays charged.
+
+        Headers report what was given back as it was before.
+        """
+        pairs = zip(self.decisions, self.stores)
+        taken = [(store, decision) for decision, store in pairs if decision.allowed and not decision.settled]
         await self.enforcer.successive_takes.give_back(taken)
+        for given_back in [undone(decision) for _, decision in reversed(taken) if decision.settled]:
+            self._reported = [_updated(each, given_back) if each.allowed else each for each in self.reported]
 
 
 def counted_limits(
