@@ -47,7 +47,7 @@ from .state import (
     State,
     Taken,
 )
-from .take import decide, foresee
+from .take import decide, foresee, undone
 from .token_bucket_level import admit, available, book, refused
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "settlement_of",
     "share",
     "taken_now",
+    "undone",
     "unpack",
     "used",
     "wait_of",

@@ -72,10 +72,7 @@ def foresee(take: Take, states: States, now: float) -> Decision:
     decision, _ = decide(take, states, now)
     if not decision.allowed or decision.before is None:
         return decision
-    charges = zip(take.charges, decision.before)
-    unchanged = tuple(
-        [_quota_state(charge.quota, 0.0, _outlook(charge.quota, state, now)) for charge, state in charges]
-    )
+    unchanged = undone(decision).states
     least = min(unchanged, key=_remaining)
     return replace(
         decision, remaining=least.remaining, reset_after=least.reset_after, quota=least.quota, states=unchanged
@@ -203,6 +200,16 @@ def _remaining(state: QuotaState) -> int:
 
 def _retry_after(state: QuotaState) -> float:
     return state.retry_after
+
+
+def undone(decision: Decision) -> Decision:
+    """A decision with what its buckets would say if it had taken nothing; as it is where that is not known."""
+    if decision.take is None or decision.before is None:
+        return decision
+    times = decision.times_us or repeat(decision.now_us)
+    charges = zip(decision.take.charges, decision.before, times)
+    states = [_quota_state(charge.quota, 0.0, _outlook(charge.quota, state, now)) for charge, state, now in charges]
+    return replace(decision, states=tuple(states))
 
 
 def _outlook(quota: Quota, state: State, now: float) -> Outlook:

@@ -9,6 +9,7 @@ from .parsing import MAX_DELAY, parse
 from .rendering import (
     DIALECTS,
     LARGEST,
+    LEGACY_NAMES,
     Dialect,
     Header,
     Partition,
@@ -30,6 +31,7 @@ from .server_limits import ServerLimit, ServerLimits
 __all__ = [
     "DIALECTS",
     "LARGEST",
+    "LEGACY_NAMES",
     "MAX_DELAY",
     "Dialect",
     "Header",

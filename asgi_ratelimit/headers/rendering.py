@@ -67,6 +67,10 @@ def legacy(decisions: Sequence[Decision]) -> list[Header]:
     ]
 
 
+LEGACY_NAMES = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
+"""The names of the headers of ``legacy``."""
+
+
 def both(decisions: Sequence[Decision]) -> list[Header]:
     """The headers of ``draft`` and ``legacy``."""
     return [*draft(decisions), *legacy(decisions)]

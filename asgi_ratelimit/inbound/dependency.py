@@ -59,9 +59,10 @@ class RateLimit:
     ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. A ``key`` may also be the value
     of a dependency, ``key=Depends(current_user_id)``: a middleware runs before these. ``key`` and ``store`` are those
     of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise they are the client's address, and the
-    store that ``set_store`` or ``app.state.rate_limit_store`` names, or else memory. One instance is one limit. Without
-    a ``name`` it is named after the route that it stands on; one that several routes share, as on a router, needs a
-    name, and raises ``ConfigurationError`` without one.
+    store that ``set_store`` or ``app.state.rate_limit_store`` names, or else memory. One instance is one limit, which a
+    request is charged each time that FastAPI calls it: once, but for other scopes or ``use_cache=False``. Without a
+    ``name`` it is named after the route that it stands on; one that several routes share, as on a router, needs a name,
+    and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
     a ``max_delay`` in seconds it waits for its slot, if that is no further away. What its other limits had taken by

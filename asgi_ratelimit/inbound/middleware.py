@@ -23,7 +23,7 @@ from ..limiter import as_store, publish_counts
 from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
-from ..stores.name_owners import register
+from ..stores.name_owners import register_instead
 from .answers.header_options import DialectName, HeaderOptions, header_options
 from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options
@@ -98,7 +98,7 @@ class RateLimitMiddleware:
         self._options = given if self._file is None else self._file.options
         observers = Hooks(hooks)
         self._failures, self._root, self._place = Failures(observers), own_root_path(app), ""
-        self._store, defaults = as_store(store), self._defaults()
+        self._store, defaults = as_store(store), self._defaults(self._options)
         self.rule_table = self._options.checked_table(defaults, self._root, self._store)
         self._may_limit_messages = self._file is not None or any(rule.messages for rule in self.rule_table.declared)
         self._has_started = False
@@ -110,7 +110,7 @@ class RateLimitMiddleware:
         self._submit_charge = self._enforcer.submit_charge if self._lists is None else None
         warn_of_costs(self.rule_table.charging)
         if self._options.name is not None:
-            register(self._store, self, owned_quotas(self.rule_table.declared))
+            self._own_names(self.rule_table)
         self._take_over_table(self.rule_table)
         subscribe(self._store, self)
 
@@ -133,9 +133,18 @@ class RateLimitMiddleware:
         Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, and changes nothing then.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
-        options.table(options.defaults(self._failures), self._root, self._store)
+        self._own_names(options.table(self._defaults(options), self._root, self._store))
         self._options, self._enforcer.key = options, options.key
         self.overrides_changed()
+
+    def _own_names(self, table: RuleTable) -> None:
+        """Own the names of this table in place of earlier ones; ``ConfigurationError`` where another limit has one."""
+        register_instead(self._store, self, owned_quotas(table.declared), self._is_about_to_follow)
+
+    def _is_about_to_follow(self, other: object) -> bool:
+        """Whether another middleware reads the same file, and has not read the same version of it."""
+        file = other._file if isinstance(other, RateLimitMiddleware) else None
+        return self._file is not None and file is not None and self._file.is_other_version(file)
 
     def limit_texts(self) -> dict[str, str]:
         """What the program says of each limit, by name, in the log of an override."""
@@ -145,7 +154,7 @@ class RateLimitMiddleware:
         """Let what applies now apply to the next request; called from any thread."""
         while True:
             options, place, live = self._options, self._place, live_overrides(self._store)
-            table = options.table(self._defaults(), self._root, self._store)
+            table = options.table(self._defaults(options), self._root, self._store)
             self._take_over_table(table)
             if options is self._options and place is self._place and live is live_overrides(self._store):
                 break  # else another thread may have replaced a newer table
@@ -270,9 +279,9 @@ class RateLimitMiddleware:
         self._start(scope, outer.enforcer if outer else None)
         return self.rule_table.plan_for(scope)
 
-    def _defaults(self) -> Defaults:
+    def _defaults(self, options: Options) -> Defaults:
         """The defaults of all rules, under the name of the place where this middleware stands, if it has no other."""
-        defaults = self._options.defaults(self._failures)
+        defaults = options.defaults(self._failures)
         return replace(defaults, name=self._place) if self._place else defaults
 
     def _take_over_table(self, table: RuleTable) -> None:
@@ -294,7 +303,7 @@ class RateLimitMiddleware:
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
             warn_of_duplicate(self._enforcer.name)
-        register(self._store, self, owned_quotas(self.rule_table.declared))
+        self._own_names(self.rule_table)
         warn_of_workers(self._store)
         publish_counts(self._store, by_app=True)
         self._has_started = True

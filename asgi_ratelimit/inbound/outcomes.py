@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,11 +19,17 @@ from ..errors import StoreError
 from ..keys.program_functions import called
 from ..stores import Store, settle
 from .plan import SettleRule
+from .request_limits import FINAL
 from .rules import CompiledRule
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
+_FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
+_REJECTED = 403
+"""What servers answer to a handshake that is closed before it was accepted."""
+_BODILESS = frozenset({204, 304})
+_LENGTH = re.compile("[0-9]{1,18}")
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -44,9 +52,12 @@ class Settling:
         self._status: int | None = None
         self._headers = Headers()
         self._sent = 0
+        self._is_head = False
         self._is_settled = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._is_head = scope.get("method") == "HEAD"
+
         async def settling_send(message: Message) -> None:
             if self._completes(message):
                 await self._settle()
@@ -65,11 +76,17 @@ class Settling:
     def _completes(self, message: Message) -> bool:
         """Whether this message completes what settle functions take."""
         if message["type"] in _STARTS:
+            if message.get("status", FINAL) < FINAL:
+                return False
             self._status = message.get("status", _SWITCHING)
             self._headers = Headers(raw=list(message.get("headers", ())))
             return not self._needs_bytes
-        if message["type"] in _BODIES:
-            self._sent += len(message.get("body", b""))
+        if message["type"] == "websocket.close" and self._status is None:
+            self._status = _REJECTED
+            return True
+        if message["type"] in _BODIES or message["type"] in _FILES:
+            if self._needs_bytes and not self._is_head and self._status not in _BODILESS:
+                self._sent += _size(message, self._headers)
             return not message.get("more_body", False)
         return False
 
@@ -104,3 +121,31 @@ class Settling:
         except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
             rule.fail_to_settle(error)
             return None
+
+
+def _size(message: Message, headers: Headers) -> int:
+    """The bytes of the body that a message sends; those of a file that nobody can look at are not known, and 0."""
+    if message["type"] == "http.response.pathsend":
+        length = headers.get("content-length", "")
+        return int(length) if _LENGTH.fullmatch(length) else _size_at(message["path"])
+    if message["type"] == "http.response.zerocopysend":
+        left, count = _left_in(message["file"], message.get("offset")), message.get("count")
+        return (left or 0) if count is None else count if left is None else min(count, left)
+    return len(message.get("body", b""))
+
+
+def _size_at(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # the server cannot send it either
+        return 0
+
+
+def _left_in(file: Any, offset: int | None) -> int | None:
+    """The bytes of an open file from ``offset`` on, or from where it stands; ``None`` where that cannot be said."""
+    try:
+        number = file if isinstance(file, int) else file.fileno()
+        start = os.lseek(number, 0, os.SEEK_CUR) if offset is None else offset
+        return max(os.fstat(number).st_size - start, 0)
+    except OSError:
+        return None

@@ -8,10 +8,10 @@ from typing import Final
 
 from starlette.types import Message, Scope, Send
 
-from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, wait_of
+from ..algorithms import PLAIN_PARTS, Outcome, decision_of, is_allowed, undone, wait_of
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import ChargeTemplate, Decision
-from ..headers import Dialect, Header, delay, draft
+from ..headers import LEGACY_NAMES, Dialect, Header, delay, draft
 from ..hooks.events import ObservedRequest
 from ..quotas import Quota
 from ..stores import Store
@@ -20,6 +20,9 @@ from .plan import PlannedCharge
 
 SCOPE_KEY: Final = "asgi_ratelimit"
 """Where the limits of a request are stored in its scope."""
+
+FINAL: Final = 200
+"""The least status of an answer; what starts with one of 1xx is no more than a note that the answer will come."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
@@ -47,8 +50,8 @@ class RequestLimits:
     _reported: list[Decision] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Send a message of the answer, with headers if it is the first; all others pass as they are."""
-        if not self.has_started and message["type"] in _STARTS:
+        """Send a message of the answer, with headers if it starts it; all others pass as they are."""
+        if not self.has_started and message["type"] in _STARTS and message.get("status", FINAL) >= FINAL:
             self.has_started = True
             if self._answer is not None:
                 return self._answer_instead(self._answer)
@@ -59,7 +62,8 @@ class RequestLimits:
                 headers = () if dialect is None else self._rendered(dialect)
             if headers:
                 message = message.copy()  # type: ignore[attr-defined]  # a dict in ASGI
-                message["headers"] = [*message.get("headers", ()), *headers]
+                own = message.get("headers", ())
+                message["headers"] = [*own, *headers] if dialect is draft else _with_one_legacy_set([*own], headers)
         return self.server_send(message)  # type: ignore[misc]  # nobody calls this without one
 
     def _rendered(self, dialect: Dialect) -> Sequence[Header]:
@@ -148,9 +152,15 @@ class RequestLimits:
         self._reported = [each for each in self.reported if each is not decision]
 
     async def refund_all(self) -> None:
-        """Give back all that this request was charged; what a store cannot take back now stays charged."""
-        taken = [(store, decision) for decision, store in zip(self.decisions, self.stores) if decision.allowed]
+        """Give back all that this request was charged; what a store cannot take back now stays charged.
+
+        Headers report what was given back as it was before.
+        """
+        pairs = zip(self.decisions, self.stores)
+        taken = [(store, decision) for decision, store in pairs if decision.allowed and not decision.settled]
         await self.enforcer.successive_takes.give_back(taken)
+        for given_back in [undone(decision) for _, decision in reversed(taken) if decision.settled]:
+            self._reported = [_updated(each, given_back) if each.allowed else each for each in self.reported]
 
 
 def counted_limits(
@@ -187,6 +197,16 @@ def limits_of_decisions(enforcer: Enforcer, server_send: Send | None, decisions:
     limits = RequestLimits()
     limits.enforcer, limits.server_send, limits._decisions = enforcer, server_send, decisions
     return limits
+
+
+def _with_one_legacy_set(own: list[Header], headers: Sequence[Header]) -> list[Header]:
+    """The headers of an answer and these; ``X-RateLimit-*`` hold one number each, and where the app says one, its stay.
+
+    Those of the draft are lists, and several fields of one name are one list.
+    """
+    if LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
+        return [*own, *headers]
+    return [*own, *[each for each in headers if each[0] not in LEGACY_NAMES]]
 
 
 async def _discard(message: Message) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -34,20 +34,49 @@ def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -
     """Register ``owner``, for as long as it lives, as a user of these quotas, each under the name of its limit.
 
     It is held weakly, and so is the store, if it can be. A store need not be hashable. Raises ``ConfigurationError``
-    where a living owner uses another quota of the same name under the same limit's name.
+    where a living owner uses another quota of the same name under the same limit's name, and registers nothing then.
     """
+    _register(store, owner, list(quotas), _nobody)
+
+
+def register_instead(
+    store: Store, owner: object, quotas: Iterable[tuple[str, Quota]], is_peer: Callable[[object], bool]
+) -> None:
+    """Register ``owner`` as a user of these quotas, in place of all that it has used on this store before.
+
+    ``is_peer`` says of another owner that it is about to change as this one does, and need not agree yet. Raises
+    ``ConfigurationError`` as ``register`` does, and changes nothing then.
+    """
+    listed = list(quotas)
+    _register(store, owner, listed, is_peer)
+    kept = {(id(store), name, quota.name) for name, quota in listed}
+    for buckets in [each for each in _uses.copy() if each[0] == id(store) and each not in kept]:
+        _keep(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not owner])
+
+
+def _register(
+    store: Store, owner: object, quotas: Sequence[tuple[str, Quota]], is_peer: Callable[[object], bool]
+) -> None:
+    for name, quota in quotas:
+        _require_agreement(name, quota, _other_quota(store, name, owner, quota, is_peer))
     for name, quota in quotas:
         buckets = id(store), name, quota.name
-        _require_agreement(name, quota, _other_quota(buckets, store, owner, quota))
         others = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
         _uses[buckets] = [*others, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
 
 
-def _other_quota(buckets: _Buckets, store: Store, owner: object, quota: Quota) -> Quota | None:
+def _nobody(owner: object) -> bool:
+    return False
+
+
+def _other_quota(
+    store: Store, name: str, owner: object, quota: Quota, is_peer: Callable[[object], bool]
+) -> Quota | None:
     """What another living owner uses under these names, if that is another quota."""
-    for use in _uses.get(buckets, ()):
+    for use in _uses.get((id(store), name, quota.name), ()):
         living = use.owner()
-        if living is not None and living is not owner and use.store() is store and use.quota != quota:
+        is_other = living is not None and living is not owner and use.store() is store and use.quota != quota
+        if is_other and not is_peer(living):
             return use.quota
     return None
 
@@ -76,9 +105,13 @@ def _hint(quota: Quota, other: Quota) -> str:
 
 def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
     """Remove the owners that are gone."""
-    living = [use for use in _uses.get(buckets, ()) if use.owner() is not None]
-    if living:
-        _uses[buckets] = living
+    _keep(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not None])
+
+
+def _keep(buckets: _Buckets, uses: list[_Use]) -> None:
+    """Let these be all that use a quota."""
+    if uses:
+        _uses[buckets] = uses
     else:
         _uses.pop(buckets, None)
 

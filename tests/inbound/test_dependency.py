@@ -9,7 +9,7 @@ import sys
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Security, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse
 from redis import Redis
 from starlette.middleware import Middleware
@@ -684,3 +684,38 @@ def test_middleware_in_the_constructor_works_as_well() -> None:
     app = a_route(Depends(RateLimit("1/minute")), middleware=[Middleware(RateLimitMiddleware, store=a_store())])
     with TestClient(app) as client:
         assert [client.get("/").status_code for _ in range(2)] == [200, 429]
+
+
+# How often it is called
+
+
+async def test_each_set_of_scopes_charges_again() -> None:
+    """As FastAPI calls it: once for all that is the same, and once more for each other set of scopes."""
+    store = a_store()
+    once, more = [RateLimit("9/minute", name=name, store=store) for name in ("once", "more")]
+    app = FastAPI(dependencies=[Depends(once), Depends(more)])
+    app.get("/", dependencies=[Depends(once), Depends(more)])(hello)
+    app.get("/scopes", dependencies=[Depends(once), Security(more, scopes=["a"]), Security(more, scopes=["b"])])(hello)
+    assert left(await ask(app)) == '"per-minute";r=8, "more per-minute";r=8'
+    seen = left(await ask(app, http("/scopes")))
+    assert seen == '"per-minute";r=7, "more per-minute";r=7, "more per-minute 2";r=6, "more per-minute 3";r=5'
+
+
+async def test_each_dependency_calls_its_own_functions() -> None:
+    """A middleware calls one once for all of its rules, and limits that are taken together are one dependency."""
+    calls: list[str] = []
+
+    def key(connection: Any) -> str:
+        calls.append(connection.url.path)
+        return "k"
+
+    store = a_store()
+    limits = [RateLimit("9/minute", name=name, key=key, store=store) for name in ("one", "two")]
+    app = FastAPI()
+    app.get("/each", dependencies=[Depends(each) for each in limits])(hello)
+    app.get("/together", dependencies=[Depends(RateLimit.together(*limits))])(hello)
+    app.get("/rules")(hello)
+    within(app, rules=[Rule("/rules", quota, key=key, name=quota) for quota in ("9/minute", "9/hour")])
+    for path in ("/each", "/together", "/rules"):
+        await ask(app, http(path))
+    assert [calls.count(path) for path in ("/each", "/together", "/rules")] == [2, 1, 1]

@@ -323,6 +323,43 @@ async def test_a_handshake_settles_too() -> None:
     assert seen == [101, 403]
 
 
+@pytest.mark.parametrize("takes_bytes", [False, True])
+async def test_a_handshake_that_the_app_closes_is_a_403(takes_bytes: bool) -> None:
+    """Servers answer one with 403 that is closed before it was accepted; a close after that is no answer."""
+    seen: list[int] = []
+    count = seen.append
+    rule = Settled(
+        (lambda status, headers, sent: count(status)) if takes_bytes else lambda status, headers: count(status)
+    )
+    await rule.ask(sends({"type": "websocket.close", "code": 1008}), websocket())
+    await rule.ask(sends({"type": "websocket.accept"}, {"type": "websocket.close"}), websocket())
+    assert seen == [403, 101]
+
+
+async def test_a_rejected_handshake_is_given_back() -> None:
+    """By a function for which only those cost something that are accepted."""
+    rule = Settled(lambda status, headers: 1 if status == 101 else 0, "1/minute")
+    for _ in range(3):
+        await rule.ask(sends({"type": "websocket.close"}), websocket())
+    accepting = sends({"type": "websocket.accept"})
+    assert [bool((await rule.ask(accepting, websocket())).starts) for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("takes_bytes", [False, True])
+async def test_a_status_of_1xx_is_no_answer(takes_bytes: bool) -> None:
+    """It passes as it is; the answer after it has the headers, and counts."""
+    seen: list[int] = []
+    count = seen.append
+    rule = Settled(
+        (lambda status, headers, sent: count(status)) if takes_bytes else lambda status, headers: count(status)
+    )
+    hints: Message = {"type": "http.response.start", "status": 103, "headers": [(b"link", b"</style.css>")]}
+    peer = await rule.ask(sends(hints, START, {"type": "http.response.body"}))
+    assert peer.sent[0] == hints
+    assert peer.starts[1]["headers"][0] == (b"ratelimit-policy", b'"per-minute";q=10;w=60')
+    assert seen == [200]
+
+
 async def test_settling_within_other_limits() -> None:
     """A limit of a route or a mount settles by itself."""
 

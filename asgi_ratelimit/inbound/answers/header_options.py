@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from ...buckets import as_bytes
 from ...decision import Decision
 from ...errors import ConfigurationError
-from ...headers import Dialect, Header, Partition, dialect, policy, retry_after
+from ...headers import Dialect, Header, Partition, dialect, retry_after
 
 DialectName: TypeAlias = Literal["draft-10", "legacy", "both"]
 """The headers of answers: those of the IETF draft, ``X-RateLimit-*``, or both."""
@@ -25,10 +25,11 @@ EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
 class HeaderOptions:
     """The headers of every answer: ``dialect`` as in ``headers=``, and options that are off by default.
 
-    ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` where a fifth of a quota or less is left. ``spread=0.1``
-    makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that clients that are refused together
-    do not come back together. With a ``partition_secret`` the items of ``RateLimit-Policy`` and ``RateLimit`` state in
-    ``pk`` whose bucket they are about: a hash of the key under that secret, the same from all processes.
+    ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` where a fifth of what a quota grants at once, or less, is
+    left. ``spread=0.1`` makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that clients that
+    are refused together do not come back together. With a ``partition_secret`` the items of ``RateLimit-Policy`` and
+    ``RateLimit`` state in ``pk`` whose bucket they are about: a hash of the key under that secret, the same from all
+    processes.
 
     Raises ``ConfigurationError`` for options that are not possible.
     """
@@ -81,7 +82,7 @@ def _with_near_limit(base: Dialect | None, near: float) -> Dialect:
     def rendered(decisions: Sequence[Decision]) -> Sequence[Header]:
         headers = base(decisions) if base is not None else ()
         states = [state for decision in decisions for state in decision.states]
-        is_near = any(state.remaining <= near * policy(state.quota)[0] for state in states)
+        is_near = any(state.remaining <= near * state.quota.most for state in states)
         return [*headers, (b"x-ratelimit-nearlimit", b"true")] if is_near else headers
 
     return rendered

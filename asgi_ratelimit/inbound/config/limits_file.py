@@ -56,6 +56,10 @@ class LimitsFile(Repeating):
         self._subscriber = ref(subscriber)
         self.start()
 
+    def is_other_version(self, other: LimitsFile) -> bool:
+        """Whether another has read the same file, but not the same version of it."""
+        return os.path.abspath(self._path) == os.path.abspath(other._path) and self._content != other._content
+
     async def run(self) -> float:
         """Look whether the file has changed."""
         signature = self._signed()
@@ -78,13 +82,19 @@ class LimitsFile(Repeating):
                 return
             self._content = content
             options = self._options_of(content)
-            subscriber.options_changed(options)
+            self._apply(options, subscriber)
         except Exception as error:  # noqa: BLE001  # it may import modules of the program
             logger.error("the limits stay as they were: %s", error)
             return
         before, self.options = self.options, options
         for change in changes(before, options):
             logger.warning("%s: %s", self._path, change)
+
+    def _apply(self, options: Options, subscriber: FileSubscriber) -> None:
+        try:
+            subscriber.options_changed(options)
+        except ValueError as error:
+            raise ConfigurationError(f"{self._path}: {error}") from error
 
     def _options_of(self, content: str) -> Options:
         return self._given.merged(settings_of(content, self._path, os.environ))

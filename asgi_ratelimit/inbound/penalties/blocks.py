@@ -111,7 +111,7 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
     if decision.allowed:
         return without_checks(decision)
     if is_blocked(decision):
-        return decision
+        return replace(decision, quota=BLOCK)
     refusing = {charge.name for charge, state in _pairs(decision) if not state.allowed}
     for check, state in [] if decision.degraded else _checks(decision):
         seconds = 0.0
@@ -177,10 +177,11 @@ def _order(state: QuotaState) -> tuple[bool, float, int]:
 
 
 def _as_blocked(decision: Decision, check: QuotaState, seconds: float) -> Decision:
-    """A refusal by quotas as one by the block that it has led to."""
+    """A refusal by quotas as one by the block that it has led to; it passes after the longest of these waits."""
     blocked = replace(check, allowed=False, remaining=0, retry_after=seconds, reset_after=seconds, more_after=seconds)
     states = tuple([blocked if state is check else state for state in decision.states])
-    return replace(decision, quota=blocked.quota, retry_after=seconds, remaining=0, reset_after=seconds, states=states)
+    wait = max(seconds, decision.retry_after)
+    return replace(decision, quota=BLOCK, retry_after=wait, remaining=0, reset_after=seconds, states=states)
 
 
 def _pairs(decision: Decision) -> list[tuple[Charge, QuotaState]]:

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit import ConfigurationError, HeaderOptions, RateLimitMiddleware, Rule, TokenBucket
+from asgi_ratelimit import (
+    ConfigurationError,
+    FixedWindow,
+    HeaderOptions,
+    RateLimitMiddleware,
+    RollingWindow,
+    Rule,
+    TokenBucket,
+)
 from asgi_ratelimit.algorithms import decide
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.keys import header
@@ -52,6 +60,26 @@ async def test_the_nearest_of_several_limits_counts() -> None:
     assert (await ask(app)).headers["x-ratelimit-nearlimit"] == "true"
     app = limited(ok, "1/minute", headers=HeaderOptions(None, near_limit=0))
     assert (await ask(app)).headers == {"x-own": "1", "x-ratelimit-nearlimit": "true"}
+
+
+@pytest.mark.parametrize(
+    ("quota", "cost", "near"),
+    [
+        (FixedWindow(10, 0.1), 1, False),
+        (FixedWindow(10, 0.1), 7, False),
+        (FixedWindow(10, 0.1), 8, True),
+        (RollingWindow(10, 0.1, buckets=10), 1, False),
+        ("10 per 0.1 seconds", 1, False),
+        (TokenBucket(100, 60, burst=5), 1, False),
+        (TokenBucket(100, 60, burst=5), 4, True),
+        (TokenBucket(10, 60, burst=100), 79, False),
+        (TokenBucket(10, 60, burst=100), 80, True),
+    ],
+)
+async def test_near_is_a_part_of_what_the_quota_grants_at_once(quota: Any, cost: float, near: bool) -> None:
+    """Not of the units that its header states for a whole second, or for a whole period."""
+    peer = await ask(limited(ok, quota, cost=cost, headers=HeaderOptions(near_limit=0.2)))
+    assert peer.headers.get("x-ratelimit-nearlimit") == ("true" if near else None)
 
 
 async def test_options_are_off_by_default() -> None:

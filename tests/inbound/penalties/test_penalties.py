@@ -72,6 +72,29 @@ async def test_a_client_that_is_refused_again_and_again_is_blocked(store: Store)
     assert not any("ratelimit" in name for peer in peers[4:] for name in peer.headers)
 
 
+async def test_a_quota_may_take_longer_than_the_block(store: Store, clock: SteppedClock) -> None:
+    """Then Retry-After is the time of the quota, from the refusal on that blocks: the same request passes after it."""
+    seen: list[Event] = []
+    app = guarded(store, "2/hour", penalty=Penalty("10 minutes"), hooks=[seen.append])
+    peers = [await ask(app) for _ in range(5)]
+    assert [peer.status for peer in peers] == [200, 200, 429, 429, 429]
+    assert [peer.headers["retry-after"] for peer in peers[2:]] == ["1800"] * 3
+    assert [kind(peer.problem) for peer in peers[2:]] == ["abnormal-usage-detected"] * 3
+    assert [event.decision.quota.name for event in seen[2:]] == ["penalty-block"] * 3
+    clock.advance(1799)
+    assert (await ask(app)).status == 429
+    clock.advance(600)
+    assert (await ask(app)).status == 200
+
+
+async def test_what_can_never_pass_has_no_time_to_come_back(store: Store) -> None:
+    """Nor has it after the end of the block."""
+    app = guarded(store, "2/hour", cost=3, penalty=Penalty("10 minutes"))
+    peers = [await ask(app) for _ in range(3)]
+    assert [kind(peer.problem) for peer in peers] == ["abnormal-usage-detected"] * 3
+    assert [peer.headers.get("retry-after") for peer in peers] == [None] * 3
+
+
 async def test_a_block_outlasts_the_quota_and_ends(store: Store, clock: SteppedClock) -> None:
     """After a minute the quota is full and the client still blocked; after ten minutes it is not blocked."""
     app = guarded(store)

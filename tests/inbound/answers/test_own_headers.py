@@ -1,0 +1,49 @@
+"""Headers about limits that the app sends itself, such as those of another limiter or of a server behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from asgi_ratelimit import HeaderOptions
+from tests.support.asgi import BODY, POLICY, Peer, ask, http, limited, sends
+
+pytestmark = pytest.mark.anyio
+
+OWN = [(b"X-RateLimit-Limit", b"7"), (b"x-ratelimit-remaining", b"3")]
+
+
+def saying(headers: Any) -> Any:
+    return sends({"type": "http.response.start", "status": 200, "headers": headers}, BODY)
+
+
+def listed(peer: Peer) -> list[tuple[bytes, bytes]]:
+    return list(peer.starts[0]["headers"])
+
+
+@pytest.mark.parametrize("headers", ["legacy", "both", HeaderOptions("legacy", near_limit=1)])
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+async def test_the_apps_own_x_ratelimit_headers_are_the_only_ones(headers: Any, kind: Any) -> None:
+    """All three are one set: none of the middleware's is added to a part of it."""
+    peer = await ask(limited(saying(kind(OWN)), headers=headers))
+    legacy = [each for each in listed(peer) if each[0].lower().startswith(b"x-ratelimit-") and b"near" not in each[0]]
+    assert legacy == OWN
+    assert ("ratelimit-policy" in peer.headers) == (headers == "both")
+
+
+@pytest.mark.parametrize("headers", ["legacy", "both"])
+async def test_a_refusal_has_those_of_the_middleware(headers: Any) -> None:
+    """It never reaches the app."""
+    app = limited(saying(OWN), "1/minute", headers=headers)
+    await ask(app)
+    assert (await ask(app)).headers["x-ratelimit-limit"] == "1"
+
+
+@pytest.mark.parametrize("headers", ["draft-10", "both"])
+async def test_those_of_the_draft_are_lists_that_join(headers: Any) -> None:
+    """Several fields of one name are one list, with an item for each quota."""
+    own = [(b"RateLimit-Policy", b'"up";q=9;w=1'), (b"RateLimit", b'"up";r=1;t=2')]
+    peer = await ask(limited(saying(own), headers=headers), http())
+    policies = [value for name, value in listed(peer) if name.lower() == b"ratelimit-policy"]
+    assert policies == [b'"up";q=9;w=1', POLICY.encode()]

@@ -1,0 +1,58 @@
+"""What headers say of the limits that a refusal by a later one has given back."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Mount
+
+from asgi_ratelimit import RateLimit, RateLimitMiddleware, Store
+from tests.support.asgi import ask, http, ok
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("has_middleware", [True, False])
+@pytest.mark.parametrize(
+    ("quota", "left"),
+    [("5/hour", "r=4;t=720"), ("5/hour fixed", "r=4;t=3600"), ("5/hour rolling", "r=4;t=3660")],
+)
+async def test_an_earlier_dependency_is_reported_as_it_is_after_the_refusal(
+    store: Store, has_middleware: bool, quota: str, left: str
+) -> None:
+    """It was given back, so it has as much left as before, however often that happens."""
+    app = FastAPI()
+    limits = [RateLimit(each, name=each, store=store) for each in (quota, "1/hour")]
+
+    @app.get("/", dependencies=[Depends(limit) for limit in limits])
+    async def endpoint() -> None:
+        pass
+
+    if has_middleware:
+        app.add_middleware(RateLimitMiddleware, store=store)
+    peers = [await ask(app) for _ in range(3)]
+    assert [peer.status for peer in peers] == [200, 429, 429]
+    expected = [f'"per-hour";{left}, "1/hour per-hour";r=0;t=3600'] * 2
+    assert [peer.headers["ratelimit"] for peer in peers[1:]] == expected
+
+
+async def test_a_limit_that_is_as_good_as_new_has_nothing_to_wait_for(store: Store) -> None:
+    """All of it is left again."""
+    app = FastAPI()
+    limits = [RateLimit("5/hour", name="one", store=store), RateLimit("2/hour", name="two", cost=3, store=store)]
+
+    @app.get("/", dependencies=[Depends(limit) for limit in limits])
+    async def endpoint() -> None:
+        pass
+
+    assert (await ask(app)).headers["ratelimit"] == '"per-hour";r=5;t=0, "two per-hour";r=2;t=0'
+
+
+async def test_the_middleware_is_reported_as_it_is_after_the_refusal(store: Store) -> None:
+    """Of a limit of a mount within it; and the next request that passes says the same."""
+    inner = Mount("/in", ok, middleware=[Middleware(RateLimitMiddleware, quota="1/hour", store=store)])
+    app = RateLimitMiddleware(Starlette(routes=[inner]), "10/hour", store=store)
+    seen = [(await ask(app, http("/in/x"))).headers["ratelimit"].partition(",")[0] for _ in range(3)]
+    assert seen == ['"per-hour";r=9;t=360'] * 3
