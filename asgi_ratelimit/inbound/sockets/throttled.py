@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from anyio import current_time, sleep
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...decision import Decision
+from ...decision import Decision, is_outage
 from ...stores import Store
-from ..answers.responses import is_outage
 from ..delays import SuccessiveTakes, loop_for_messages
 from .message_limits import MessageLimits
 
