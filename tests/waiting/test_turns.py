@@ -145,7 +145,11 @@ def test_a_priority_counts_for_max_delay() -> None:
     assert waited == [pytest.approx(0.1)]
 
 
-@pytest.mark.parametrize("priority", [float("nan"), float("inf"), True, "high", None])
+@pytest.mark.parametrize(
+    "priority",
+    [float("nan"), float("inf"), True, "high", None, 10**400, -(10**400)],
+    ids=["nan", "inf", "bool", "text", "none", "above all floats", "below all floats"],
+)
 def test_a_priority_is_a_finite_number(priority: Any) -> None:
     """Anything else is refused when the function is decorated, or when it is called."""
     with pytest.raises(ConfigurationError, match="priority must be a finite number"):
