@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +28,11 @@ class PaceTimeout(RateLimitError, TimeoutError):
         return type(self), (*self.args, self.decision)
 
 
-def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
-    """The error for a take that was refused with this decision."""
+def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None) -> PaceTimeout:
+    """The error for a take that was refused with this decision.
+
+    ``max_delay`` is what the caller was willing to wait in all, if the take has only what is left of it.
+    """
     key = take.charges[0].key
     if decision.degraded:
         return PaceTimeout(f"no slot for {key!r}: the store is out, and its on_error refuses", decision)
@@ -35,8 +40,23 @@ def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
         return PaceTimeout(
             f"no slot for {key!r}, ever: the cost is above what {readable(decision.quota)} can give", decision
         )
-    away = take.max_wait + decision.retry_after
-    return PaceTimeout(f"the next slot for {key!r} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
+    away, left = take.max_wait + decision.retry_after, ""
+    if max_delay is None:
+        max_delay = take.max_wait
+    elif take.max_wait < max_delay:
+        left = f", of which {take.max_wait:.6g} s are left"
+    return PaceTimeout(f"the next slot for {key!r} is {away:.6g} s away, max_delay is {max_delay:g} s{left}", decision)
+
+
+@contextlib.contextmanager
+def of_all(take: Take, max_delay: float) -> Iterator[None]:
+    """Let a ``PaceTimeout`` of a take that has what is left of ``max_delay`` quote that as well."""
+    try:
+        yield
+    except PaceTimeout as error:
+        if take.max_wait >= max_delay:
+            raise
+        raise pace_timeout(take, error.decision, max_delay) from None
 
 
 def as_refused(decision: Decision, too_long_us: float) -> Decision:

@@ -31,11 +31,15 @@ class Waiting:
 
 
 class _QueuedCaller:
-    """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any."""
+    """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
+
+    ``max_wait`` is that of its first take; one that has missed a slot takes another one within what is left.
+    """
 
     def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
         self.waiting = waiting
         self.take = take
+        self.max_wait = take.max_wait
         self.priority = priority
         self.order: tuple[float, int] = (-priority, 0)
         self.queue: Queue | None = None
@@ -47,7 +51,7 @@ class _QueuedCaller:
 class TaskWaiter(_QueuedCaller, LoopWakeUp):
     """A caller in a task."""
 
-    __slots__ = ("error", "has_left", "order", "priority", "queue", "sent_us", "take", "waiting")
+    __slots__ = ("error", "has_left", "max_wait", "order", "priority", "queue", "sent_us", "take", "waiting")
 
     def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
         super().__init__(waiting.clock)
