@@ -15,8 +15,11 @@ from ...decision import Take
 from ...quotas import SECOND_US
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
-from .slot import LATE_US, Slot, distance_of_slots
+from .slot import Slot, distance_of_slots
 from .store_time import StoreTime
+
+MOMENT_US = 10_000.0
+"""How long after its deadline a caller may still go at a slot that came in time, where others overtake it."""
 
 _time = attrgetter("at_us")
 _order = attrgetter("order")
@@ -173,14 +176,14 @@ class Queue:
     def too_late(self, waiter: Waiter, now_us: float) -> PaceTimeout | None:
         """The error for a waiter whose deadline is over, unless its slot, by its place, is in time: then it goes soon.
 
-        It may be held up for as long as a slot is good, by those in front that are late, or overtake it yet.
+        Those in front may hold it up for a moment, and no longer: more may overtake it yet.
         """
         deadline_us = waiter.deadline_us
         if now_us < deadline_us or not self.slots:
             return None
         place = bisect_left(self.waiters, waiter.order, key=_order)
         slot = self.slots[min(place, len(self.slots) - 1)]
-        if slot.at_us <= deadline_us and now_us < deadline_us + LATE_US:
+        if slot.at_us <= deadline_us and now_us < deadline_us + MOMENT_US:
             return None
         too_long_us = max(slot.at_us, now_us) - deadline_us
         return pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait)
