@@ -14,7 +14,7 @@ from dataclasses import replace
 from ..decision import Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
-from ..waiting import CallStore, Flow, Renewed, SlotWaiter, as_refused, pace_timeout, unchanged
+from ..waiting import CallStore, Flow, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
 from ..waiting.drivers import NewWakeUp, Sleep, sleep
 from ..waiting.registry import waiters_of
 from ..waiting.slots.slot import slot_of
@@ -87,8 +87,9 @@ class SpendWaiter:
             yield from sleep(self._slots.clock, slot.at_us - now_us)
         if self._slots.may_go_again(slot):
             return decision
-        left = max(deadline_us - self._slots.now_us(), 0.0) / SECOND_US
-        return (yield from self._wait(replace(take, operation=None, max_wait=left), buckets))
+        left = replace(take, operation=None, max_wait=max(deadline_us - self._slots.now_us(), 0.0) / SECOND_US)
+        with of_all(left, take.max_wait):
+            return (yield from self._wait(left, buckets))
 
     def _wait_as_first(self, take: Take, buckets: Collection[str], deadline_us: float) -> Flow[tuple[Decision, bool]]:
         wake_up: WakeUp = yield NewWakeUp(self._slots.clock)
@@ -115,8 +116,9 @@ class SpendWaiter:
             self._require_time(take, decision, now_us + retry_us - deadline_us, deadline_us - now_us)
             patience_us = patience_us or now_us + retry_us + LONGEST_SLEEP_US
             if now_us > patience_us:  # what came free since then has gone to other processes, or to other callers
-                left = max(deadline_us - now_us, 0.0) / SECOND_US
-                return (yield from self._slots.wait(replace(take, max_wait=left))), True
+                left = replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
+                with of_all(left, take.max_wait):
+                    return (yield from self._slots.wait(left)), True
             self._settled.set(wake_up, min(now_us + min(retry_us, LONGEST_SLEEP_US), deadline_us))
             yield Sleep(wake_up)
 

@@ -225,7 +225,7 @@ def late_by(ticket: Ticket, peeked: Decision) -> float:
 
 def on_time(ticket: Ticket, peeked: Decision) -> Decision:
     """The decision for a ticket that is not late. A ticket of that is the same one: it can be redeemed once."""
-    delay = max(-late_by(ticket, peeked), 0.0)
+    delay = max(0.0, -late_by(ticket, peeked))  # in this order, it is never -0.0
     granted = ticket.ticket_charges[0].cost
     birth = int(digest(as_bytes(f"after {ticket.id!r}"))[:12], 16)
     return replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
@@ -164,8 +164,8 @@ def takes_by_key(limiter: Limiter, key_of: Resolve, cost: Cost, max_wait: float)
 
 def checked_priority(priority: Any) -> Any:
     """``priority``, if it is a finite number or a function; ``ConfigurationError`` otherwise."""
-    is_number = isinstance(priority, (int, float)) and not isinstance(priority, bool) and math.isfinite(priority)
-    if is_number or callable(priority):
+    is_number = isinstance(priority, (int, float)) and not isinstance(priority, bool)
+    if (is_number and abs(priority) <= sys.float_info.max) or callable(priority):  # false for NaN, too
         return priority
     raise ConfigurationError(f"priority must be a finite number, not {priority!r}: priority=1 goes before priority=0")
 

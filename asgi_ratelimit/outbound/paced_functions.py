@@ -72,11 +72,13 @@ def wrapper_for(function: object) -> Wrapper:
         raise ConfigurationError(f"put @pace below @{type(function).__name__}, not above it")
     if isinstance(function, type) or not callable(function):
         raise ConfigurationError(f"@pace goes on a function, not on {function!r}")
-    _require_no_generator(function)
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        raise _refused_generator(f"cannot decorate a generator function: {function!r}")
     if _is(inspect.iscoroutinefunction, function):
         return _coroutine_function
-    _require_no_hidden_coroutine(function)
-    return _plain_function
+    _require_nothing_hidden(function)
+    is_of_generator = _is(inspect.isgeneratorfunction, inspect.unwrap(function))
+    return _function_of_generator if is_of_generator else _plain_function
 
 
 def _is(kind: Callable[[Any], bool], function: Function) -> bool:
@@ -84,22 +86,26 @@ def _is(kind: Callable[[Any], bool], function: Function) -> bool:
     return kind(function) or kind(getattr(function, "__call__", None))  # noqa: B004  # it is known to be callable
 
 
-def _require_no_generator(function: Function) -> None:
+def _refused_generator(what: str) -> ConfigurationError:
     """A generator runs between its values, and outlives its call: one slot at its start would pace nothing else."""
-    for each in (function, inspect.unwrap(function)):
-        if _is(inspect.isgeneratorfunction, each) or _is(inspect.isasyncgenfunction, each):
-            raise ConfigurationError(
-                f"@pace cannot decorate a generator function: {function!r}: put @pace on the function "
-                "that it calls for each value, or book each value with Limiter.pace(key) and sleep for decision.delay"
-            )
+    return ConfigurationError(
+        f"@pace {what}: put @pace on the function that it calls for each value, or book each value with "
+        "Limiter.pace(key) and sleep for decision.delay"
+    )
 
 
-def _require_no_hidden_coroutine(function: Function) -> None:
-    """Another decorator has hidden a coroutine function, so a wait here would block the event loop."""
-    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+def _require_nothing_hidden(function: Function) -> None:
+    """Another decorator has hidden that the function is async, so a wait here would block the event loop."""
+    innermost = inspect.unwrap(function)
+    if inspect.iscoroutinefunction(innermost):
         raise ConfigurationError(
             f"{function!r} returns a coroutine without being async itself: put @pace below the other decorator, "
             "next to the def"
+        )
+    if _is(inspect.isasyncgenfunction, innermost):
+        raise ConfigurationError(
+            f"{function!r} is made of an async generator without being async itself, so that a wait would block the "
+            "event loop: await a function under @pace inside it"
         )
 
 
@@ -151,3 +157,16 @@ def _plain_function(function: Function, waiter: CallWaiter) -> Function:
         return function(*args, **kwargs)
 
     return paced
+
+
+def _function_of_generator(function: Function, waiter: CallWaiter) -> Function:
+    """For a function around a generator function: it may use that up, or make a context manager of it."""
+    paced = _plain_function(function, waiter)
+
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        result = paced(*args, **kwargs)
+        if inspect.isgenerator(result):
+            raise _refused_generator(f"goes on no function that returns a generator: {function!r}")
+        return result
+
+    return checked

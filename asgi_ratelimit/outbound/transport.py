@@ -14,7 +14,7 @@ from ..stores import Store
 from ..waiting import background_loop
 from .decorator import EVEN_BURST, register_name
 from .margin import reads_with_margin
-from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler
+from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler, unpaced
 from .wrapping_transport import WrappingTransport
 
 NAME = "outbound"
@@ -41,7 +41,8 @@ class PacedTransport(WrappingTransport):
     redirect and a retry each cost as much as a request. ``hooks`` are called with every decision.
 
     A request may have its own options, ``extensions={"pace": {"cost": 3, "max_delay": 2.0, "key": "other"}}``. An
-    answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
+    answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took, also if
+    it went at once because its key is ``None``.
     Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for a key or cost that is none.
     """
 
@@ -88,7 +89,7 @@ class PacedTransport(WrappingTransport):
             self._check_client(request, is_async=False)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
-            return self._transport.handle_request(request)
+            return unpaced(self._transport.handle_request(request))
         return self._sender.send_in_thread(paced)
 
     async def handle_async_request(self, request: Any) -> Any:
@@ -97,7 +98,7 @@ class PacedTransport(WrappingTransport):
             self._check_client(request, is_async=True)
         paced = self._values.paced(request, request.extensions.get("pace"))
         if paced is None:
-            return await self._transport.handle_async_request(request)
+            return unpaced(await self._transport.handle_async_request(request))
         return await self._sender.send_in_task(paced)
 
     def close(self) -> None:

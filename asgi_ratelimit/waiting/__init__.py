@@ -5,7 +5,7 @@ from .drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
 from .own_keys import Renewed, unchanged
 from .slot_waiter import SlotWaiter
 from .slots.slot import Slot
-from .timeouts import PaceTimeout, as_refused, pace_timeout
+from .timeouts import PaceTimeout, as_refused, of_all, pace_timeout
 
 __all__ = [
     "CallStore",
@@ -17,6 +17,7 @@ __all__ = [
     "Slot",
     "SlotWaiter",
     "as_refused",
+    "of_all",
     "pace_timeout",
     "run_async",
     "run_sync",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +29,11 @@ class PaceTimeout(RateLimitError, TimeoutError):
         return type(self), (*self.args, self.decision)
 
 
-def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
-    """The error for a take that was refused with this decision."""
+def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None) -> PaceTimeout:
+    """The error for a take that was refused with this decision.
+
+    ``max_delay`` is what the caller was willing to wait in all, if the take has only what is left of it.
+    """
     paced = _paced(take.charges[0])
     if decision.degraded:
         return PaceTimeout(f"no slot of {paced}: the store is out, and its on_error refuses", decision)
@@ -36,8 +41,23 @@ def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
         return PaceTimeout(
             f"no slot of {paced}, ever: the cost is above what {readable(decision.quota)} can give", decision
         )
-    away = take.max_wait + decision.retry_after
-    return PaceTimeout(f"the next slot of {paced} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
+    away, left = take.max_wait + decision.retry_after, ""
+    if max_delay is None:
+        max_delay = take.max_wait
+    elif take.max_wait < max_delay:
+        left = f", of which {take.max_wait:.6g} s are left"
+    return PaceTimeout(f"the next slot of {paced} is {away:.6g} s away, max_delay is {max_delay:g} s{left}", decision)
+
+
+@contextlib.contextmanager
+def of_all(take: Take, max_delay: float) -> Iterator[None]:
+    """Let a ``PaceTimeout`` of a take that has what is left of ``max_delay`` quote that as well."""
+    try:
+        yield
+    except PaceTimeout as error:
+        if take.max_wait >= max_delay:
+            raise
+        raise pace_timeout(take, error.decision, max_delay) from None
 
 
 def _paced(charge: Charge) -> str:

@@ -49,6 +49,12 @@ async def test_a_ticket_is_the_slot_that_pace_would_book(store: Store, clock: St
     assert decision.delay == pytest.approx(0.5, abs=2e-6)
 
 
+async def test_a_ticket_whose_slot_comes_now_has_no_delay(store: Store) -> None:
+    """Which is not printed as a negative number either."""
+    limiter = Limiter("10/s burst 1", store=store, name="jobs")
+    assert repr((await limiter.redeem(await limiter.reserve("guild"))).delay) == "0.0"
+
+
 VERSIONS = pytest.mark.parametrize(
     ("old", "new"),
     [

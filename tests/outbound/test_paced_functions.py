@@ -80,9 +80,83 @@ class CalledGenerator:
         yield 0.0
 
 
-@contextmanager
-def a_context() -> Iterator[None]:
-    yield
+@pytest.mark.parametrize(
+    "function",
+    [
+        Client.generator,
+        Client.async_generator,
+        functools.partial(Client.generator, Client(SteppedClock())),
+        CalledGenerator(),
+    ],
+    ids=["generator", "async generator", "partial", "object"],
+)
+def test_generators_are_refused(function: Any) -> None:
+    """One slot for a whole generator would pace none of its values; the error shows what to do instead."""
+    with pytest.raises(ConfigurationError, match=r"a generator.*Limiter\.pace\(key\) and sleep for decision\.delay"):
+        pace("10/s")(function)
+
+
+def test_a_context_manager_waits_where_it_is_made(store: CountingStore, clock: SteppedClock) -> None:
+    """Its function is no generator function, although it is made of one."""
+
+    @pace("10/s", store=store)
+    @contextmanager
+    def session() -> Iterator[float]:
+        yield clock.now
+
+    times = []
+    for _ in range(3):
+        with session() as began:
+            times.append(began)
+    assert times == [0.0, 0.1, 0.2]
+
+
+def test_a_function_around_a_generator_is_what_it_is_itself(store: CountingStore, clock: SteppedClock) -> None:
+    """It may have taken only the name and the signature of the generator function."""
+
+    def values() -> Iterator[float]:
+        yield clock.now
+
+    async def async_values() -> AsyncIterator[float]:
+        yield clock.now
+
+    paced = pace("10/s", store=store, name="values")
+
+    @paced
+    @functools.wraps(values)
+    def rows() -> list[float]:
+        return list(values())
+
+    @paced
+    @functools.wraps(async_values)
+    async def async_rows() -> list[float]:
+        return [value async for value in async_values()]
+
+    async def main() -> list[float]:
+        return [*await async_rows(), *await async_rows()]
+
+    assert [rows(), rows()] == [[0.0], [0.1]]
+    assert clock.run(main()) == [0.2, 0.3]
+
+
+def test_a_generator_that_another_decorator_returns_is_refused(store: CountingStore, clock: SteppedClock) -> None:
+    """That shows at the first call: nothing says before what it returns."""
+
+    def values() -> Iterator[float]:
+        yield clock.now
+
+    @pace("10/s", store=store)
+    @functools.wraps(values)
+    def logged() -> Iterator[float]:
+        return values()
+
+    with pytest.raises(ConfigurationError, match=r"returns a generator.*Limiter\.pace\(key\) and sleep for"):
+        logged()
+
+
+@functools.wraps(Client.coroutine)
+def returns_a_coroutine() -> Awaitable[float]:
+    return Client(SteppedClock()).coroutine()
 
 
 @asynccontextmanager
@@ -91,32 +165,10 @@ async def an_async_context() -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize(
-    "function",
-    [
-        Client.generator,
-        Client.async_generator,
-        functools.partial(Client.generator, Client(SteppedClock())),
-        CalledGenerator(),
-        a_context,
-        an_async_context,
-    ],
-    ids=["generator", "async generator", "partial", "object", "context manager", "async context manager"],
-)
-def test_generators_are_refused(function: Any) -> None:
-    """One slot for a whole generator would pace none of its values; the error shows what to do instead."""
-    with pytest.raises(ConfigurationError, match=r"a generator.*Limiter\.pace\(key\) and sleep for decision\.delay"):
-        pace("10/s")(function)
-
-
-@functools.wraps(Client.coroutine)
-def returns_a_coroutine() -> Awaitable[float]:
-    return Client(SteppedClock()).coroutine()
-
-
-@pytest.mark.parametrize(
     ("function", "message"),
     [
         (returns_a_coroutine, "put @pace below the other decorator, next to the def"),
+        (an_async_context, "event loop.*await a function under @pace inside it"),
         (staticmethod(returns_a_coroutine), "below @staticmethod"),
         (classmethod(returns_a_coroutine), "below @classmethod"),
         (property(returns_a_coroutine), "below @property"),

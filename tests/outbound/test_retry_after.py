@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asgi_ratelimit.headers import parse
 from asgi_ratelimit.outbound.sending.retry_after_parsing import LONGEST_PAUSE, pause_of
 
 NOW = 784_111_777.0  # Sun, 06 Nov 1994 08:49:37 GMT
@@ -20,6 +21,7 @@ FORMS = [
     ({"x-ms-retry-after-ms": "1500", "retry-after": "2"}, 1.5),
     ({"retry-after-ms": "20", "x-ms-retry-after-ms": "1500"}, 0.02),
     ({"retry-after-ms": "soon", "retry-after": "3"}, 3.0),
+    ({"retry-after-ms": "2_0", "retry-after": "3"}, 3.0),
     ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT"}, 30.0),
     ({"retry-after": "Sunday, 06-Nov-94 08:50:07 GMT"}, 30.0),
     ({"retry-after": "Sun Nov  6 08:50:07 1994"}, 30.0),
@@ -29,6 +31,7 @@ FORMS = [
 ]
 
 INVALID = ["", "soon", "-1", "nan", "inf", "1e9", "99999999999", "Sun, 06 Nov 2094 08:49:37 GMT", "1, 2"]
+INVALID += ["1_0", "0_5.0_1", "１０", "٣", "²", "infinity", "1" * 200]
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -40,8 +43,16 @@ def test_forms_of_retry_after(status: int, headers: dict[str, str], seconds: flo
 
 @pytest.mark.parametrize("text", INVALID)
 def test_invalid_values_are_ignored(text: str) -> None:
-    """As are pauses of more than a day."""
-    assert pause_of(429, httpx.Headers({"retry-after": text}), NOW) is None
+    """As are pauses of more than a day, and what only Python takes for a number."""
+    assert pause_of(429, {"retry-after": text}, NOW) is None
+
+
+@given(st.from_regex(r"[-+]?[0-9_]{1,4}(\.[0-9_]{1,3})?(e[0-4_])?|[0-9１０٣_]{1,4}", fullmatch=True))
+def test_a_number_of_seconds_is_one_for_every_transport(text: str) -> None:
+    """What an ``AdaptiveTransport`` does not read as a number is none here either."""
+    read = parse(429, {"retry-after": text}, now=NOW, max_delay=LONGEST_PAUSE).retry_after
+    pause = pause_of(429, {"retry-after": text}, NOW)
+    assert pause == read or (pause is None and read == LONGEST_PAUSE)
 
 
 @pytest.mark.parametrize("status", [200, 301, 403, 500])

@@ -142,13 +142,31 @@ def test_a_request_is_under_way_until_its_body_is_closed(module: Any) -> None:
     assert events == [(0.0, "a begins"), (0.0, "other begins"), (0.01, "b begins"), (1.0, "c begins")]
 
 
+UNDER_WAY = r"^no place for 'one\.example': as many requests as concurrency=1 are under way, max_delay is 0\.5 s$"
+
+
+def test_a_request_that_finds_no_place_in_time_says_so(module: Any) -> None:
+    """Its own ``max_delay`` counts; slots there are enough."""
+    client = Client(module, True)
+    client.service.body = async_streamed
+    transport = client.transport("100/s", concurrency=1, max_delay=5)
+
+    async def main() -> None:
+        async with module.AsyncClient(transport=transport) as paced, paced.stream("GET", URL):
+            with pytest.raises(PaceTimeout, match=UNDER_WAY):
+                await paced.get(URL, extensions={"pace": {"max_delay": 0.5}})
+
+    client.clock.run(main())
+    assert client.clock.now == 0.5
+
+
 def test_concurrency_without_async(module: Any) -> None:
     """A request that cannot wait until a body is closed raises; a forgotten body counts as closed."""
     client = Client(module, False)
     client.service.body = streamed
     transport = client.transport("100/s", concurrency=1, max_delay=0.5)
     with module.Client(transport=transport) as paced:
-        with paced.stream("GET", URL), pytest.raises(PaceTimeout):
+        with paced.stream("GET", URL), pytest.raises(PaceTimeout, match=UNDER_WAY):
             paced.get(URL)
         assert paced.get(URL).status_code == 200
         unclosed = paced.send(paced.build_request("GET", URL), stream=True)

@@ -65,6 +65,25 @@ def test_a_request_may_have_its_own_options(client: Client) -> None:
     assert client.service.times == [0.0, 0.1, 0.1, 0.4]
 
 
+@pytest.mark.parametrize(
+    ("key", "own"),
+    [(lambda request: None, {}), ("all", {"pace": {"key": None}}), ("all", {"pace": {"key": lambda request: None}})],
+    ids=["function", "option", "function as option"],
+)
+def test_a_request_without_a_key_reports_as_well(client: Client, key: Any, own: dict[str, Any]) -> None:
+    """It has not waited, and was sent once."""
+    (answer,) = client.get({"method": "GET", "url": URL, "extensions": own}, key=key)
+    assert answer.extensions["pace"] == {"waited": 0.0, "attempts": 1}
+
+
+def test_a_request_without_a_key_reports_what_the_wrapped_transport_did(client: Client) -> None:
+    """As it does where that one paces the request."""
+    inner = client.transport()
+    outer = PacedTransport(inner, "10/s", key=lambda request: None)
+    answers = client.get(URL, URL, transport=outer)
+    assert [answer.extensions["pace"]["waited"] for answer in answers] == [0.0, pytest.approx(0.1)]
+
+
 def test_a_request_that_cannot_go_in_time_is_not_sent(client: Client) -> None:
     """It raises at once, and nothing is booked."""
     hasty = {"method": "GET", "url": URL, "extensions": {"pace": {"max_delay": 0.05}}}

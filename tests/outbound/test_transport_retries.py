@@ -71,6 +71,17 @@ def test_retries_end_at_max_delay(client: Client) -> None:
     assert client.service.times == [0.0]
 
 
+def test_a_request_that_has_waited_already_quotes_its_max_delay(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only what is left of it."""
+    monkeypatch.setattr("asgi_ratelimit.outbound.sending.backoff.random", lambda: 0.5)
+    with pytest.raises(PaceTimeout, match=r" is 0\.75 s away, max_delay is 0\.6 s, of which 0\.35 s are left$"):
+        client.get(URL, answers=[503], retries=1, quota="1/s", max_delay=0.6)
+    with pytest.raises(PaceTimeout, match=r" is 0\.75 s away, max_delay is 0\.6 s, of which 0\.35 s are left$"):
+        client.get(OTHER, answers=[503], retries=1, quota="1/s", max_delay=0.6, settle=lambda _: None)
+
+
 def test_other_failures_are_not_retried(client: Client) -> None:
     """Their cause is not a limit."""
     assert [answer.status_code for answer in client.get(URL, answers=[500], retries=2)] == [500]

@@ -145,7 +145,50 @@ def test_a_priority_counts_for_max_delay() -> None:
     assert waited == [pytest.approx(0.1)]
 
 
-@pytest.mark.parametrize("priority", [float("nan"), float("inf"), True, "high", None])
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+def test_a_caller_that_is_overtaken_waits_no_longer_than_max_delay(kind: type[MemoryStore]) -> None:
+    """Then it raises, and its slot goes to those behind it: also to one that came later and may wait for longer."""
+    clock = SteppedClock(0)
+    store = kind(clock=clock)
+    waited = dict[str, float]()
+
+    @pace("10/s", store=store, name="api", max_delay=1.0, priority=lambda priority: priority)
+    async def call(name: str, priority: float) -> None:
+        waited[name] = clock.now
+
+    patient = pace("10/s", store=store, name="api", priority=lambda priority: priority)(call.__wrapped__)  # type: ignore[attr-defined]
+
+    async def main() -> list[Any]:
+        low = [asyncio.ensure_future(call(f"low {number}", 0)) for number in range(8)]
+        await asyncio.sleep(0.05)
+        low.append(asyncio.ensure_future(patient("patient", 0)))
+        times = []
+        for each in low:
+            each.add_done_callback(lambda _: times.append(clock.now))
+        high = []
+        for number in range(20):
+            high.append(asyncio.ensure_future(call(f"high {number}", 1)))
+            await asyncio.sleep(0.1)
+        ended = await asyncio.gather(*low, *high, return_exceptions=True)
+        assert not waiters_of(store).slots
+        return [ended, times]
+
+    ended, times = clock.run(main())
+    timeouts = [each for each in ended if each is not None]
+    assert {type(each) for each in timeouts} == {PaceTimeout}
+    assert len(timeouts) >= 6
+    assert all(" max_delay is 1 s" in str(each) and each.decision.retry_after > 0.0 for each in timeouts)
+    assert [time for time in times if time > 1.1] == [waited["patient"]]
+    assert max(waited.values()) < 2.4
+    went = sorted(waited.values())
+    assert all(later - earlier == pytest.approx(0.1) for earlier, later in pairwise(went))
+
+
+@pytest.mark.parametrize(
+    "priority",
+    [float("nan"), float("inf"), True, "high", None, 10**400, -(10**400)],
+    ids=["nan", "inf", "bool", "text", "none", "above all floats", "below all floats"],
+)
 def test_a_priority_is_a_finite_number(priority: Any) -> None:
     """Anything else is refused when the function is decorated, or when it is called."""
     with pytest.raises(ConfigurationError, match="priority must be a finite number"):

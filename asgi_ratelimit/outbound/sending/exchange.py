@@ -23,6 +23,12 @@ class Send:
         return self.transport.handle_request(self.request)
 
 
+def unpaced(response: Any) -> Any:
+    """An answer to a request that went at once: it says so, unless a transport that paces it has said otherwise."""
+    response.extensions = {"pace": {"waited": 0.0, "attempts": 1}, **response.extensions}
+    return response
+
+
 @dataclass(slots=True)
 class Discard:
     """Close an unwanted answer; with ``read``, a small body is read first, which keeps its connection open."""

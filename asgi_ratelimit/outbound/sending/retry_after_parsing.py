@@ -5,10 +5,9 @@ No ``await``, no clock, no lock, no logging in this module.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+
+from ...headers.value_parsing import number, unix_time
 
 THROTTLED = (429, 503)
 """The statuses of a service that wants its clients to come back later (RFC 6585, RFC 9110)."""
@@ -23,8 +22,8 @@ def pause_of(status: int, headers: Mapping[str, str], now: float) -> float | Non
     """Seconds for which an answer, received at the Unix time ``now``, asks to pause; ``None`` if it does not ask.
 
     The names of ``headers`` are in lower case. Milliseconds, which some vendors send, are more exact and come first.
-    ``Retry-After`` is a number of seconds, with decimals although RFC 9110 allows none, or a date. A date counts from
-    the date of the answer, because clocks differ.
+    ``Retry-After`` is a number of seconds, with decimals although RFC 9110 allows none, or a date, in the forms that
+    ``headers.parse`` reads as well. A date counts from the date of the answer, because clocks differ.
     """
     if status not in THROTTLED:
         return None
@@ -34,26 +33,13 @@ def pause_of(status: int, headers: Mapping[str, str], now: float) -> float | Non
 
 
 def _number(text: str | None, scale: float) -> float | None:
-    try:
-        seconds = float(text or "") / scale
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds <= LONGEST_PAUSE else None  # false for NaN, too
+    value = number(text)
+    return value / scale if value is not None and 0 <= value / scale <= LONGEST_PAUSE else None
 
 
 def _until(text: str | None, date: str | None, now: float) -> float | None:
-    at, since = _time(text), _time(date)
+    at, since = unix_time(text), unix_time(date)
     if at is None:
         return None
     wait = max(at - (now if since is None else since), 0.0)
     return wait if wait <= LONGEST_PAUSE else None
-
-
-def _time(text: str | None) -> float | None:
-    """The Unix time of an HTTP-date, in any of its three forms (RFC 9110, section 5.6.7)."""
-    try:
-        at = parsedate_to_datetime(text or "")
-    except (ValueError, OverflowError):
-        return None
-    seconds = (at.replace(tzinfo=UTC) if at.tzinfo is None else at).timestamp()
-    return seconds if math.isfinite(seconds) else None

@@ -21,6 +21,7 @@ from ...waiting import (
     Slot,
     SlotWaiter,
     as_refused,
+    of_all,
     pace_timeout,
     run_async,
     run_sync,
@@ -59,6 +60,7 @@ class Sender:
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(store, departs_later=True, renewed=renewed)
         self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
+        self._most = concurrency
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._settler = settler
         self._hooks = hooks
@@ -195,14 +197,15 @@ class Sender:
             return
         started_us = self._now_us()
         if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
-            yield from self._give_up(paced, 0.0)
+            yield from self._give_up(paced, 0.0, f"as many requests as concurrency={self._most} are under way")
         paced.waited_us += self._now_us() - started_us
 
     def _wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
         """Wait for a slot; without booking ahead where costs are settled, so that what comes back is used at once."""
-        if self._spends is None:
-            return (yield from self._waiter.wait(take))
-        decision = yield from self._spends.wait(take)
+        with of_all(take, paced.max_wait):
+            if self._spends is None:
+                return (yield from self._waiter.wait(take))
+            decision = yield from self._spends.wait(take)
         paced.spent = take
         return decision
 
@@ -310,10 +313,14 @@ class Sender:
         if take is not None and self._spends is not None:
             self._spends.finish(take)
 
-    def _give_up(self, paced: PacedRequest, too_long_us: float) -> Flow[None]:
+    def _give_up(self, paced: PacedRequest, too_long_us: float, because: str = "") -> Flow[None]:
+        """Raise ``PaceTimeout``, which says that the slot is too far away, or that there is no place."""
         take = self._pauses.take(paced.charges, paced.max_wait, False)
         peeked: Decision = yield CallStore(self._waiter.store, self._waiter.store.peek(take))
-        raise pace_timeout(take, as_refused(peeked, too_long_us))
+        decision = as_refused(peeked, too_long_us)
+        if because:
+            raise PaceTimeout(f"no place for {paced.key!r}: {because}, max_delay is {paced.max_wait:g} s", decision)
+        raise pace_timeout(take, decision)
 
     def _leaves(self, paced: PacedRequest, booked: Slot | Decision) -> None:
         """A request goes, which is counted."""

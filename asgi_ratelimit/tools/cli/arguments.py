@@ -33,7 +33,8 @@ class Parser(argparse.ArgumentParser):
         """Parse what is known of arguments; nothing else is accepted."""
         options, others = super().parse_known_args(args, namespace)
         if others:
-            self.error(f"{' '.join(others)} is not expected; a text with spaces needs quotes")
+            quotes = "" if others[0].startswith("-") else "; a text with spaces needs quotes"
+            self.error(f"{' '.join(others)} is not expected{quotes}")
         return options, others
 
     def error(self, message: str) -> NoReturn:

@@ -65,7 +65,7 @@ def _print_runs(options: argparse.Namespace, runs: Mapping[str, Simulation]) -> 
     waits = f"{'50 %':>10}{'90 %':>10}{'99 %':>10}{'max':>10}"
     print(f"\n{'':<15}{'admitted':>10}{'refused':>10}{'in 1 s':>10}  wait: {waits}")
     for name, run in runs.items():
-        waits = "".join(f"{wait:>8.3f} s" for wait in run.quantiles())
+        waits = "".join(f"{wait:>8.3f} s" if run.admitted else f"{'-':>10}" for wait in run.quantiles())
         print(f"{name:<15}{run.admitted:>10}{run.refused:>10}{run.busiest():>10}        {waits}")
 
 

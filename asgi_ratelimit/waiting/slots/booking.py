@@ -113,7 +113,7 @@ class SlotBooking:
         """A waiter has a decision: the slot goes to the queue, and a surplus one back to the store."""
         take = waiter.take
         if not decision.allowed:
-            self._queues.failed(waiter, pace_timeout(take, decision))
+            self._queues.failed(waiter, pace_timeout(take, decision, waiter.max_wait))
             return
         slot = slot_of(decision, waiter.sent_us, self._now_us(), missed)
         self.ahead_us = slot.ahead_us
@@ -129,7 +129,7 @@ class SlotBooking:
         if max_wait_us < math.inf:
             too_long_us = self._queues.wait_us(waiter, slot.since_us) - max_wait_us
             if too_long_us > 0.0:
-                fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us)))
+                fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait))
 
     def book_anew(self, waiter: Waiter, missed: Slot) -> None:
         """Give a missed slot back, and book another one in place of it, within what is left of its ``max_wait``."""

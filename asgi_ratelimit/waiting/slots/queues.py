@@ -30,7 +30,7 @@ from .departure_spacing import DepartureSpacing
 from .late_callers import is_missed, is_too_late
 from .slot import Slot
 from .unused_slots import SharedSlots
-from .waiters import Queue, TaskWaiter, Waiter, fail
+from .waiters import MOMENT_US, Queue, TaskWaiter, Waiter, fail
 
 _order = attrgetter("order")
 
@@ -105,6 +105,7 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key, is_shared=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
+            waiter.joined_us = now_us
             if waiters and (first := waiters[0]).loop is not waiter.loop and first.is_dead:
                 queue.wake_first_in_time()
             waiter.order = order = (-waiter.priority, next(self._numbers))
@@ -115,6 +116,12 @@ class SlotQueues:
                     waiters[0].order = (-math.inf, 0)
                 insort(waiters, waiter, key=_order)
                 queue.wake_first_in_time()
+                if not queue.is_overtaken:
+                    queue.is_overtaken = True
+                    for each in waiters:
+                        queue.set_deadline(each, now_us)
+            if queue.is_overtaken:
+                queue.set_deadline(waiter, now_us)
             if slot is None:
                 queue.booking += 1
             else:
@@ -188,13 +195,14 @@ class SlotQueues:
             return waiter.error, None
         with self._lock:
             queue = waiter.queue
-            if queue is None or waiter.has_left or queue.waiters[0] is not waiter or not queue.slots:
+            if queue is None or waiter.has_left:
                 waiter.set(math.inf)
                 return None
+            if queue.waiters[0] is not waiter or not queue.slots:
+                return self._sleeps(queue, waiter, math.inf, now_us)
             slot = queue.slots[0]
             if slot.at_us > now_us:
-                waiter.set(slot.at_us)
-                return None
+                return self._sleeps(queue, waiter, slot.at_us, now_us)
             if (now_us > slot.until_us or waiter.waiting.margin) and self._misses(queue, waiter, slot, now_us):
                 queue.booking += 1
                 return queue.slots.pop(0), None
@@ -213,6 +221,20 @@ class SlotQueues:
                 return slot, None
             queue.not_before_us = now_us + following_us
             return slot, queue.next_of_loop(waiter.loop, now_us)
+
+    def _sleeps(
+        self, queue: Queue, waiter: Waiter, until_us: float, now_us: float
+    ) -> tuple[BaseException, TaskWaiter | None] | None:
+        """Set the wake-up of a waiter that cannot leave yet; or fail one that others overtake, at its deadline."""
+        deadline_us = waiter.deadline_us
+        if deadline_us < math.inf:
+            if waiter.error is None:
+                waiter.error = queue.too_late(waiter, now_us)
+            if waiter.error is not None:
+                return waiter.error, None
+            until_us = min(until_us, deadline_us if now_us < deadline_us else now_us + MOMENT_US)
+        waiter.set(until_us)
+        return None
 
     def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
         """Whether a slot is not to be used any more."""

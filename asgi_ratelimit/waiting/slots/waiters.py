@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from asyncio import AbstractEventLoop
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -11,11 +12,17 @@ from typing import Any, TypeAlias
 
 from ...clock import Clock
 from ...decision import Take
+from ...quotas import SECOND_US
+from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
 from .slot import Slot, distance_of_slots
 from .store_time import StoreTime
 
+MOMENT_US = 10_000.0
+"""How long after its deadline a caller may still go at a slot that came in time, where others overtake it."""
+
 _time = attrgetter("at_us")
+_order = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +38,22 @@ class Waiting:
 
 
 class _QueuedCaller:
-    """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any."""
+    """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
+
+    ``max_wait`` is that of its first take; one that has missed a slot takes another one within what is left.
+    ``deadline_us`` is set only where callers are overtaken: others know their slots when they join, at ``joined_us``.
+    """
 
     def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
         self.waiting = waiting
         self.take = take
+        self.max_wait = take.max_wait
         self.priority = priority
         self.order: tuple[float, int] = (-priority, 0)
         self.queue: Queue | None = None
         self.sent_us = 0.0
+        self.joined_us = 0.0
+        self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
 
@@ -47,7 +61,19 @@ class _QueuedCaller:
 class TaskWaiter(_QueuedCaller, LoopWakeUp):
     """A caller in a task."""
 
-    __slots__ = ("error", "has_left", "order", "priority", "queue", "sent_us", "take", "waiting")
+    __slots__ = (
+        "deadline_us",
+        "error",
+        "has_left",
+        "joined_us",
+        "max_wait",
+        "order",
+        "priority",
+        "queue",
+        "sent_us",
+        "take",
+        "waiting",
+    )
 
     def __init__(self, waiting: Waiting, take: Take, priority: float = 0.0) -> None:
         super().__init__(waiting.clock)
@@ -96,6 +122,8 @@ class Queue:
     """The highest priority first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
+    is_overtaken: bool = False
+    """Whether a caller of a higher priority has gone in front of others, so that each wakes at its deadline as well."""
     is_shared: bool = False
     """Whether its callers take under one operation, so that some of the slots repeat another one."""
     booking: int = 0
@@ -137,6 +165,28 @@ class Queue:
     def following(self) -> Slot | None:
         """The second slot."""
         return self.slots[1] if len(self.slots) > 1 else None
+
+    def set_deadline(self, waiter: Waiter, now_us: float) -> None:
+        """Let a waiter wake when its ``max_wait`` is over, if it has one."""
+        if waiter.max_wait < math.inf and waiter.deadline_us == math.inf:
+            waiter.deadline_us = waiter.joined_us + waiter.max_wait * SECOND_US
+            if waiter.deadline_us < waiter.at_us:
+                waiter.set(waiter.deadline_us, now_us)
+
+    def too_late(self, waiter: Waiter, now_us: float) -> PaceTimeout | None:
+        """The error for a waiter whose deadline is over, unless its slot, by its place, is in time: then it goes soon.
+
+        Those in front may hold it up for a moment, and no longer: more may overtake it yet.
+        """
+        deadline_us = waiter.deadline_us
+        if now_us < deadline_us or not self.slots:
+            return None
+        place = bisect_left(self.waiters, waiter.order, key=_order)
+        slot = self.slots[min(place, len(self.slots) - 1)]
+        if slot.at_us <= deadline_us and now_us < deadline_us + MOMENT_US:
+            return None
+        too_long_us = max(slot.at_us, now_us) - deadline_us
+        return pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait)
 
     def add(self, slot: Slot) -> None:
         """Add a slot."""

@@ -61,3 +61,19 @@ def test_simulate_says_what_is_wrong(arguments: list[str], capsys: pytest.Captur
     """With one error, and exit code 2."""
     assert main(["simulate", *arguments]) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_simulate_shows_no_waits_where_none_is_admitted(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dash stands in their place."""
+    assert main(["simulate", "1/s fixed", "--arrivals", "5/s", "--seconds", "1", "--cost", "5"]) == 0
+    for line in capsys.readouterr().out.splitlines()[3:5]:
+        assert line.split()[-7:] == ["0", "5", "0", "-", "-", "-", "-"]
+
+
+def test_an_option_that_does_not_exist_is_not_blamed_on_quotes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only texts may lack them."""
+    with pytest.raises(SystemExit):
+        main(["simulate", "10/s", "--arrivals", "5/s", "--json"])
+    assert capsys.readouterr().err == (
+        'error: --json is not expected: asgi-ratelimit simulate "10/s burst 5" --arrivals "20/s poisson"\n'
+    )
