@@ -11,6 +11,8 @@ from ..errors import RateLimitError
 from ..quota_text import readable
 from ..quotas import SECOND_US
 
+OUT = "; the store is out, and this process limits with its share of the quota"
+
 
 class PaceTimeout(RateLimitError, TimeoutError):
     """Raised when the next free slot is further away than ``max_delay``; nothing is booked.
@@ -29,14 +31,15 @@ class PaceTimeout(RateLimitError, TimeoutError):
 def pace_timeout(take: Take, decision: Decision) -> PaceTimeout:
     """The error for a take that was refused with this decision."""
     key = take.charges[0].key
-    if decision.degraded:
+    if decision.degraded and decision.before is None:
         return PaceTimeout(f"no slot for {key!r}: the store is out, and its on_error refuses", decision)
     if decision.retry_after == math.inf:
         return PaceTimeout(
             f"no slot for {key!r}, ever: the cost is above what {readable(decision.quota)} can give", decision
         )
     away = take.max_wait + decision.retry_after
-    return PaceTimeout(f"the next slot for {key!r} is {away:.6g} s away, max_delay is {take.max_wait:g} s", decision)
+    text = f"the next slot for {key!r} is {away:.6g} s away, max_delay is {take.max_wait:g} s"
+    return PaceTimeout(text + (OUT if decision.degraded else ""), decision)
 
 
 def as_refused(decision: Decision, too_long_us: float) -> Decision:
