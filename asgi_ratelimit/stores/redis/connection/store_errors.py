@@ -7,6 +7,7 @@ import re
 from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -23,6 +24,10 @@ _OUT_OF_SERVICE = re.compile(r"(?:^|-)(?:BUSY|LOADING|MASTERDOWN|CLUSTERDOWN)\b"
 _CREDENTIALS = "put the user and the password into the URL, redis://user:password@host:6379/0"
 
 _NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
+
+
+_OF_A_KEY = re.compile(r"\baccess .*\bkeys?\b")
+"""In the text of a refusal by an ACL, where it is about a key and not about a command."""
 
 
 class NotWritable(StoreUnavailable):
@@ -47,8 +52,11 @@ class EventLoopEnded(StoreUnavailable):
         super().__init__("the event loop has ended")
 
 
-def store_error_of(error: Exception, timeout: float) -> StoreError:
-    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds."""
+def store_error_of(error: Exception, timeout: float, prefix: bytes = b"") -> StoreError:
+    """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
+
+    ``prefix`` is the escaped one of the keys, where the call had keys.
+    """
     if isinstance(error, StoreError):
         return error
     if isinstance(error, (TimeoutError, RedisTimeoutError)):
@@ -59,6 +67,9 @@ def store_error_of(error: Exception, timeout: float) -> StoreError:
         return StoreUnavailable(f"Redis cannot serve: {error}")
     if isinstance(error, (RedisConnectionError, OSError)):
         return StoreUnavailable(f"Redis cannot be reached: {error}")
+    if isinstance(error, NoPermissionError) and prefix and _OF_A_KEY.search(str(error)):
+        needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix.decode()}:*"
+        return StoreError(f"Redis answered with an error: {error}: {needed}")
     if isinstance(error, ResponseError):
         return _error_of_response(error)
     if not isinstance(error, RedisError):

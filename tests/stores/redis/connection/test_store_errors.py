@@ -7,6 +7,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
@@ -50,3 +51,9 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
     assert type(translated) is expected
     with pytest.raises(StoreError, match=message):
         raise translated
+
+
+@pytest.mark.parametrize("command", ["", "run the 'set' command or its subcommand"])
+def test_a_refusal_of_a_command_names_no_keys(command: str) -> None:
+    """The pattern of the keys would not help."""
+    assert "ACL SETUSER" not in str(store_error_of(NoPermissionError(f"no permissions to {command}"), 0.25, b"shop"))
