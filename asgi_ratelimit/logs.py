@@ -39,11 +39,22 @@ class FailureLog:
 
         ``of`` identifies what failed; the text does so by default.
         """
-        now, of = monotonic_us(), what if of is None else of
+        times = self._times(what if of is None else of)
+        if times is not None:
+            logger.error("%s%s: %r", what, times, error, exc_info=error)
+
+    def warn(self, section: str, text: str, of: object) -> None:
+        """Log a warning with a link to a section of the docs, unless one of the same was logged in the last minute."""
+        times = self._times(of)
+        if times is not None:
+            logger.warning("%s%s %s", text, times, see(section))
+
+    def _times(self, of: object) -> str | None:
+        """What a report says of how often something failed; ``None`` if it is not yet to be reported again."""
+        now = monotonic_us()
         reported_at, count = self._unreported.get(of, (-math.inf, 0))
         if now - reported_at < REPORT_EVERY_US:
             self._unreported[of] = reported_at, count + 1
-            return
+            return None
         self._unreported[of] = now, 0
-        times = f" ({count + 1} times since the last report)" if count else ""
-        logger.error("%s%s: %r", what, times, error, exc_info=error)
+        return f" ({count + 1} times since the last report)" if count else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ..buckets import as_bytes, as_key
 from ..decision import Charge, Decision, checked_actual
 from ..errors import ConfigurationError
-from ..quotas import Quota
+from ..quota_text import as_text
+from ..quotas import Quota, RollingWindow, TokenBucket
 
 LONGEST_OPERATION = 1024
 """Bytes of the longest operation."""
@@ -35,17 +37,33 @@ def charges_of(quotas: Sequence[Quota], name: str, key: Key, cost: Cost) -> tupl
     return tuple(charges)
 
 
-def charges_under(own: Sequence[Quota], live: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
-    """``charges_of`` where an override replaces the limiter's ``own`` quotas: keys and costs still name those.
+def charges_under(live: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
+    """``charges_of`` where an override replaces the limiter's own quotas: keys and costs still name those.
 
-    A quota of the override that they do not name is not charged. If that leaves none, the own ones are.
+    A quota of the override that they do not name is not charged: perhaps none is, and there are no charges.
     """
-    charges = charges_of(own, name, key, cost)
     named = [names for names in (key, cost) if isinstance(names, Mapping)]
     chosen = [quota for quota in live if all(quota.name in names for names in named)]
-    if not chosen:
-        return charges
-    return charges_of(chosen, name, _restricted(key, chosen), _restricted(cost, chosen))
+    return charges_of(chosen, name, _restricted(key, chosen), _restricted(cost, chosen)) if chosen else ()
+
+
+def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
+    """What to log where keys or costs name none of an override's quotas, so that the ``own`` charges stay."""
+    name, names = own[0].name, [charge.quota.name for charge in own]
+    own_names, live_names = [", ".join(map(repr, each)) for each in (names, [quota.name for quota in live])]
+    right = ", ".join([_example(replace(quota, name=quota_name)) for quota, quota_name in zip(live, names)])
+    return (
+        f'the override "{as_text(live)}" of the limit {name!r} was not applied to a call whose costs or keys are for '
+        f"the quotas {own_names}: its own are named {live_names}. "
+        f"Name what it is to replace: await overrides.set({name!r}, [{right}])"
+    )
+
+
+def _example(quota: Quota) -> str:
+    """A quota as a program writes it."""
+    more = f", burst={quota.burst:.17g}" if isinstance(quota, TokenBucket) else ""
+    more = f", buckets={quota.buckets}" if isinstance(quota, RollingWindow) else more
+    return f"{type(quota).__name__}({quota.limit:.17g}, {quota.period:.17g}{more}, name={quota.name!r})"
 
 
 def _restricted(named: Any, quotas: Sequence[Quota]) -> Any:

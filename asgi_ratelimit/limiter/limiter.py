@@ -17,6 +17,7 @@ from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
 from ..hooks import Hook
 from ..hooks.calling import Hooks, ObservedWait
+from ..logs import FailureLog
 from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
@@ -33,6 +34,7 @@ from .charges import (
     checked_decision,
     checked_name,
     checked_operation,
+    not_applied,
     settled_units,
 )
 from .counting import count
@@ -64,6 +66,7 @@ class Limiter:
         self.hooks = Hooks(hooks)
         self.hooks.watch(self.store)
         self._slot_waiter: SlotWaiter | None = None
+        self._log = FailureLog()
         self._own_name(quotas)
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
 
@@ -244,8 +247,13 @@ class Limiter:
         await reset(self.store, self.charges(key, 1))
 
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
-        """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead."""
-        return await self._enforce(Take(tuple(map(self._named, charges)), max_wait, may_settle=True))
+        """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead.
+
+        An override in words applies where all of them have the limiter's name; one of quotas changes no charge.
+        """
+        take = Take(tuple(map(self._named, charges)), max_wait, may_settle=True)
+        is_own = all(charge.name == self.name for charge in take.charges)
+        return await (self._take(take) if is_own else self._enforce(take))
 
     def close_hooks(self) -> None:
         """``aclose`` for code without ``async``, without the store."""
@@ -326,9 +334,13 @@ class Limiter:
         Both may name the quotas, as in ``key={"guild": guild, "all": ""}``; only quotas that a cost names are charged.
         """
         live = self.live
-        if live.quotas is not live.own:
-            return charges_under(live.own, live.quotas, self.name, key, cost)
-        return charges_of(live.own, self.name, key, cost)
+        charges = charges_of(live.own, self.name, key, cost)
+        if live.quotas is live.own:
+            return charges
+        overridden = charges_under(live.quotas, self.name, key, cost)
+        if not overridden:
+            self._log.warn("an-override-that-does-not-apply", not_applied(live.quotas, charges), of=self.name)
+        return overridden or charges
 
     def _named(self, charge: Charge) -> Charge:
         return charge if charge.name else replace(charge, name=self.name)

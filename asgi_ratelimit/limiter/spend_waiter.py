@@ -59,13 +59,14 @@ class SpendWaiter:
             decision = yield from self._slots.try_take(replace(take, max_wait=0.0))
             if decision.allowed:
                 return (yield from self._wait_for_slot(take, buckets, decision, deadline_us))
-        if not (yield from self._queue.wait_and_enter(buckets, self._slots.clock, deadline_us)):
+        place = yield from self._queue.wait_and_enter(buckets, self._slots.clock, deadline_us)
+        if place is None:
             peeked: Decision = yield CallStore(self._slots.store, self._slots.store.peek(replace(take, max_wait=0.0)))
             raise pace_timeout(take, as_refused(peeked, peeked.retry_after * SECOND_US))
         try:
             decision, has_waited = yield from self._wait_as_first(take, buckets, deadline_us)
         finally:
-            self._queue.leave(buckets)
+            self._queue.leave(place)
         if has_waited:
             return decision
         return (yield from self._wait_for_slot(take, buckets, decision, deadline_us))

@@ -111,11 +111,15 @@ EXAMINED = 2
 """How many of the oldest operations are examined for each new one; those that are over are forgotten."""
 
 
+MOST_SHARDS = 1 << 12
+"""The most dictionaries: enough for four million operations."""
+
+
 class Operations(Generic[T]):
     """The latest operations, about ``most`` of them and no more, and what came of each. The oldest go first."""
 
     def __init__(self, most: int) -> None:
-        count = 1 << max((most // 1024).bit_length() - 1, 0)
+        count = min(1 << max((most // 1024).bit_length() - 1, 0), MOST_SHARDS)
         self._most = most // count
         # Several dictionaries, so that none takes long to grow.
         self._shards: tuple[OrderedDict[str, tuple[float, T]], ...] = tuple([OrderedDict() for _ in range(count)])

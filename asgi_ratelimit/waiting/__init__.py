@@ -1,6 +1,6 @@
 """Callers that wait, with and without ``async``: for a slot, for their own keys, for a place under a limit."""
 
-from .concurrency import ConcurrencyLimit
+from .concurrency import ConcurrencyLimit, Place
 from .drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
 from .own_keys import Renewed, unchanged
 from .slot_waiter import SlotWaiter
@@ -13,6 +13,7 @@ __all__ = [
     "Flow",
     "GiveBack",
     "PaceTimeout",
+    "Place",
     "Renewed",
     "Slot",
     "SlotWaiter",

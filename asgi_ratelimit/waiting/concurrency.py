@@ -1,7 +1,12 @@
-"""A limit on how many callers of each key are active at a time: the others wait, first come, first served."""
+"""A limit on how many callers of each key are active at a time: the others wait, first come, first served.
+
+A caller whose event loop is closed can never leave. So one that comes drops all such callers, and lets the next ones
+go. A loop that is only stopped may run again: its callers keep their places.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -13,26 +18,52 @@ from .forks import reset_in_child
 from .wakeups import WakeUp
 
 
+@dataclass(slots=True, eq=False)
+class Place:
+    """The place of one caller: among the active ones of its key, or in the queue, or gone."""
+
+    key: Hashable
+    loop: asyncio.AbstractEventLoop | None
+    """The event loop of the caller; ``None`` for a thread."""
+    priority: float = 0.0
+    wake_up: WakeUp | None = None
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the caller can never go on."""
+        return self.loop is not None and self.loop.is_closed()
+
+
 @dataclass(slots=True)
 class _Callers:
     """The callers of one key."""
 
-    active: int = 0
-    waiting: OrderedDict[WakeUp, float] = field(default_factory=OrderedDict)
-    """Their wake-ups, in the order in which they came, with their priorities."""
-    dropped: set[WakeUp] = field(default_factory=set)
-    """Those that were dropped, because their event loop is closed."""
+    active: set[Place] = field(default_factory=set)
+    waiting: OrderedDict[Place, float] = field(default_factory=OrderedDict)
+    """In the order in which they came, with their priorities."""
 
-    def pop_next(self) -> WakeUp | None:
-        """Remove and return the first of those of the highest priority; those whose event loop is closed are gone."""
-        while self.waiting:
+    def drop_dead(self) -> None:
+        """Drop those whose event loop is closed, if that keeps others waiting.
+
+        To drop one may free its task, which then leaves, in here: so both loops are over copies.
+        """
+        dead = [place for place in list(self.active) if place.is_dead]
+        for place in dead:
+            self.active.discard(place)
+        for place in list(self.waiting) if dead else ():
+            if place.is_dead:
+                self.waiting.pop(place, None)
+
+    def fill(self, limit: int) -> None:
+        """Let those go for which there is room, those of the highest priority first."""
+        while self.waiting and len(self.active) < limit:
             has_priorities = any(self.waiting.values())
             following = max(self.waiting, key=self.waiting.__getitem__) if has_priorities else next(iter(self.waiting))
             del self.waiting[following]
             if not following.is_dead:
-                return following
-            self.dropped.add(following)
-        return None
+                self.active.add(following)
+                if following.wake_up is not None:
+                    following.wake_up.set(0.0)
 
 
 class ConcurrencyLimit:
@@ -51,64 +82,86 @@ class ConcurrencyLimit:
     def __len__(self) -> int:
         return len(self._callers)
 
-    def enter(self, key: Hashable, wake_up: WakeUp | None = None, priority: float = 0.0) -> bool:
-        """Become active if the limit allows it. If it does not, and ``wake_up`` is given, wait in the queue."""
-        with self._lock:
-            callers = self._callers.setdefault(key, _Callers())
-            if callers.active < self._limit:
-                callers.active += 1
-                return True
-            if wake_up is not None:
-                callers.waiting[wake_up] = priority
-            return False
+    def enter(self, key: Hashable) -> Place | None:
+        """Become active if the limit allows it; returns the place, with which to ``leave``."""
+        place = Place(key, _running_loop())
+        return place if self._enter(place) else None
 
     def wait_and_enter(
         self, key: Hashable, clock: Clock | None, deadline_us: float, priority: float = 0.0
-    ) -> Flow[bool]:
-        """Wait until the limit allows one more caller, and become active; ``False`` if the deadline comes first.
+    ) -> Flow[Place | None]:
+        """Wait until the limit allows one more caller, and become active; ``None`` if the deadline comes first.
 
         Of those that wait, one of a higher ``priority`` goes first.
         """
-        if self.enter(key):
-            return True
+        place = Place(key, _running_loop(), priority)
+        if self._enter(place):
+            return place
         wake_up: WakeUp = yield NewWakeUp(clock)
         wake_up.set(deadline_us)
-        if self.enter(key, wake_up, priority):
-            return True
+        place.wake_up = wake_up
         try:
-            while self._is_waiting(key, wake_up):
+            if self._enter(place):
+                return place
+            while self._is_waiting(place):
                 yield Sleep(wake_up)
-                if time_of(clock)() >= deadline_us and self._is_waiting(key, wake_up):
-                    self.leave(key, wake_up)
-                    return False
+                if time_of(clock)() >= deadline_us and self._is_waiting(place):
+                    self.leave(place)
+                    return None
         except BaseException:
-            self.leave(key, wake_up)
+            self.leave(place)
             raise
-        return True
+        return place
 
-    def _is_waiting(self, key: Hashable, wake_up: WakeUp) -> bool:
+    def _enter(self, place: Place) -> bool:
+        """Become active if the limit allows it. If it does not, and the place has a wake-up, wait in the queue."""
         with self._lock:
-            return wake_up in self._callers[key].waiting
+            callers = self._callers.get(place.key) or _Callers()
+            if len(callers.active) >= self._limit:
+                callers.drop_dead()
+                callers.fill(self._limit)
+            self._callers[place.key] = callers
+            if len(callers.active) < self._limit:
+                callers.active.add(place)
+                return True
+            if place.wake_up is not None:
+                callers.waiting[place] = place.priority
+            return False
+
+    def _is_waiting(self, place: Place) -> bool:
+        with self._lock:
+            callers = self._callers.get(place.key)
+            return callers is not None and place in callers.waiting
 
     def ahead(self, key: Hashable) -> int:
         """How many callers are active or waiting."""
         with self._lock:
             callers = self._callers.get(key)
-            return callers.active + len(callers.waiting) if callers else 0
+            if callers is None:
+                return 0
+            callers.drop_dead()
+            callers.fill(self._limit)
+            self._forget_if_empty(key, callers)
+            return len(callers.active) + len(callers.waiting)
 
-    def leave(self, key: Hashable, wake_up: WakeUp | None = None) -> None:
-        """Stop being active, so that the next caller can go; or, if ``wake_up`` is still in the queue, stop waiting."""
+    def leave(self, place: Place) -> None:
+        """Stop being active, so that the next caller can go, or stop waiting; the place may be gone already."""
         with self._lock:
-            callers = self._callers.get(key)
-            if callers is None or wake_up in callers.dropped:
+            callers = self._callers.get(place.key)
+            if callers is None:
                 return
-            if wake_up is not None and wake_up in callers.waiting:
-                del callers.waiting[wake_up]
-            else:
-                following = callers.pop_next()
-                if following is None:
-                    callers.active -= 1
-                else:
-                    following.set(0.0)
-            if not callers.active:
-                del self._callers[key]
+            callers.waiting.pop(place, None)
+            callers.active.discard(place)
+            callers.fill(self._limit)
+            self._forget_if_empty(place.key, callers)
+
+    def _forget_if_empty(self, key: Hashable, callers: _Callers) -> None:
+        if not callers.active and self._callers.get(key) is callers:
+            del self._callers[key]
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -20,7 +20,7 @@ from ..clock import Clock, time_of
 from ..decision import Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
-from .concurrency import ConcurrencyLimit
+from .concurrency import ConcurrencyLimit, Place
 from .drivers import CallStore, Flow, sleep
 from .timeouts import as_refused, pace_timeout
 
@@ -76,27 +76,29 @@ class OwnKeyBooking:
         self._try_take = try_take
         self._renewed = renewed
 
-    def book(self, take: Take, own: Take, priority: float = 0.0) -> Flow[Decision]:
+    def book(self, take: Take, own: Take, priority: float = 0.0) -> Flow[tuple[Decision, Place]]:
         """Wait for the own keys, then book all charges; the caller has to ``leave``. Raises ``PaceTimeout``."""
         deadline_us = self._now_us() + take.max_wait_us
         key = _buckets(own)
         if take.max_wait < math.inf:
             yield from self._require_near(own, 0 if priority > 0.0 else self._one_at_a_time.ahead(key))
-        yield from self._wait_and_enter(key, take, deadline_us, priority)
+        place = yield from self._wait_and_enter(key, take, deadline_us, priority)
         try:
-            return (yield from self._book_as_first(take, own, deadline_us))
+            return (yield from self._book_as_first(take, own, deadline_us)), place
         except BaseException:
-            self.leave(own)
+            self.leave(place)
             raise
 
-    def leave(self, own: Take) -> None:
+    def leave(self, place: Place) -> None:
         """Let the next caller of the own keys book."""
-        self._one_at_a_time.leave(_buckets(own))
+        self._one_at_a_time.leave(place)
 
-    def _wait_and_enter(self, key: Hashable, take: Take, deadline_us: float, priority: float = 0.0) -> Flow[None]:
-        if not (yield from self._one_at_a_time.wait_and_enter(key, self._clock, deadline_us, priority)):
+    def _wait_and_enter(self, key: Hashable, take: Take, deadline_us: float, priority: float = 0.0) -> Flow[Place]:
+        place = yield from self._one_at_a_time.wait_and_enter(key, self._clock, deadline_us, priority)
+        if place is None:
             peeked: Decision = yield CallStore(self._store, self._store.peek(take))
             raise pace_timeout(take, as_refused(peeked, 0.0))
+        return place
 
     def _require_near(self, own: Take, ahead: int) -> Flow[None]:
         """Raise ``PaceTimeout`` if the own keys cannot allow the take in time, after the callers ahead of this one."""
@@ -135,7 +137,7 @@ class OwnKeyBooking:
         key = "shared", tuple([charge.bucket for charge in take.charges if charge not in own.charges])
         if self._one_at_a_time.ahead(key):
             wait_us = 0.0
-        yield from self._wait_and_enter(key, take, deadline_us)
+        place = yield from self._wait_and_enter(key, take, deadline_us)
         try:
             while True:
                 if wait_us > 0.0:
@@ -149,7 +151,7 @@ class OwnKeyBooking:
                     return None
                 wait_us = max(longest_us, SHORTEST_SLEEP_US)
         finally:
-            self._one_at_a_time.leave(key)
+            self._one_at_a_time.leave(place)
 
     def _waits_in_time(self, take: Take, own: Take, decision: Decision, deadline_us: float) -> tuple[float, float]:
         """The waits of a refused take; raises ``PaceTimeout`` if the longest one ends after the deadline."""

@@ -188,12 +188,12 @@ class SlotWaiter:
 
     def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Slot]:
         """``wait`` for several keys. The own ones are held until shortly before the slot, so that they take turns."""
-        decision: Decision = yield from self._own_keys.book(take, own, priority)
+        decision, place = yield from self._own_keys.book(take, own, priority)
         slot = self._booking.slot_of(take, decision)
         if decision.take is not None and decision.take.charges != take.charges:  # a limit has changed meanwhile
             take = replace(take, charges=decision.take.charges)
         if self._leaves_at_once(take, slot):
-            self._own_keys.leave(own)
+            self._own_keys.leave(place)
             return slot
         waiter = yield NewWaiter(self._waiting, take, priority)
         self._booking.join(waiter, slot)
@@ -201,7 +201,7 @@ class SlotWaiter:
             try:
                 yield from sleep(self.clock, slot.at_us - slot.since_us - AHEAD_US)
             finally:
-                self._own_keys.leave(own)
+                self._own_keys.leave(place)
             left: Slot = yield TaskOrThread(partial(self.sleep_in_task, waiter), partial(self.sleep_in_thread, waiter))
         except GeneratorExit:
             self._give_up_at_once(waiter)

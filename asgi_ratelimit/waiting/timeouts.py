@@ -14,6 +14,8 @@ from ..errors import RateLimitError
 from ..quota_text import readable
 from ..quotas import SECOND_US
 
+OUT = "; the store is out, and this process limits with its share of the quota"
+
 
 class PaceTimeout(RateLimitError, TimeoutError):
     """Raised when the next free slot is further away than ``max_delay``; nothing is booked.
@@ -35,7 +37,7 @@ def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None)
     ``max_delay`` is what the caller was willing to wait in all, if the take has only what is left of it.
     """
     paced = _paced(take.charges[0])
-    if decision.degraded:
+    if decision.degraded and decision.before is None:
         return PaceTimeout(f"no slot of {paced}: the store is out, and its on_error refuses", decision)
     if decision.retry_after == math.inf:
         return PaceTimeout(
@@ -46,7 +48,8 @@ def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None)
         max_delay = take.max_wait
     elif take.max_wait < max_delay:
         left = f", of which {take.max_wait:.6g} s are left"
-    return PaceTimeout(f"the next slot of {paced} is {away:.6g} s away, max_delay is {max_delay:g} s{left}", decision)
+    text = f"the next slot of {paced} is {away:.6g} s away, max_delay is {max_delay:g} s{left}"
+    return PaceTimeout(text + (OUT if decision.degraded else ""), decision)
 
 
 @contextlib.contextmanager

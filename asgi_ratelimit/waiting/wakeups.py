@@ -178,7 +178,11 @@ class BucketWakeUps:
         """Wake this caller whenever units come back to one of these buckets."""
         with self._lock:
             for bucket in buckets:
-                self._by_bucket.setdefault(bucket, {})[wake_up] = None
+                wake_ups = self._by_bucket.setdefault(bucket, {})
+                for dead in [each for each in list(wake_ups) if each.is_dead]:
+                    wake_ups.pop(dead, None)
+                wake_ups[wake_up] = None
+                self._by_bucket[bucket] = wake_ups  # a caller that was dropped may have removed the empty one
 
     def remove(self, buckets: Iterable[str], wake_up: WakeUp) -> None:
         """Wake this caller no more."""
@@ -201,5 +205,5 @@ class BucketWakeUps:
             return
         with self._lock:
             for charge in charges:
-                for wake_up in self._by_bucket.get(charge.bucket, ()):
+                for wake_up in list(self._by_bucket.get(charge.bucket, ())):  # one on a closed loop may leave in here
                     wake_up.set(0.0)

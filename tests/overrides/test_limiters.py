@@ -19,6 +19,7 @@ from asgi_ratelimit import (
     Overrides,
     PacedTransport,
     PaceTimeout,
+    RollingWindow,
     SyncLimiter,
     TokenBucket,
     pace,
@@ -354,3 +355,58 @@ async def test_names_that_nobody_has_are_not_logged(caplog: pytest.LogCaptureFix
         await Overrides(store).set("another", "8/hour")
     assert caplog.messages == []
     assert limiter.quotas[0].limit == 5
+
+
+QUOTAS = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
+MODEL = (TokenBucket(500, 60, name="requests"), TokenBucket(100_000, 86_400, name="tokens"))
+
+
+@pytest.mark.parametrize("override", ["3/minute", "3/minute; 500/day fixed", "3/hour rolling"])
+async def test_an_override_that_names_no_quota_of_a_call_is_logged(
+    override: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The program's quotas decide, and a warning says once how to name what the override is to replace."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter(MODEL, store=store, name="model")
+    await overrides.set("model", override)
+    assert all([await limiter.rate_limit("key", {"requests": 1, "tokens": 10}) for _ in range(5)])
+    (message,) = [message for message in caplog.messages if "not applied" in message]
+    assert f"the override \"{override}\" of the limit 'model' was not applied" in message
+    assert "for the quotas 'requests', 'tokens': its own are named 'per-" in message
+    assert "(docs/warnings.md#an-override-that-does-not-apply)" in message
+    example = "[" + message.partition(", [")[2].partition(")])")[0] + ")]"
+    assert "name='requests'" in example
+    await overrides.set("model", eval(example, QUOTAS))
+    decisions = [await limiter.rate_limit("other", {"requests": 1, "tokens": 10}) for _ in range(5)]
+    assert [bool(decision) for decision in decisions] == [True] * 3 + [False] * 2
+
+
+async def test_keys_that_name_no_quota_of_an_override_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The example names a quota that has a key."""
+    store = MemoryStore()
+    overrides = Overrides(store)
+    limiter = Limiter([TokenBucket(10, name="guild"), TokenBucket(50, name="all")], store=store, name="send")
+    await overrides.set("send", "2/minute")
+    assert all([await limiter.rate_limit({"guild": "a", "all": ""}) for _ in range(4)])
+    assert [message for message in caplog.messages if "TokenBucket(2, 60, burst=2, name='guild')" in message]
+
+
+async def test_an_override_of_one_named_quota_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One in place of one keeps its name."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter(TokenBucket(5, 60, name="tokens"), store=store, name="api")
+    await overrides.set("api", "3/minute")
+    assert not await limiter.rate_limit("key", {"tokens": 4})
+    assert not [message for message in caplog.messages if "not applied" in message]
+
+
+@pytest.mark.parametrize("word", ["off", "shadow"])
+async def test_charges_of_a_limiter_pass_under_a_word(word: str) -> None:
+    """``take`` neither waits nor fails, unless a charge belongs to another limiter."""
+    store = MemoryStore()
+    overrides, limiter = Overrides(store), Limiter("1/hour", store=store, name="api")
+    charges, others = limiter.charges("key"), Limiter("1/hour", store=store, name="other").charges("key")
+    await overrides.set("api", word)
+    decisions = [await limiter.take(charges, 60) for _ in range(3)]
+    assert [(bool(each), each.delay, each.shadow) for each in decisions] == [(True, 0.0, word == "shadow")] * 3
+    assert [bool(await limiter.take((*charges, *others))) for _ in range(2)] == [word == "off", False]

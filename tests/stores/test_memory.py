@@ -63,6 +63,26 @@ def test_a_clock_tells_the_time(clock: Any) -> None:
         MemoryStore(clock=clock)
 
 
+def test_a_store_for_very_many_keys_grows_with_what_it_stores() -> None:
+    """It is built with no more than one for some millions, and works."""
+    size = measured(lambda: MemoryStore(max_keys=10**12))
+    assert size < 10 * measured(lambda: MemoryStore(max_keys=10**6))
+    limiter = SyncLimiter("1/hour", store=MemoryStore(max_keys=10**12))
+    assert [bool(limiter.rate_limit("key")) for _ in range(2)] == [True, False]
+
+
+def measured(build: Callable[[], MemoryStore]) -> int:
+    """The bytes that a store takes."""
+    tracemalloc.start()
+    try:
+        store = build()
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del store
+    return size
+
+
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 9, 100])
 def test_no_more_than_max_keys_are_stored(max_keys: int) -> None:
     """However many keys come, there are never more buckets than that."""

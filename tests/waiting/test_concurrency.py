@@ -20,13 +20,14 @@ class Workers:
 
     async def work(self, name: str, seconds: float, *, key: str = "key", deadline: float = float("inf")) -> bool:
         """Wait, work, leave; ``False`` if the deadline came first."""
-        if not await run_async(self.limit.wait_and_enter(key, self.clock, deadline * 1e6)):
+        place = await run_async(self.limit.wait_and_enter(key, self.clock, deadline * 1e6))
+        if place is None:
             return False
         try:
             self.began.append((name, self.clock.now))
             await asyncio.sleep(seconds)
         finally:
-            self.limit.leave(key)
+            self.limit.leave(place)
         return True
 
 

@@ -13,6 +13,7 @@ from ...errors import ConfigurationError
 from ...hooks.calling import ObservedWait
 from ...limiter import Cost, Key, Limiter
 from ...quota_text import readable
+from ...waiting import Place
 
 KeyOfRequest: TypeAlias = Key | Callable[[Any], Key | None] | Mapping[str, str | bytes | Callable[[Any], str | bytes]]
 """A key, or a function of the request; or one of these for each quota, by name."""
@@ -43,6 +44,8 @@ class PacedRequest:
     spent: Take | None = None
     is_counted: bool = False
     """Whether the decision of its current attempt is counted."""
+    place: Place | None = None
+    """Its place among the concurrent requests of its key."""
     wait: ObservedWait | None = None
     """Its wait for a slot, as hooks see it."""
 

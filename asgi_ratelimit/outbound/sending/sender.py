@@ -189,14 +189,19 @@ class Sender:
 
     def _has_place(self, paced: PacedRequest) -> bool:
         """Whether fewer than ``concurrency`` requests are under way, and this is one more."""
-        return self._concurrency is None or self._concurrency.enter(paced.key)
+        if self._concurrency is None:
+            return True
+        paced.place = self._concurrency.enter(paced.key)
+        return paced.place is not None
 
     def _wait_for_place(self, paced: PacedRequest) -> Flow[None]:
         """Wait until there is a place."""
         if self._concurrency is None or self._has_place(paced):
             return
         started_us = self._now_us()
-        if not (yield from self._concurrency.wait_and_enter(paced.key, self._waiter.clock, paced.deadline_us)):
+        clock, deadline_us = self._waiter.clock, paced.deadline_us
+        paced.place = yield from self._concurrency.wait_and_enter(paced.key, clock, deadline_us)
+        if paced.place is None:
             yield from self._give_up(paced, 0.0, f"as many requests as concurrency={self._most} are under way")
         paced.waited_us += self._now_us() - started_us
 
@@ -304,8 +309,8 @@ class Sender:
     def _finish(self, paced: PacedRequest) -> None:
         """Let the next request of this key go."""
         self._end_spending(paced)
-        if self._concurrency is not None:
-            self._concurrency.leave(paced.key)
+        if self._concurrency is not None and paced.place is not None:
+            self._concurrency.leave(paced.place)
 
     def _end_spending(self, paced: PacedRequest) -> None:
         """Nothing that was taken for this request will come back any more."""

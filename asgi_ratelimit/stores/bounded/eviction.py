@@ -32,6 +32,9 @@ RESERVE = 1 / 8
 MOST_ROUNDS = 512
 """How often that is done, at the most, to find one that does not refuse: three milliseconds, once for each of them."""
 
+MOST_SHARDS = 1 << 14
+"""The most dictionaries: enough for four million values. A store for more of them takes no longer to build."""
+
 _LEAST = 1e-300
 """Less than any use but that of a full bucket."""
 
@@ -167,4 +170,4 @@ def _shards_for(most: int) -> int:
 
     To find its oldest value, a dictionary passes what has gone, which may be twice as many.
     """
-    return 1 << max((most // 256).bit_length() - 1, 0)
+    return min(1 << max((most // 256).bit_length() - 1, 0), MOST_SHARDS)

@@ -98,6 +98,10 @@ class NodeContext:
             if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
                 ledger.remove(action, answer if isinstance(answer, Repaid) else Repaid())
 
+    def error_of(self, reply: Exception) -> StoreError:
+        """The error for a call that Redis has answered with one."""
+        return store_error_of(reply, self.timeout, self.prefix)
+
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
         """``finish`` for a call with so many actions that begins now; it also calls the observers."""
         since_us = monotonic_us()
@@ -208,7 +212,7 @@ class RedisNode:
         answers: Sequence[Answer] | Exception
         try:
             if isinstance(reply, Exception):
-                raise store_error_of(reply, self._context.timeout) from reply
+                raise self._context.error_of(reply) from reply
             answers = self._context.answers(actions, call, reply, sent_us)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach those who wait
             answers = error
@@ -257,7 +261,7 @@ class RedisNode:
             call = self._context.script_call(left)
             (reply,) = await self._caller.evaluate([call], submitted)
             if isinstance(reply, Exception):
-                raise store_error_of(reply, self._context.timeout) from reply
+                raise self._context.error_of(reply) from reply
             answers += self._context.answers(left, call, reply, sent_us)
         return answers
 

@@ -70,6 +70,13 @@ class RedisStore:
                 "a-time-in-milliseconds",
                 f"timeout={timeout!r} is in seconds, and requests would wait that long: timeout=0.25",
             )
+        if not isinstance(prefix, str):
+            raise ConfigurationError(f'prefix must be a text, not {prefix!r}: prefix="shop"')
+        if clock is not None and not callable(getattr(clock, "now_us", None)):
+            raise ConfigurationError(
+                f"clock must have a method now_us() that returns microseconds, unlike {clock!r}: "
+                "RedisStore(url, clock=SteppedClock())"
+            )
         self._addresses = addresses_of(url_or_client, timeout)
         self._denials = Denials(clock.now_us if clock else monotonic_us)
         operation_ttl_us = checked_operation_ttl(operation_ttl)

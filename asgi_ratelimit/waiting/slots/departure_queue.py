@@ -35,11 +35,12 @@ class DepartureQueue:
     def wait(self, charges: Sequence[Charge], clock: Clock | None, ahead_us: float) -> Flow[None]:
         """Wait until a call may leave, behind those of its first bucket, and record that it leaves."""
         bucket = charges[0].bucket
-        yield from self._departing.wait_and_enter(bucket, clock, math.inf)
+        place = yield from self._departing.wait_and_enter(bucket, clock, math.inf)
+        assert place is not None  # it has no deadline
         try:
             yield from self._wait_as_first(charges, clock, ahead_us)
         finally:
-            self._departing.leave(bucket)
+            self._departing.leave(place)
 
     def _wait_as_first(self, charges: Sequence[Charge], clock: Clock | None, ahead_us: float) -> Flow[None]:
         wake_up: WakeUp = yield NewWakeUp(clock)

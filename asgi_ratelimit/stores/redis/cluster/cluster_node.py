@@ -13,7 +13,6 @@ from ....errors import StoreUnavailable
 from ..batching import Finish
 from ..connection.script_calls import ScriptCall
 from ..connection.server_addresses import Address
-from ..connection.store_errors import store_error_of
 from ..node import Answer, NodeContext, RedisNode
 from ..script_actions import Action, charges_of
 from .redirections import Redirections
@@ -82,7 +81,7 @@ class ClusterNode(RedisNode):
         """The answers in the reply for one slot. Raises ``StoreError`` for what concerns the whole node."""
         if not isinstance(reply, Exception):
             return self._context.answers(actions, call, reply, sent_us)
-        error = store_error_of(reply, self._context.timeout)
+        error = self._context.error_of(reply)
         is_of_node = isinstance(error, StoreUnavailable) or isinstance(reply, (AuthenticationError, NoPermissionError))
         if is_of_node and error is not reply:
             raise error from reply

@@ -160,7 +160,7 @@ class ScriptCaller:
         except Exception as error:  # redis-py raises a ValueError for a redirection that it cannot read
             is_first_by_tls = self._connection is None and not self._is_checked and self._is_by_tls
             await self.aclose()  # late answers may follow, or the server may no longer be the primary
-            raise store_error_of(error, self._timeout, is_first_by_tls) from error
+            raise store_error_of(error, self._timeout, is_first_by_tls=is_first_by_tls) from error
 
     async def _evaluate(self, calls: Sequence[ScriptCall], asking: bool) -> list[Any]:
         """Call the script by its hash. Redis forgets scripts when it restarts: then send the text, once."""

@@ -8,6 +8,7 @@ from redis.exceptions import (
     AuthenticationError,
     ClusterDownError,
     MovedError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -53,6 +54,10 @@ _SENTINEL_IN_TEXT = re.compile(r"<redis\.asyncio\.client\.Redis\(.*?host=([^,]*)
 _NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
 
 
+_OF_A_KEY = re.compile(r"\baccess .*\bkeys?\b")
+"""In the text of a refusal by an ACL, where it is about a key and not about a command."""
+
+
 class NotWritable(StoreUnavailable):
     """Raised where Redis can read but not write: it can still refuse takes."""
 
@@ -75,10 +80,13 @@ class EventLoopEnded(StoreUnavailable):
         super().__init__("the event loop has ended")
 
 
-def store_error_of(error: Exception, timeout: float, is_first_by_tls: bool = False) -> StoreError:
+def store_error_of(
+    error: Exception, timeout: float, prefix: bytes = b"", *, is_first_by_tls: bool = False
+) -> StoreError:
     """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
 
-    ``is_first_by_tls`` says that no connection by TLS has come about yet.
+    ``prefix`` is the escaped one of the keys, where the call had keys; ``is_first_by_tls`` says that no connection by
+    TLS has come about yet.
     """
     if isinstance(error, StoreError):
         return error
@@ -90,6 +98,9 @@ def store_error_of(error: Exception, timeout: float, is_first_by_tls: bool = Fal
         return StoreUnavailable(f"Redis cannot serve: {error}")
     if isinstance(error, (RedisConnectionError, OSError)):
         return StoreUnavailable(f"Redis cannot be reached: {_advised(error)}")
+    if isinstance(error, NoPermissionError) and prefix and _OF_A_KEY.search(str(error)):
+        needed = f"the user needs the keys of this store, ACL SETUSER <user> ~{prefix.decode()}:*"
+        return StoreError(f"Redis answered with an error: {error}: {needed}")
     if isinstance(error, ResponseError):
         return _error_of_response(error)
     if not isinstance(error, RedisError):

@@ -19,6 +19,7 @@ from weakref import WeakSet
 from ....algorithms import State, used
 from ....clock import Clock
 from ....decision import Charge, Decision, SettledCharge, Settlement, Take
+from ....quotas import Quota
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
 from ..script_actions import Repaid, Repayment
@@ -86,6 +87,11 @@ class OutageLedger:
                 self._close(_any_charge)
             self._local.adopt(charge, state)
 
+    def quota_here(self, bucket: str) -> Quota | None:
+        """The largest quota under which something was granted here of a bucket, since the store was charged last."""
+        entry = self._entries.get(bucket)
+        return None if entry is None else entry.local_charge.quota
+
     def decide(self, take: Take, local_take: Take, is_unclear: bool) -> Decision:
         """Decide ``take``, as ``local_take``, in the local store; what is charged there is an entry.
 
@@ -114,6 +120,8 @@ class OutageLedger:
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
             if charge.cost and (charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES):
                 entry = self._entries.setdefault(charge.bucket, Entry(charge, local_charge, state))
+                if local_charge.quota.most > entry.local_charge.quota.most:  # so that all that is used counts
+                    entry.local_charge = local_charge
                 entry.units += granted if take.best_effort else charge.cost
                 entry.has_operations |= take.operation is not None
         if take.operation is not None and len(self._takes) < MAX_ENTRIES:

@@ -14,7 +14,7 @@ from ....clock import Clock, monotonic_us
 from ....decision import Charge, Decision, OnError, Take, checked_on_error
 from ....errors import ConfigurationError, StoreError
 from ....logs import REPORT_EVERY_US
-from ....quotas import Quota, TokenBucket
+from ....quotas import SECOND_US, Quota, TokenBucket
 from ...memory import MemoryStore
 from ...operations import OPERATION_TTL
 from ..replies import Values
@@ -33,8 +33,9 @@ class LocalDecisions:
     """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
 
     ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share
-    the store. It starts from the latest values that the store has reported, and writes what it admits into the
-    ``ledger``, for the store to be charged with. ``"allow"`` admits all takes, ``"deny"`` refuses all.
+    the store, and never to less than one take that the whole quota can grant. It starts from the latest values that
+    the store has reported, and writes what it admits into the ``ledger``, for the store to be charged with.
+    ``"allow"`` admits all takes, ``"deny"`` refuses all.
     Raises ``ConfigurationError`` for any other ``on_error``.
     """
 
@@ -103,9 +104,11 @@ class LocalDecisions:
         on_error = take.on_error or self._on_error
         if on_error == "local":
             return self._decide_locally(take, is_unclear)
-        decision = foresee(take, [None] * len(take.charges), float(self._clock.now_us()))
+        now_us = float(self._clock.now_us())
+        decision = foresee(take, [None] * len(take.charges), now_us)
         if on_error == "allow":
-            decision = replace(decision, allowed=True, granted=take.charges[0].cost, delay=0.0, retry_after=0.0)
+            granted, ready_at = take.charges[0].cost, now_us / SECOND_US
+            decision = replace(decision, allowed=True, granted=granted, delay=0.0, retry_after=0.0, ready_at=ready_at)
         elif decision.allowed:
             decision = replace(decision, allowed=False, granted=0, delay=0.0, retry_after=DENIED_FOR)
         return replace(decision, degraded=True, before=None)
@@ -113,10 +116,23 @@ class LocalDecisions:
     def _decide_locally(self, take: Take, is_unclear: bool) -> Decision:
         local_take = take
         if self._replicas > 1:
-            shares = tuple([replace(charge, quota=_share(charge.quota, self._replicas)) for charge in take.charges])
+            shares = tuple([replace(charge, quota=self._share_of(charge, take)) for charge in take.charges])
             local_take = replace(take, charges=shares)
         self._adopt_values(take.charges, local_take.charges)
         return replace(self.ledger.decide(take, local_take, is_unclear), degraded=True)
+
+    def _share_of(self, charge: Charge, take: Take) -> Quota:
+        """What this process may grant of a charge's quota: a take that fits the whole quota must fit the share, too.
+
+        A token bucket that has granted such a take keeps that burst: a lower one would forget a part of what is used.
+        """
+        own = _share(charge.quota, self._replicas)
+        if charge.cost > own.most and not take.best_effort:
+            own = _share(charge.quota, self._replicas, min(charge.cost, charge.quota.most))
+        before = self.ledger.quota_here(charge.bucket)
+        if isinstance(own, TokenBucket) and isinstance(before, TokenBucket) and before.burst > own.burst:
+            return replace(own, burst=min(before.burst, charge.quota.most))
+        return own
 
     def _adopt_values(self, charges: Sequence[Charge], local_charges: Sequence[Charge]) -> None:
         """Start from the latest values that the store has reported, once for each report."""
@@ -128,11 +144,11 @@ class LocalDecisions:
 
 
 @lru_cache(maxsize=1024)
-def _share(quota: Quota, replicas: int) -> Quota:
-    """One replica's share of a quota, at least 1 unit of a window. Cached, because quotas are compared often."""
+def _share(quota: Quota, replicas: int, least: float = 1.0) -> Quota:
+    """One replica's share of a quota, at least ``least`` units at once. Cached, because quotas are compared often."""
     if isinstance(quota, TokenBucket):
-        return replace(quota, limit=quota.limit / replicas, burst=max(1.0, quota.burst / replicas))
-    return replace(quota, limit=max(1.0, quota.limit / replicas))
+        return replace(quota, limit=quota.limit / replicas, burst=max(least, quota.burst / replicas))
+    return replace(quota, limit=max(least, quota.limit / replicas))
 
 
 def _at(node: str) -> str:

@@ -8,6 +8,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     MovedError,
+    NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
@@ -87,3 +88,9 @@ def test_each_error_becomes_a_store_error(error: Exception, expected: type[Store
 def test_an_error_that_stays_says_what_to_change(error: Exception, advice: str) -> None:
     """With the right form of the URL; an error that may pass has no advice."""
     assert advice in str(store_error_of(error, 0.25))
+
+
+@pytest.mark.parametrize("command", ["", "run the 'set' command or its subcommand"])
+def test_a_refusal_of_a_command_names_no_keys(command: str) -> None:
+    """The pattern of the keys would not help."""
+    assert "ACL SETUSER" not in str(store_error_of(NoPermissionError(f"no permissions to {command}"), 0.25, b"shop"))

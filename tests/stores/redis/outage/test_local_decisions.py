@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.stores.redis.outage import local_decisions as module
 from asgi_ratelimit.stores.redis.outage.local_decisions import LocalDecisions
 from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import as_refused, pace_timeout
 
 QUOTA = TokenBucket(20, 3600)
 
@@ -42,6 +45,65 @@ def test_local_admits_a_share(quota: Quota, replicas: int, admitted: int) -> Non
     decisions = [decide(local, Charge(quota, "key")) for _ in range(30)]
     assert sum(decision.allowed for decision in decisions) == admitted
     assert all(decision.degraded for decision in decisions)
+
+
+@pytest.mark.parametrize("quota", [TokenBucket(10, 60), FixedWindow(10, 60), RollingWindow(10, 60)], ids=repr)
+def test_a_take_that_fits_the_quota_fits_a_share_now_and_then(quota: Quota) -> None:
+    """A share is at least one take, if the whole quota can grant it; what it can not is never granted."""
+    clock = SteppedClock(0)
+    local = LocalDecisions("local", 4, clock)
+    first, second = [decide(local, Charge(quota, "key", 5)) for _ in range(2)]
+    assert (first.allowed, second.allowed) == (True, False)
+    clock.advance(second.retry_after)
+    assert decide(local, Charge(quota, "key", 5)).allowed
+    assert decide(local, Charge(quota, "other", 11)).retry_after == float("inf")
+    assert not local.decide(Take((Charge(quota, "part", 5),), best_effort=True)).granted > 2.5
+
+
+@pytest.mark.parametrize("costs", [[5], [2.5, 10], [1, 2, 5, 10], [1, 10]], ids=repr)
+@pytest.mark.parametrize("kind", [TokenBucket, FixedWindow, RollingWindow])
+def test_takes_above_a_share_keep_near_the_quota(kind: type[Quota], costs: list[float]) -> None:
+    """A token bucket keeps to its share of the rate, a window to one take or its share in each period."""
+    clock, draw, admitted = SteppedClock(0), Random(1), 0.0
+    local, quota = LocalDecisions("local", 4, clock), kind(10, 60)
+    for _ in range(1800):
+        cost = draw.choice(costs)
+        admitted += decide(local, Charge(quota, "key", cost)).granted
+        clock.advance(1)
+    most = 2.5 * 30 + max(costs) if kind is TokenBucket else max(costs) * (30 + 1)
+    assert admitted <= most
+
+
+def test_all_that_was_granted_above_a_share_is_repaid() -> None:
+    """Also where the first takes were below it."""
+    clock = SteppedClock(0)
+    local, quota = LocalDecisions("local", 4, clock), FixedWindow(10, 60)
+    assert decide(local, Charge(quota, "key", 1)).allowed
+    clock.advance(60)
+    assert decide(local, Charge(quota, "key", 5)).allowed
+    (repayment,) = local.ledger.collect(lambda _: True)
+    assert [charge.cost for charge in repayment.charges] == [5]
+
+
+@pytest.mark.parametrize(
+    ("on_error", "cost", "text"),
+    [
+        (
+            "local",
+            5,
+            "the next slot of 'default' for 'key' is 60 s away, max_delay is 1 s; the store is out, and this process",
+        ),
+        ("local", 11, "no slot of 'default' for 'key', ever: the cost is above what \"10/minute fixed\" can give"),
+        ("deny", 5, "no slot of 'default' for 'key': the store is out, and its on_error refuses"),
+    ],
+)
+def test_a_refusal_says_why(on_error: Any, cost: float, text: str) -> None:
+    """Whether the store's ``on_error`` refuses, or the share of a process."""
+    local, quota = LocalDecisions(on_error, 4, SteppedClock(0)), FixedWindow(10, 60)
+    take = Take((Charge(quota, "key", cost),), 1.0)
+    local.decide(replace(take, max_wait=0.0))
+    decision = local.decide(take)
+    assert str(pace_timeout(take, as_refused(decision, (decision.retry_after) * 1e6))).startswith(text)
 
 
 def test_a_share_is_computed_once() -> None:
@@ -74,7 +136,8 @@ def test_local_repeats_operations() -> None:
 
 def test_allow_admits_every_take() -> None:
     """Even one that could never pass, at once."""
-    decision = decide(LocalDecisions("allow", 1, SteppedClock()), Charge(QUOTA, "key", 1000))
+    decision = decide(LocalDecisions("allow", 1, SteppedClock(5)), Charge(QUOTA, "key", 1000))
+    assert decision.ready_at == 5.0
     assert (decision.allowed, decision.granted, decision.delay, decision.retry_after) == (True, 1000, 0.0, 0.0)
     assert decision.degraded
 
