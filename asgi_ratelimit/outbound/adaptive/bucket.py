@@ -14,6 +14,9 @@ from ...headers import ServerLimit
 from ...quotas import SECOND_US
 from .resets import Rate, Resets, SmallBurst
 
+LOOK_US = 0.1 * SECOND_US
+"""When a request that waits for an answer to another one looks again, if none comes."""
+
 LEASE_US = 10 * SECOND_US
 """How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
 
@@ -91,7 +94,8 @@ class Bucket:
         if self.available >= least - 1e-9:
             return now_us
         if self.refill:
-            return now_us + max(math.ceil((least - self.available) / self.refill), 1.0)
+            shortest_us = LOOK_US if self._is_crowded() else 1.0
+            return now_us + max(math.ceil((least - self.available) / self.refill), shortest_us)
         if self.reset_at_us == math.inf:
             self.reset_is_assumed = True
             self.reset_at_us = max(self.last_sent_us + LEASE_US, now_us + 1) if self.unanswered else now_us + RETRY_US
@@ -104,7 +108,7 @@ class Bucket:
             return self.paused_until_us
         if self.held_until_us > now_us and not self.is_probed:
             return self.held_until_us
-        return now_us if self.is_probed or self.reset_is_assumed else ready_us
+        return now_us if self.is_probed or self.reset_is_assumed or self._is_crowded() else ready_us
 
     def more_at(self, now_us: float) -> float:
         """When there is more of a bucket of which nothing is left; ``now_us`` if that is not known."""
@@ -329,6 +333,10 @@ class Bucket:
         more = max(now_us - self.updated_us, 0.0) * self.refill
         self.available = min(self.available + more, max(self._room(), self.available))
         self.updated_us = now_us
+
+    def _is_crowded(self) -> bool:
+        """Whether the requests under way may use all of a small burst, so that the next one waits for an answer."""
+        return self.small_burst.refills and self._room() < self._least()
 
     def _room(self) -> float:
         if self.small_burst.refills:

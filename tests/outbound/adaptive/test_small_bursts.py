@@ -12,6 +12,7 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore
 from asgi_ratelimit.headers import ServerLimit
+from asgi_ratelimit.outbound.adaptive.bucket import Bucket
 from asgi_ratelimit.outbound.adaptive.resets import SERVED_BETWEEN, SmallBurst
 from asgi_ratelimit.testing import SteppedClock
 from examples.adaptive_client import fetch, limited_app
@@ -176,8 +177,17 @@ def test_a_window_that_others_leave_is_used() -> None:
     ],
 )
 @pytest.mark.parametrize("is_shared", [False, True], ids=["alone", "shared"])
-def test_numbers_without_sense_do_no_harm(policy: str, limit: str, is_shared: bool) -> None:
-    """Each request is sent once, and none waits for longer than the answers say."""
+def test_numbers_without_sense_do_no_harm(
+    policy: str, limit: str, is_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is sent once, none waits for longer than the answers say, and none looks again and again."""
+    looks, ready_at = Counter[str](), Bucket.ready_at
+
+    def counted_ready_at(bucket: Bucket, now_us: float) -> float:
+        looks["all"] += 1
+        return ready_at(bucket, now_us)
+
+    monkeypatch.setattr(Bucket, "ready_at", counted_ready_at)
     clock = SteppedClock()
     memory = MemoryStore(clock=clock)
     headers = {"ratelimit-policy": f'"a";{policy}', "ratelimit": f'"a";{limit}'}
@@ -186,6 +196,7 @@ def test_numbers_without_sense_do_no_harm(policy: str, limit: str, is_shared: bo
     started = clock.now
     assert clock.run(fetch(transport, 20)) == {200: 20}
     assert clock.now - started <= 25
+    assert looks["all"] < 2000
 
 
 class Learner:
