@@ -199,6 +199,16 @@ def test_numbers_without_sense_do_no_harm(
     assert looks["all"] < 2000
 
 
+@pytest.mark.parametrize("under_way", [0, 1])
+def test_a_request_that_waits_for_an_answer_may_go_at_any_time(under_way: int) -> None:
+    """Only the answer to the one under way says when: nobody gives up because of a time, nor looks at every unit."""
+    trial = SmallBurst("trial", (20.0, 1.0), most=4.0)
+    bucket = Bucket("a", limit=20.0, available=0.0, refill=20 / 1e6, small_burst=trial, under_way=under_way)
+    after_a_unit, after_a_look = 50_000.0, 100_000.0
+    assert bucket.ready_at(0.0) == (after_a_look if under_way else after_a_unit)
+    assert bucket.not_before(0.0) == (0.0 if under_way else after_a_unit)
+
+
 class Learner:
     """Learns from answers that come one every 50 ms, and so many units of 20 are left by each."""
 
