@@ -30,7 +30,7 @@ from .departure_spacing import DepartureSpacing
 from .late_callers import is_missed, is_too_late
 from .slot import Slot
 from .unused_slots import SharedSlots
-from .waiters import MOMENT_US, Queue, TaskWaiter, Waiter, fail
+from .waiters import GRACE_US, Queue, TaskWaiter, Waiter, fail
 
 _order = attrgetter("order")
 
@@ -232,7 +232,7 @@ class SlotQueues:
                 waiter.error = queue.too_late(waiter, now_us)
             if waiter.error is not None:
                 return waiter.error, None
-            until_us = min(until_us, deadline_us if now_us < deadline_us else now_us + MOMENT_US)
+            until_us = min(until_us, deadline_us if now_us < deadline_us else now_us + GRACE_US)
         waiter.set(until_us)
         return None
 

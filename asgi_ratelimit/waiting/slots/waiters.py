@@ -18,7 +18,7 @@ from ..wakeups import LoopWakeUp, ThreadWakeUp
 from .slot import Slot, distance_of_slots
 from .store_time import StoreTime
 
-MOMENT_US = 10_000.0
+GRACE_US = 10_000.0
 """How long after its deadline a caller may still go at a slot that came in time, where others overtake it."""
 
 _time = attrgetter("at_us")
@@ -183,7 +183,7 @@ class Queue:
             return None
         place = bisect_left(self.waiters, waiter.order, key=_order)
         slot = self.slots[min(place, len(self.slots) - 1)]
-        if slot.at_us <= deadline_us and now_us < deadline_us + MOMENT_US:
+        if slot.at_us <= deadline_us and now_us < deadline_us + GRACE_US:
             return None
         too_long_us = max(slot.at_us, now_us) - deadline_us
         return pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait)
