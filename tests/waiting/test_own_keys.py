@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.overrides import Overrides
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, RedisStore
 from asgi_ratelimit.testing import SteppedClock
@@ -298,6 +299,31 @@ def test_jobs_that_compete_over_such_a_store_go_in_order() -> None:
     assert [guilds.went[name] for name in names] == [[number / 50] for number in range(40)]
     assert guilds.store.takes <= 4 * 40
     assert not len(waiters_of(guilds.store).own_keys)
+
+
+def test_jobs_over_such_a_store_follow_a_limit_that_changes(clock: SteppedClock) -> None:
+    """They have booked nothing: from then on, no more of them go than the new limit admits."""
+    store = WithoutBookingAhead(clock=clock)
+    limiter = Limiter((OWN["even"], ALL), store=store, name="api")
+    went: list[float] = []
+
+    async def job(guild: str) -> None:
+        await limiter.acquire({"guild": guild, "all": ""})
+        went.append(clock.now)
+
+    async def main() -> float:
+        jobs = [asyncio.create_task(job(f"guild {number}")) for number in range(100)]
+        await asyncio.sleep(1)
+        await Overrides(store).set("api", (OWN["even"], TokenBucket(1, burst=1, name="all")))
+        changed = clock.now
+        await asyncio.sleep(20)
+        for each in jobs:
+            each.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        return changed
+
+    changed = clock.run(main())
+    assert 18 <= sum(time > changed for time in went) <= 22
 
 
 def test_a_cancelled_job_over_such_a_store_lets_the_others_go() -> None:
