@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from itertools import product
 
 import pytest
@@ -27,21 +27,6 @@ KINDS: list[Callable[[float], Quota]] = [
     lambda limit: RollingWindow(limit, YEAR, name="quota"),
 ]
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=["bucket", "fixed", "rolling"])
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    """A Redis for this module, to be frozen."""
-    with RedisServer() as own:
-        yield own
-
-
-@pytest.fixture
-async def line(server: RedisServer) -> AsyncIterator[Proxy]:
-    """A line to that Redis, which has no keys."""
-    server.flush()
-    async with Proxy(server.port) as own:
-        yield own
 
 
 def cut(line: Proxy) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -31,21 +31,6 @@ def _untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that was out is tried again by the next call, and one that closes is charged with all of the ledger."""
     monkeypatch.setattr(breaker, "PROBE_INTERVAL_US", 0.0)
     monkeypatch.setattr(repayer, "CLOSE_WITHIN", 30.0)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    """A Redis for this module."""
-    with RedisServer() as own:
-        yield own
-
-
-@pytest.fixture
-async def line(server: RedisServer) -> AsyncIterator[Proxy]:
-    """A line to that Redis, which has no keys."""
-    server.flush()
-    async with Proxy(server.port) as own:
-        yield own
 
 
 def quotas(small: Collection[int | None], limit: float = 5) -> list[list[TokenBucket]]:
