@@ -70,7 +70,7 @@ class ConcurrencyLimit:
     """At most ``limit`` callers of each key at a time. Thread-safe; its lock is never held during a wait."""
 
     def __init__(self, limit: int = 1) -> None:
-        self._limit = limit
+        self.limit = limit
         self.reset()
         reset_in_child(self)
 
@@ -117,11 +117,11 @@ class ConcurrencyLimit:
         """Become active if the limit allows it. If it does not, and the place has a wake-up, wait in the queue."""
         with self._lock:
             callers = self._callers.get(place.key) or _Callers()
-            if len(callers.active) >= self._limit:
+            if len(callers.active) >= self.limit:
                 callers.drop_dead()
-                callers.fill(self._limit)
+                callers.fill(self.limit)
             self._callers[place.key] = callers
-            if len(callers.active) < self._limit:
+            if len(callers.active) < self.limit:
                 callers.active.add(place)
                 return True
             if place.wake_up is not None:
@@ -140,7 +140,7 @@ class ConcurrencyLimit:
             if callers is None:
                 return 0
             callers.drop_dead()
-            callers.fill(self._limit)
+            callers.fill(self.limit)
             self._forget_if_empty(key, callers)
             return len(callers.active) + len(callers.waiting)
 
@@ -152,7 +152,7 @@ class ConcurrencyLimit:
                 return
             callers.waiting.pop(place, None)
             callers.active.discard(place)
-            callers.fill(self._limit)
+            callers.fill(self.limit)
             self._forget_if_empty(place.key, callers)
 
     def _forget_if_empty(self, key: Hashable, callers: _Callers) -> None:

@@ -60,7 +60,6 @@ class Sender:
         self._transport = transport
         self._spends = None if settler is None else SpendWaiter(store, departs_later=True, renewed=renewed)
         self._limiter, self._live, self._counts = limiter, limiter.live, CallCounts(limiter.store, limiter.name)
-        self._most = concurrency
         self._concurrency = None if concurrency is None else ConcurrencyLimit(concurrency)
         self._settler = settler
         self._hooks = hooks
@@ -202,7 +201,9 @@ class Sender:
         clock, deadline_us = self._waiter.clock, paced.deadline_us
         paced.place = yield from self._concurrency.wait_and_enter(paced.key, clock, deadline_us)
         if paced.place is None:
-            yield from self._give_up(paced, 0.0, f"as many requests as concurrency={self._most} are under way")
+            yield from self._give_up(
+                paced, 0.0, f"as many requests as concurrency={self._concurrency.limit} are under way"
+            )
         paced.waited_us += self._now_us() - started_us
 
     def _wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
