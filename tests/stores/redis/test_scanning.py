@@ -49,7 +49,7 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     """And nothing else that is in a Redis: documents, operations, and what others have written."""
     store = RedisStore(redis_url, timeout=30, on_error="deny")
     await fill(store, 30)
-    await Limiter("9/s", store=store, name="other").rate_limit("key 7", operation="once")
+    await Limiter("9/hour", store=store, name="other").rate_limit("key 7", operation="once")
     await documents(store).write("overrides", b"{}")
     await RedisStore(redis_url, prefix="shop", timeout=30).aclose()
     with Redis.from_url(redis_url) as client:
