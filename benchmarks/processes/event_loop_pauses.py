@@ -1,4 +1,4 @@
-"""How long the event loop is busy without a break."""
+"""How long one iteration of the event loop takes at most."""
 
 from __future__ import annotations
 
@@ -7,37 +7,34 @@ import time
 from types import TracebackType
 from typing import Self
 
-INTERVAL = 0.001
-"""Seconds that the monitor sleeps."""
-
 
 class PauseMonitor:
-    """A task that sleeps for a millisecond again and again; ``longest`` is the most that it overslept, in seconds.
+    """Looks at the clock once in each iteration of the event loop; ``longest`` is the longest iteration, in seconds.
 
-    A pause counts only as far as the loop's thread had the processor: what else the machine did meanwhile is no pause
-    of this program. A call that blocks without using CPU is therefore not seen.
+    An iteration counts only as far as the loop's thread had the processor: what else the machine did meanwhile is no
+    pause of this program. A call that blocks without using CPU is therefore not seen. The loop never sleeps meanwhile.
     """
 
     def __init__(self) -> None:
         self.longest = 0.0
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
         self._wall, self._cpu = time.perf_counter(), time.thread_time()
-        self._task = asyncio.create_task(self._run())
+        self._next = self._loop.call_soon(self._iterate)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._task.cancel()
+        self._next.cancel()
         self._record()
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(INTERVAL)
-            self._record()
+    def _iterate(self) -> None:
+        self._record()
+        self._next = self._loop.call_soon(self._iterate)
 
     def _record(self) -> None:
         wall, cpu = time.perf_counter(), time.thread_time()
-        self.longest = max(self.longest, min(wall - self._wall - INTERVAL, cpu - self._cpu))
+        self.longest = max(self.longest, min(wall - self._wall, cpu - self._cpu))
         self._wall, self._cpu = wall, cpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -68,3 +69,20 @@ def test_a_busy_event_loop_is_a_pause() -> None:
         return monitor.longest
 
     assert asyncio.run(longest()) > 0.003
+
+
+def test_a_pause_is_one_iteration() -> None:
+    """Work that many tasks do in turn, each in an iteration of its own, is many short ones."""
+    used = 0.0
+
+    async def longest() -> float:
+        nonlocal used
+        async with PauseMonitor() as monitor:
+            before = time.thread_time()
+            for _ in range(20):
+                sum(range(500_000))
+                await asyncio.sleep(0)
+            used = time.thread_time() - before
+        return monitor.longest
+
+    assert asyncio.run(longest()) < used / 2
