@@ -36,32 +36,62 @@ class Place:
 
 @dataclass(slots=True)
 class _Callers:
-    """The callers of one key."""
+    """The callers of one key. Each step takes as long for many callers as for few, while no event loop is closed."""
 
     active: set[Place] = field(default_factory=set)
-    waiting: OrderedDict[Place, float] = field(default_factory=OrderedDict)
-    """In the order in which they came, with their priorities."""
+    waiting: dict[float, OrderedDict[Place, None]] = field(default_factory=dict)
+    """By priority, in the order in which they came."""
+    loops: set[asyncio.AbstractEventLoop] = field(default_factory=set)
+    """The event loops of those that have become active."""
+
+    @property
+    def count(self) -> int:
+        """How many are active or waiting."""
+        return len(self.active) + sum(map(len, self.waiting.values()))
+
+    def begin(self, place: Place) -> None:
+        """Let this one be active."""
+        self.active.add(place)
+        if place.loop is not None:
+            self.loops.add(place.loop)
+
+    def wait(self, place: Place) -> None:
+        """Let this one wait behind all of its priority."""
+        self.waiting.setdefault(place.priority, OrderedDict())[place] = None
+
+    def is_waiting(self, place: Place) -> bool:
+        """Whether this one waits."""
+        return place in self.waiting.get(place.priority, ())
+
+    def discard(self, place: Place) -> None:
+        """Forget one that is active, or waits, or is gone already."""
+        self.active.discard(place)
+        if self.is_waiting(place):
+            queue = self.waiting[place.priority]
+            del queue[place]
+            if not queue:
+                del self.waiting[place.priority]
 
     def drop_dead(self) -> None:
         """Drop those whose event loop is closed, if that keeps others waiting.
 
-        To drop one may free its task, which then leaves, in here: so both loops are over copies.
+        To drop one may free its task, which then leaves, in here: so all loops are over copies.
         """
-        dead = [place for place in list(self.active) if place.is_dead]
+        closed = [loop for loop in list(self.loops) if loop.is_closed()]
+        self.loops.difference_update(closed)
+        dead = [place for place in list(self.active) if place.is_dead] if closed else []
+        if dead:
+            dead += [place for queue in list(self.waiting.values()) for place in list(queue) if place.is_dead]
         for place in dead:
-            self.active.discard(place)
-        for place in list(self.waiting) if dead else ():
-            if place.is_dead:
-                self.waiting.pop(place, None)
+            self.discard(place)
 
     def fill(self, limit: int) -> None:
         """Let those go for which there is room, those of the highest priority first."""
         while self.waiting and len(self.active) < limit:
-            has_priorities = any(self.waiting.values())
-            following = max(self.waiting, key=self.waiting.__getitem__) if has_priorities else next(iter(self.waiting))
-            del self.waiting[following]
+            following = next(iter(self.waiting[max(self.waiting)]))
+            self.discard(following)
             if not following.is_dead:
-                self.active.add(following)
+                self.begin(following)
                 if following.wake_up is not None:
                     following.wake_up.set(0.0)
 
@@ -122,16 +152,16 @@ class ConcurrencyLimit:
                 callers.fill(self.limit)
             self._callers[place.key] = callers
             if len(callers.active) < self.limit:
-                callers.active.add(place)
+                callers.begin(place)
                 return True
             if place.wake_up is not None:
-                callers.waiting[place] = place.priority
+                callers.wait(place)
             return False
 
     def _is_waiting(self, place: Place) -> bool:
         with self._lock:
             callers = self._callers.get(place.key)
-            return callers is not None and place in callers.waiting
+            return callers is not None and callers.is_waiting(place)
 
     def ahead(self, key: Hashable) -> int:
         """How many callers are active or waiting."""
@@ -142,7 +172,7 @@ class ConcurrencyLimit:
             callers.drop_dead()
             callers.fill(self.limit)
             self._forget_if_empty(key, callers)
-            return len(callers.active) + len(callers.waiting)
+            return callers.count
 
     def leave(self, place: Place) -> None:
         """Stop being active, so that the next caller can go, or stop waiting; the place may be gone already."""
@@ -150,8 +180,7 @@ class ConcurrencyLimit:
             callers = self._callers.get(place.key)
             if callers is None:
                 return
-            callers.waiting.pop(place, None)
-            callers.active.discard(place)
+            callers.discard(place)
             callers.fill(self.limit)
             self._forget_if_empty(place.key, callers)
 
