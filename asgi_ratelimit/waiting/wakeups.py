@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from threading import Event, RLock, get_ident
 from typing import Any, Protocol
@@ -168,7 +169,7 @@ class BucketWakeUps:
     def reset(self) -> None:
         """Forget all callers."""
         self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call remove(), in here
-        self._by_bucket: dict[str, dict[WakeUp, None]] = {}
+        self._by_bucket: dict[str, OrderedDict[WakeUp, None]] = {}
 
     def __bool__(self) -> bool:
         """Whether any caller waits."""
@@ -178,9 +179,9 @@ class BucketWakeUps:
         """Wake this caller whenever units come back to one of these buckets."""
         with self._lock:
             for bucket in buckets:
-                wake_ups = self._by_bucket.setdefault(bucket, {})
-                for dead in [each for each in list(wake_ups) if each.is_dead]:
-                    wake_ups.pop(dead, None)
+                wake_ups = self._by_bucket.setdefault(bucket, OrderedDict())
+                while wake_ups and (oldest := next(iter(wake_ups))).is_dead:
+                    wake_ups.pop(oldest, None)
                 wake_ups[wake_up] = None
                 self._by_bucket[bucket] = wake_ups  # a caller that was dropped may have removed the empty one
 
@@ -188,7 +189,7 @@ class BucketWakeUps:
         """Wake this caller no more."""
         with self._lock:
             for bucket in buckets:
-                wake_ups = self._by_bucket.get(bucket, {})
+                wake_ups = self._by_bucket.get(bucket, OrderedDict())
                 wake_ups.pop(wake_up, None)
                 if not wake_ups:
                     self._by_bucket.pop(bucket, None)
