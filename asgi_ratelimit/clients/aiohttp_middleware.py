@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
+from ..arguments import shows_use
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
@@ -36,6 +37,7 @@ class PacedMiddleware:
     ``ConfigurationError``; a request raises ``PaceTimeout``.
     """
 
+    @shows_use('PacedMiddleware("20/s burst 5")')
     def __init__(self, quota: QuotaLike, *, key: Any = host, cost: Any = 1, **options: Unpack[PacingOptions]) -> None:
         self._transport = PacedTransport(_Inner(), quota, key=for_original(key), cost=for_original(cost), **options)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
@@ -33,6 +34,7 @@ class PacedAdapter(BaseAdapter):
     none of the exceptions of requests. Raises ``QuotaError`` and ``ConfigurationError``.
     """
 
+    @shows_use('PacedAdapter(HTTPAdapter(), "20/s burst 5")')
     def __init__(
         self,
         adapter: BaseAdapter,

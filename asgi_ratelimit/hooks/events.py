@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from starlette.types import Scope
 
+from ..arguments import shows_use
 from ..decision import Charge, ChargeTemplate, Decision
 from ..errors import ConfigurationError
 from ..quotas import Quota
@@ -224,6 +225,7 @@ class failures:  # noqa: N801  # a function to its users
     Any other hook with a method ``failed`` gets failures as well, as the argument of that method.
     """
 
+    @shows_use("failures(print)")
     def __init__(self, function: FailureHook) -> None:
         if not callable(function):
             raise ConfigurationError(f"a hook is a function of a Failure, not {function!r}: hooks=[failures(print)]")

@@ -6,6 +6,7 @@ import logging
 import math
 from typing import Any
 
+from ..arguments import shows_use
 from ..clock import Clock, monotonic_us
 from ..decision import is_outage
 from ..errors import ConfigurationError
@@ -31,6 +32,7 @@ class log_refusals:  # noqa: N801  # a function to its users
     ``logging``.
     """
 
+    @shows_use("log_refusals(every=1.0)")
     def __init__(
         self, *, level: int = logging.WARNING, keys: bool = False, every: float = 1.0, clock: Clock | None = None
     ) -> None:

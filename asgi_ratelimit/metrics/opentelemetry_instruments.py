@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from .instruments import Instrument
@@ -23,6 +24,7 @@ _hooks: WeakKeyDictionary[MeterProvider, MetricsHook] = WeakKeyDictionary()
 _lock = Lock()
 
 
+@shows_use("opentelemetry(meter_provider)")
 def opentelemetry(meter_provider: MeterProvider | None = None) -> Hook:
     """A hook that counts and measures through a provider of meters, by default the global one.
 

@@ -6,6 +6,7 @@ from threading import Lock
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from .instruments import Instrument
@@ -24,6 +25,7 @@ _lock = Lock()
 _MODES: Final = {"sum": "livesum", "max": "livemax"}
 
 
+@shows_use("prometheus(registry)")
 def prometheus(registry: CollectorRegistry | None = None) -> Hook:
     """A hook that counts and measures in a registry of ``prometheus_client``, by default its own.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError, QuotaError, StoreError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
@@ -31,6 +32,7 @@ class Overrides:
     raises ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that shares nothing.
     """
 
+    @shows_use('Overrides("redis://localhost")')
     def __init__(self, store: Store | str) -> None:
         given = checked_store(store)
         if given is None:

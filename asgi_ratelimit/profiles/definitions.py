@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
+from ..arguments import shows_use
 from ..errors import ConfigurationError
 from .hidden_limits import HiddenConcurrency, HiddenRate
 from .shared_routes import NO_ROUTES, Routes
@@ -111,6 +112,7 @@ class Ban:
     uncounted: tuple[str, ...] = ()
 
 
+@shows_use('Profile(name="example", limits=(limit,))')
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """How to read the answers of an API; ``source`` is the page that documents them.

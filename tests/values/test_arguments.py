@@ -14,25 +14,35 @@ import pytest
 
 from asgi_ratelimit import (
     AdaptiveTransport,
+    Blocks,
+    HeaderOptions,
     Limiter,
     MemoryStore,
+    Overrides,
     PacedTransport,
+    Penalty,
     RateLimit,
     RedisStore,
     Rule,
     SyncLimiter,
     client_ip,
+    open_store,
     pace,
 )
 from asgi_ratelimit.arguments import shows_use
+from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
 from asgi_ratelimit.dashboard import dashboard
 from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.hooks import failures, log_refusals
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
+from asgi_ratelimit.metrics import opentelemetry, prometheus
+from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 
 CALLABLES: list[Callable[..., Any]] = [
     *(AdaptiveTransport, Limiter, MemoryStore, PacedTransport, RateLimit, RedisStore, Rule, SyncLimiter),
     *(client_ip, cookie, dashboard, header, pace, path_param, state, user),
+    *(Blocks, HeaderOptions, Overrides, Penalty, Profile, failures, log_refusals, opentelemetry, prometheus),
 ]
 
 
@@ -66,6 +76,14 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
         (AdaptiveTransport, with_arguments(None, "50/s"), "3 were given: AdaptiveTransport(httpx."),
         (AdaptiveTransport, with_arguments(), "argument: 'transport': AdaptiveTransport(httpx."),
         (dashboard, with_arguments(MemoryStore()), "argument: 'allow': app.mount(\"/limits\", dashboard("),
+        (Penalty, with_arguments(), "argument: 'block_for': Penalty(\"10 minutes\", after=5)"),
+        (Penalty, with_arguments("1 day", grow=2), "'grow', did you mean 'growth'?: Penalty("),
+        (Overrides, with_arguments(), "argument: 'store': Overrides(\"redis://localhost\")"),
+        (open_store, with_arguments(), "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
+        (open_store, with_arguments("redis://localhost", timout=1), "'timout', did you mean 'timeout'?: RedisStore("),
+        (PacedMiddleware, with_arguments(), "argument: 'quota': PacedMiddleware(\"20/s"),
+        (PacedMiddleware, with_arguments("20/s", retry=1), "'retry', did you mean 'retries'?: "),
+        (PacedAdapter, with_arguments("20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),
         (RateLimit, with_arguments("5/s", settle=len), "'settle', call await limits(request).settle(cost) in"),
     ],
 )

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
+from ...arguments import shows_use
 from ...buckets import as_bytes
 from ...decision import Decision
 from ...errors import ConfigurationError
@@ -21,6 +22,7 @@ DialectName: TypeAlias = Literal["draft-10", "legacy", "both"]
 EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
 
 
+@shows_use(EXAMPLE)
 @dataclass(frozen=True, slots=True)
 class HeaderOptions:
     """The headers of every answer: ``dialect`` as in ``headers=``, and options that are off by default.

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ...arguments import shows_use
 from ...buckets import DEFAULT_NAME, as_key, bucket, bucket_prefix
 from ...decision import Charge, Decision, QuotaState, Take
 from ...errors import StoreError, StoreUnavailable
@@ -47,6 +48,7 @@ class Blocks:
     key of a header, ``header("x-api-key").of(scope)``. Every method may raise ``StoreError``.
     """
 
+    @shows_use('Blocks(store=store, name="login")')
     def __init__(self, *, store: Store | str | None = None, name: str = DEFAULT_NAME) -> None:
         self._store = as_store(store)
         self._name = checked_name(name)

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from typing import Final
 
+from ...arguments import shows_use
 from ...errors import ConfigurationError, QuotaError
 from ...quota_text import parse_period
 from ...quotas import MAX_PERIOD, Quota, RollingWindow, fitting_parts, whole_us
@@ -14,6 +15,7 @@ LONGEST: Final = "1 day"
 """The longest block, unless somebody says otherwise, or the first one is longer."""
 
 
+@shows_use('Penalty("10 minutes", after=5)')
 @dataclass(frozen=True, slots=True)
 class Penalty:
     """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a time.
