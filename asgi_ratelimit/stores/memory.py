@@ -313,10 +313,12 @@ class MemoryStore:
     def _is_first(self, settled: Settlement | Redemption, now: float) -> bool:
         """Whether nobody has settled or redeemed the same before; from now on, somebody has."""
         text, until_us = settlement_text(settled), settled.until_us
-        settled_before = self._tickets if until_us else self._settlements
-        if (until_us and now >= until_us) or settled_before.find(text, now) is not None:
+        is_over = until_us and now >= until_us
+        if is_over or any(each.find(text, now) is not None for each in (self._settlements, self._tickets)):
             return False
-        settled_before.add(text, now, now, max(until_us, now + self._operation_ttl_us))
+        (self._tickets if until_us else self._settlements).add(
+            text, now, now, max(until_us, now + self._operation_ttl_us)
+        )
         return True
 
     def _born(self, count: int) -> int:

@@ -322,6 +322,22 @@ async def test_a_ticket_that_was_cancelled_does_not_run(store: Store) -> None:
     assert [(await limiter.redeem(str(ticket))).allowed for ticket in (second, resold, first)] == [False, True, True]
 
 
+async def test_a_ticket_of_an_operation_whose_decision_was_settled_does_not_run(store: Store) -> None:
+    """One booking stands behind both. Settled once, it is not used once more: the units may be somebody else's."""
+    limiter = Limiter("10/hour", store=store, name="jobs")
+    ticket = await limiter.reserve("guild", 3, operation="job 7")
+    decision = await limiter.pace("guild", 3, operation="job 7")
+    assert decision.repeated_us is not None
+    await limiter.refund(decision)
+    assert not await limiter.redeem(ticket)
+    assert (await limiter.peek("guild")).remaining == 10
+    other = await limiter.reserve("guild", 3, operation="job 8")
+    decision = await limiter.pace("guild", 3, operation="job 8")
+    assert await limiter.redeem(other)
+    await limiter.refund(decision)
+    assert (await limiter.peek("guild")).remaining == 7
+
+
 async def test_a_ticket_that_was_redeemed_is_not_cancelled(store: Store) -> None:
     """Its job runs, so its units stay charged."""
     limiter = Limiter(GUILD, store=store)
