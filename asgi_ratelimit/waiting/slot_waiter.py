@@ -147,6 +147,8 @@ class SlotWaiter:
         now_us, take = self.now_us(), decision.take
         assert take is not None  # it has been booked here
         slot = Slot(now_us, now_us, now_us + LATE_US, take, decision, self._booking.ahead_us)
+        if not self._departs_later:  # its departure is recorded
+            self._queues.units_came_back([(charge, charge.cost) for charge in take.charges])
         surplus = self._queues.swap_for_newest(take, slot)
         if surplus is not None:
             yield self._unused.giving_back(surplus)

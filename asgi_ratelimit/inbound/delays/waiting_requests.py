@@ -3,8 +3,8 @@
 A refusal says how long each charge would have to wait. The charge with the longest wait is booked: one call to the
 store, which puts the request into line over all processes. When its slot has come, the other charges are taken as
 well. They are not booked ahead: a request that waits for one quota must not hold another one empty until then, which
-may be shared with requests that wait for nothing. Where they refuse by then, the slot is given back, and the request
-looks again. So what enters the app stays within each of its quotas at that moment, not only when it was booked.
+may be shared with requests that wait for nothing. Where they refuse by then, the slot goes to the next in line, and the
+request looks again. So what enters the app stays within each of its quotas at that moment, not only when it was booked.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class WaitingRequests:
         decision = await self._successive_takes.take(self._store, replace(take, charges=others), taken)
         if decision.allowed:
             return [slot, decision]
-        await self._successive_takes.give_back(taken)
+        await self._successive_takes.finish(run_async(waiter.pass_on(slot)))
         return [await self._take(take)]
 
     async def _slot(self, waiter: SlotWaiter, take: Take, receiving: Receiving) -> Decision | None:

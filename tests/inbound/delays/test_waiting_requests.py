@@ -124,6 +124,16 @@ def test_what_another_quota_refuses_after_the_wait_is_given_back() -> None:
     assert again.delay == "1.000"
 
 
+def test_a_slot_that_another_quota_refuses_goes_to_the_next_in_line() -> None:
+    """Those behind it move up, so that nothing of a shared quota is lost in an overload."""
+    own = Rule("/{any}", "1/hour", max_delay=0.0, key=header("x-client"), name="own")
+    shared = Rule("/both", "6/minute burst 1", max_delay=60.0, key=lambda _: "all", name="shared")
+    first, ann, bob = [Visitor("/both", at=number / 10, client=f"client {number}") for number in range(3)]
+    meanwhile = Visitor("/one", at=5.0, client="client 1")
+    assert Site(rules=[own, shared]).run(first, ann, bob, meanwhile) == [0.0, None, 10.0, 5.0]
+    assert (ann.status, ann.answered) == (429, 10.0)
+
+
 def test_a_client_that_goes_gives_its_slot_to_those_behind_it() -> None:
     """They move up."""
     site = Site("1/s burst 1", max_delay=5.0)
