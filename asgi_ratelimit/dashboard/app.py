@@ -27,7 +27,7 @@ from ..quota_text import as_quotas
 from ..stores import Store
 from .access import Access, Allow, Author, By
 from .assets import TYPES, asset, page
-from .forgery import Tokens, set_cookie
+from .csrf import Tokens, set_cookie
 from .form_actions import Actions
 from .page_state import State
 from .streams import Streams

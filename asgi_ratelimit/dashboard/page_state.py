@@ -11,7 +11,7 @@ from ..clock import monotonic_us
 from ..counts import Recording
 from ..overrides import Change, Override, Overrides
 from ..stores import MemoryStore, Store
-from .forgery import Tokens
+from .csrf import Tokens
 from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 
 SHOWN_KEYS = 20

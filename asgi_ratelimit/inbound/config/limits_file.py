@@ -12,7 +12,7 @@ from weakref import ref
 from ...errors import ConfigurationError
 from ...overrides import EVERY, Repeating
 from .change_log import changes
-from .config_file import settings_of
+from .file_settings import settings_of
 from .options import Options
 
 logger = logging.getLogger("asgi_ratelimit")

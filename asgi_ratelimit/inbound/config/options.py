@@ -18,7 +18,7 @@ from ..functions.function_arguments import CostFunction, QuotaFunction, address_
 from ..penalties.penalty import Penalty
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule
-from .config_file import Settings
+from .file_settings import Settings
 from .key_lines import Place
 
 
