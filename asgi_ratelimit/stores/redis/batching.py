@@ -1,7 +1,8 @@
 """Group commit: while one batch is in flight the next one gathers, and is sent as soon as the first is back.
 
 It knows nothing of Redis. There is no timer, and no added wait when nothing is in flight: an item goes with the others
-of the same iteration of the event loop or, if the last batch was a single item, at once.
+of the same iteration of the event loop or, if the last batch was a single item, at once. Where there are many, half of
+them are in flight while the callers of the other half go on, so that the server and this process work side by side.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ Finish: TypeAlias = "Callable[[Sequence[R] | Exception], None]"
 """Receives the results of a batch, or why there are none."""
 
 MAX_ITEMS = 128
-"""The most items in one batch. When more wait, the server works on them while results are handed out."""
+"""The most items in one batch."""
+
+ENOUGH = 32
+"""So many items are worth a batch: they go without the rest of their iteration, or of the callers that go on."""
 
 
 _item_of = itemgetter(0)
@@ -33,6 +37,11 @@ _is_second = itemgetter(3)
 def never(item: object, error: Exception) -> bool:
     """No item is sent a second time."""
     return False
+
+
+def _size(waiting: int, finished: int) -> int:
+    """The size of the next batch: half of all, because the callers of those that have come back may submit again."""
+    return min(max((waiting + finished + 1) // 2, ENOUGH), MAX_ITEMS) if finished else MAX_ITEMS
 
 
 class GroupCommit(Generic[T, R]):
@@ -71,18 +80,18 @@ class GroupCommit(Generic[T, R]):
         self._waiting: list[Entry[T, R]] = []
         self._in_flight: list[Entry[T, R]] | None = None
         self._scheduled: asyncio.Handle | None = None
-        self._last_was_single = False
+        self._last_size = 0
         self._idle: asyncio.Future[None] | None = None
 
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
         result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # create_future is the same, a frame further away
         self._waiting.append((item, result, self._loop.time(), False))
-        if self._in_flight is None and self._scheduled is None:
-            if self._last_was_single:
-                self._send_next()
-            else:
+        if self._in_flight is None:
+            if self._scheduled is None and not (self._last_size == 1 and self._eager):
                 self._scheduled = self._loop.call_soon(self._send_next)
+            elif self._scheduled is None or len(self._waiting) >= ENOUGH <= self._last_size:
+                self._send_next()
         return result
 
     def submit_all(self, items: Iterable[T]) -> list[asyncio.Future[R]]:
@@ -91,8 +100,8 @@ class GroupCommit(Generic[T, R]):
         return [self.submit(item) for item in items]
 
     def hold(self) -> None:
-        """Let the next item wait for the others of the same iteration of the event loop."""
-        self._last_was_single = False
+        """Let the next items wait for the others of the same iteration of the event loop."""
+        self._last_size = 0
 
     async def drain(self) -> None:
         """Return when nothing is waiting or in flight any more."""
@@ -100,19 +109,19 @@ class GroupCommit(Generic[T, R]):
             self._idle = self._idle or self._loop.create_future()
             await asyncio.wait([self._idle])
 
-    def _send_next(self, have_waited: bool = False) -> None:
-        """Send the next batch of items whose callers still wait."""
+    def _send_next(self, finished: int = 0) -> None:
+        """Send the next batch of items whose callers still wait; so many items have just come back."""
         self._scheduled = None
         while self._waiting and self._in_flight is None:
-            count = len(list(takewhile(_is_second, self._waiting))) or MAX_ITEMS
+            count = len(list(takewhile(_is_second, self._waiting))) or _size(len(self._waiting), finished)
             batch = [entry for entry in self._waiting[:count] if not entry[1].done()]
             del self._waiting[:count]
-            if have_waited and batch:
+            if finished and batch:
                 batch = self._without_early_answers(batch)
             if not batch:
                 continue
             self._in_flight = batch
-            self._last_was_single = self._eager and len(batch) == 1
+            self._last_size = len(batch)
             finish = partial(self._finish, batch)
             try:
                 self._send(list(map(_item_of, batch)), batch[0][2], finish)
@@ -156,7 +165,7 @@ class GroupCommit(Generic[T, R]):
                 elif not future.done():
                     future.set_result(result)
         if self._waiting or self._idle is not None:
-            self._send_next(have_waited=True)
+            self._send_next(len(batch))
 
     def _unless_resent(self, batch: list[Entry[T, R]], error: Exception) -> list[Entry[T, R]]:
         """The entries that have failed for good. The others are sent again, ahead of all that wait."""
