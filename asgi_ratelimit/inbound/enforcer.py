@@ -20,7 +20,8 @@ from ..stores import Store, Submit, SubmitCharge, charge_submitter, submitter
 from .answers.responses import OnLimited, Refusal
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
 from .functions.failures import Failures
-from .penalties.blocks import apply_penalties, without_checks
+from .penalties.block_checks import without_checks
+from .penalties.strikes import apply_penalties
 from .plan import PlannedTakes
 
 Handler: TypeAlias = Callable[[Any, Any], Any]

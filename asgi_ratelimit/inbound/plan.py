@@ -18,7 +18,7 @@ from ..keys import client_ip
 from ..keys.base import KeyFunction, ScopeKey
 from ..quotas import MAX_CHARGES
 from .functions.connection_functions import Results, connection_of
-from .penalties.blocks import BlockCheck, block_check
+from .penalties.block_checks import BlockCheck, block_check
 from .rules import AppliedRule, CompiledRule, constant_quotas
 
 

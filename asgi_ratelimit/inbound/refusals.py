@@ -18,7 +18,7 @@ from ..errors import RateLimitError
 from ..headers import retry_after
 from .answers.responses import RETRY_SOON, Connection, LimitUnavailable, OnLimited, refusing_name
 from .enforcer import Enforcer, Handler
-from .penalties.blocks import is_blocked
+from .penalties.block_checks import is_blocked
 from .request_limits import RequestLimits
 
 

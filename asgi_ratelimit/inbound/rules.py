@@ -33,7 +33,7 @@ from .functions.function_arguments import (
     takes_bytes,
 )
 from .functions.missing_keys import KeyWatch
-from .penalties.blocks import BLOCK
+from .penalties.block_checks import BLOCK
 from .penalties.penalty import Penalty, checked_penalty
 
 _ANY_PATH = re.compile("")

@@ -11,7 +11,7 @@ from starlette.routing import PARAM_REGEX
 from ...errors import ConfigurationError
 from ...keys.path_patterns import compile_path
 from ...quotas import MAX_CHARGES, MOST_IN_ONE_TAKE
-from ..penalties.blocks import BLOCK
+from ..penalties.block_checks import BLOCK
 from ..rules import CompiledRule
 
 _EXAMPLES = ("x", "1", "00000000-0000-0000-0000-000000000000")

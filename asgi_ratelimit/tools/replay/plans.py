@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ...algorithms import State, taken_now
-from ...inbound.penalties.blocks import block_check
+from ...inbound.penalties.block_checks import block_check
 from ...inbound.plan import Plan
 from ...inbound.rules import CompiledRule
 from ...quotas import Quota

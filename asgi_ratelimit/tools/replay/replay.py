@@ -10,7 +10,8 @@ from starlette.types import Scope
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision, Take
 from ...inbound.answers.responses import LimitUnavailable
-from ...inbound.penalties.blocks import BlockCheck, apply_penalties
+from ...inbound.penalties.block_checks import BlockCheck
+from ...inbound.penalties.strikes import apply_penalties
 from ...inbound.plan import Plan, PlannedTakes
 from ...quotas import SECOND_US
 from ..logs import LoggedRequest

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit import Decision, MemoryStore, Penalty, Rule, TokenBucket
-from asgi_ratelimit.inbound.penalties.blocks import apply_penalties
+from asgi_ratelimit.inbound.penalties.strikes import apply_penalties
 from asgi_ratelimit.inbound.plan import PlannedTakes
 from asgi_ratelimit.inbound.rule_table import Defaults, RuleTable
 from asgi_ratelimit.keys import path_param
