@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, cast
 
-from .arguments import used_as
+from .argument_errors import used_as
 from .errors import ConfigurationError, QuotaError
 from .quota_stamps import bucket_stamp
 

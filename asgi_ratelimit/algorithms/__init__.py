@@ -19,7 +19,8 @@ stands for a bucket that was never used:
 """
 
 from .charge_outcomes import decision_of, decision_of_booking, is_allowed, wait_of
-from .kinds import (
+from .packed_states import pack
+from .quota_kinds import (
     ALGORITHMS,
     booked_ahead,
     current,
@@ -31,7 +32,6 @@ from .kinds import (
     unpack,
     used,
 )
-from .packed import pack
 from .settle import settle, settlement_of
 from .state import (
     BIRTH_BITS,

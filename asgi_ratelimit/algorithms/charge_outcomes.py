@@ -6,7 +6,7 @@ No ``await``, no clock, no lock, no logging in this module.
 from __future__ import annotations
 
 from ..decision import Charge, Decision, Take
-from .kinds import ALGORITHMS
+from .quota_kinds import ALGORITHMS
 from .state import PLAIN_PARTS, Booking, Outcome
 from .take import decide_taken
 

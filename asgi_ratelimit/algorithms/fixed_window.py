@@ -14,9 +14,9 @@ import math
 
 from ..decision import SettledCharge
 from ..quotas import FixedWindow
-from .packed import ANEW, MAX_DEBIT, of_older
+from .packed_states import ANEW, MAX_DEBIT, of_older
 from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
-from .windows.runs import Run, count_at, filled, replaced, with_count
+from .windows.fixed_runs import Run, count_at, filled, replaced, with_count
 
 
 def index(quota: FixedWindow, now: float) -> float:

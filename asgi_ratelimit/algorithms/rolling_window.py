@@ -20,9 +20,9 @@ from typing import TypeAlias
 
 from ..decision import SettledCharge
 from ..quotas import RollingWindow
-from .packed import ANEW, MAX_DEBIT, of_older
+from .packed_states import ANEW, MAX_DEBIT, of_older
 from .state import MAX_PIECES, NEVER, NEVER_US, Outlook, State, Taken, debit_beside, given_back, snapped, whole_units
-from .windows.parts import Parts, first_fit, highest, paid, with_units
+from .windows.rolling_parts import Parts, first_fit, highest, paid, with_units
 
 Core: TypeAlias = tuple[float, float, Parts]
 

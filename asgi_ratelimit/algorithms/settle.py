@@ -12,7 +12,7 @@ from itertools import repeat
 
 from ..decision import Charge, Decision, SettledCharge, Settlement
 from ..quotas import SECOND_US
-from .kinds import ALGORITHMS, States, current
+from .quota_kinds import ALGORITHMS, States, current
 from .state import State
 
 

@@ -11,7 +11,7 @@ from itertools import cycle, repeat
 
 from ..decision import Charge, Decision, QuotaState, Take
 from ..quotas import SECOND_US, Quota
-from .kinds import ALGORITHMS, States, at_end, current, is_queue, looks
+from .quota_kinds import ALGORITHMS, States, at_end, current, is_queue, looks
 from .state import NEVER, Outlook, State, Taken
 
 UNKNOWN: Outlook = (0.0, 0.0, 0.0)

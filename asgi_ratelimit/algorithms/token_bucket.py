@@ -38,7 +38,7 @@ from .giving_back.lows import (
     sunk,
     without_slot,
 )
-from .packed import ANEW, older_reset_us, rescaled
+from .packed_states import ANEW, older_reset_us, rescaled
 from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
 from .token_bucket_level import (
     admit,

@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original

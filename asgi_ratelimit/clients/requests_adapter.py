@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..errors import ConfigurationError
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike

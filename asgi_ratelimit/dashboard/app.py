@@ -19,7 +19,7 @@ from starlette.responses import (
 )
 from starlette.types import Receive, Scope, Send
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store

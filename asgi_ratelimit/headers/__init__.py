@@ -5,8 +5,7 @@ clock, no lock, no logging.
 """
 
 from .answer_sources import Headers
-from .parsing import MAX_DELAY, parse
-from .rendering import (
+from .header_rendering import (
     DIALECTS,
     LARGEST,
     LEGACY_NAMES,
@@ -26,6 +25,7 @@ from .rendering import (
     retry_after,
     retry_after_seconds,
 )
+from .server_limit_parsing import MAX_DELAY, parse
 from .server_limits import ServerLimit, ServerLimits
 
 __all__ = [

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .server_limits import ServerLimit
-from .structured import BareItem, Item, Token, parse_dictionary, parse_list
+from .structured_fields import BareItem, Item, Token, parse_dictionary, parse_list
 
 
 def limits_in(limits: str | None, policies: str | None) -> list[ServerLimit]:

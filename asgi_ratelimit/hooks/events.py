@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from starlette.types import Scope
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..decision import Charge, ChargeTemplate, Decision
 from ..errors import ConfigurationError
 from ..quotas import Quota

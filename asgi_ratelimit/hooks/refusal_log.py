@@ -6,7 +6,7 @@ import logging
 import math
 from typing import Any
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..clock import Clock, monotonic_us
 from ..decision import is_outage
 from ..errors import ConfigurationError

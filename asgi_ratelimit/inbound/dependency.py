@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..arguments import shows_use, used_as
+from ..argument_errors import shows_use, used_as
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError, QuotaError
 from ..headers import delay, draft
@@ -21,7 +21,6 @@ from ..overrides import limit_text, live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
-from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import receiving_of
 from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
@@ -31,11 +30,12 @@ from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
 from .request_limits import SCOPE_KEY, RequestLimits, limits_of_decisions, request_limits
+from .responses.problem_details import LimitUnavailable, OnLimited, checked_on_limited
 from .rule_table import Defaults, overridden
 from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import place_text, walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
-from .startup.shared_names import require_agreement
+from .startup.name_conflicts import require_agreement
 from .startup.startup_warnings import warn_of_costs
 from .startup.total_charges import require_few_charges
 

@@ -17,12 +17,12 @@ from ..hooks.events import ObservedRequest, RouteOf
 from ..keys.base import KeyFunction
 from ..limiter import publish_counts
 from ..stores import Store, Submit, SubmitCharge, charge_submitter, submitter
-from .answers.responses import OnLimited, Refusal
 from .delays import MAX_WAITING, Receiving, SuccessiveTakes, Taken, WaitingCount, WaitingRequests, joined
-from .functions.failures import Failures
+from .functions.function_failures import Failures
 from .penalties.block_checks import without_checks
 from .penalties.strikes import apply_penalties
 from .plan import PlannedTakes
+from .responses.problem_details import OnLimited, Refusal
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
 """A handler of an exception, as Starlette and FastAPI have them."""

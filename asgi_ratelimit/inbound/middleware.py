@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..arguments import shows_use, used_as
+from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
 from ..clock import monotonic_ns
 from ..counts import BOUNDS_NS, counts_of, stop_publishing
@@ -24,27 +24,27 @@ from ..overrides import live_overrides, subscribe
 from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register_instead
-from .answers.header_options import DialectName, HeaderOptions, header_options
-from .answers.responses import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
 from .dependency import register_limits, require_names
 from .enforcer import Enforcer
-from .functions.failures import Failures
 from .functions.function_arguments import CostFunction, QuotaFunction
+from .functions.function_failures import Failures
 from .outcomes import Settling
-from .penalties.lists import Lists, Test
+from .penalties.allow_deny_lists import Lists, Test
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, find_handler, refuse
 from .request_limits import SCOPE_KEY, RequestLimits, counted_limits, limits_of_decisions, request_limits
+from .responses.header_options import DialectName, HeaderOptions, header_options
+from .responses.problem_details import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
-from .sockets import MessageLimits, Throttled
 from .startup.app_routes import place_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
+from .websockets import MessageLimits, Throttled
 
 
 class RateLimitMiddleware:

@@ -16,10 +16,10 @@ from starlette.websockets import WebSocket, WebSocketState
 from ..decision import Decision, is_outage
 from ..errors import RateLimitError
 from ..headers import retry_after
-from .answers.responses import RETRY_SOON, Connection, LimitUnavailable, OnLimited, refusing_name
 from .enforcer import Enforcer, Handler
 from .penalties.block_checks import is_blocked
 from .request_limits import RequestLimits
+from .responses.problem_details import RETRY_SOON, Connection, LimitUnavailable, OnLimited, refusing_name
 
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> Awaitable[None]:

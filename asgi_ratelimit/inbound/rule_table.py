@@ -18,9 +18,7 @@ from ..keys.path_patterns import compile_rule_path, route_path
 from ..limiter import checked_name
 from ..overrides import NO_OVERRIDES, OFF, SHADOW, Override, limit_text, quotas_under
 from ..quota_text import QuotaLike, as_quotas
-from .answers.responses import checked_on_limited
 from .delays import checked_max_delay
-from .functions.failures import Failures
 from .functions.function_arguments import (
     CostFunction,
     QuotaFunction,
@@ -29,10 +27,12 @@ from .functions.function_arguments import (
     checked_quota,
     takes_bytes,
 )
+from .functions.function_failures import Failures
 from .penalties.penalty import Penalty, checked_penalty
 from .plan import Plan
+from .responses.problem_details import checked_on_limited
 from .rules import CompiledRule, Rule, as_methods, as_on_error
-from .startup.shared_names import require_agreement
+from .startup.name_conflicts import require_agreement
 from .startup.total_charges import require_few_charges_together
 
 LONGEST_CACHED = 256

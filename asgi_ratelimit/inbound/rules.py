@@ -10,7 +10,7 @@ from functools import lru_cache
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
@@ -19,10 +19,8 @@ from ..keys.path_patterns import PathPattern, compile_rule_path
 from ..limiter import checked_name
 from ..quota_text import RESERVED_NAMES, QuotaLike, as_quotas, parse_quotas
 from ..quotas import MAX_UNITS, FixedWindow, Quota, RollingWindow, TokenBucket
-from .answers.responses import LimitUnavailable, OnLimited, checked_on_limited
 from .delays import checked_max_delay
 from .functions.connection_functions import Results, called_once
-from .functions.failures import Failures
 from .functions.function_arguments import (
     CostFunction,
     QuotaFunction,
@@ -32,9 +30,11 @@ from .functions.function_arguments import (
     checked_quota,
     takes_bytes,
 )
+from .functions.function_failures import Failures
 from .functions.missing_keys import KeyWatch
 from .penalties.block_checks import BLOCK
 from .penalties.penalty import Penalty, checked_penalty
+from .responses.problem_details import LimitUnavailable, OnLimited, checked_on_limited
 
 _ANY_PATH = re.compile("")
 

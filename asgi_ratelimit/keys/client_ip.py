@@ -10,7 +10,7 @@ from socket import AF_INET, AF_INET6
 
 from starlette.types import Scope
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..errors import ConfigurationError
 from ..logs import see
 from .addresses import (

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..buckets import as_bytes
 from ..errors import ConfigurationError
 from .base import ScopeKey, checked_name, header_name

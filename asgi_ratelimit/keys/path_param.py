@@ -7,7 +7,7 @@ from typing import Any
 from starlette.convertors import Convertor
 from starlette.types import Scope
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..buckets import short_key
 from ..errors import ConfigurationError
 from .base import UNREADABLE, PathKey, ScopeKey, as_text, checked_name

@@ -6,7 +6,7 @@ import logging
 
 from starlette.types import Scope
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..logs import see
 from .base import ScopeKey, as_text, checked_name
 

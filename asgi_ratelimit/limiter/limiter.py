@@ -11,7 +11,7 @@ from itertools import repeat
 from types import TracebackType
 
 from ..algorithms import booked_ahead
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of

@@ -15,8 +15,8 @@ from ..decision import Decision, Take
 from ..quotas import SECOND_US
 from ..stores import Store
 from ..waiting import CallStore, Flow, Renewed, SlotWaiter, as_refused, of_all, pace_timeout, unchanged
-from ..waiting.drivers import NewWakeUp, Sleep, sleep
-from ..waiting.registry import waiters_of
+from ..waiting.flow_drivers import NewWakeUp, Sleep, sleep
+from ..waiting.queue_registry import waiters_of
 from ..waiting.slots.slot import slot_of
 from ..waiting.wakeups import WakeUp
 

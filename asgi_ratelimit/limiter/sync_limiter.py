@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..buckets import DEFAULT_NAME
 from ..decision import Charge, Decision
 from ..hooks import Hook

@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..errors import ConfigurationError
 from ..hooks import Hook
 from .instruments import Instrument

@@ -1,7 +1,7 @@
 """Calls that go out: each waits for its slot instead of being refused."""
 
 from .adaptive import AdaptiveTransport
-from .decorator import pace
-from .transport import PacedTransport
+from .pace_decorator import pace
+from .paced_transport import PacedTransport
 
 __all__ = ["AdaptiveTransport", "PacedTransport", "pace"]

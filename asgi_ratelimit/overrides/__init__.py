@@ -1,11 +1,11 @@
 """Live overrides: limits that are changed by their names while programs run, for all processes on one store."""
 
-from .document import OFF, SHADOW, Change, Override
-from .effects import ReadQuotas, counted, exempt, limit_text, quotas_under
 from .live_quotas import LiveQuotas
+from .overridden_quotas import ReadQuotas, counted, exempt, limit_text, quotas_under
+from .override_watch import NO_OVERRIDES, Subscriber, live_overrides, names_of_limits, subscribe
 from .overrides import Overrides, checked_by
 from .repeating import EVERY, Repeating
-from .watch import NO_OVERRIDES, Subscriber, live_overrides, names_of_limits, subscribe
+from .stored_overrides import OFF, SHADOW, Change, Override
 
 __all__ = [
     "EVERY",

@@ -9,8 +9,8 @@ from ..decision import Take
 from ..quota_text import as_quotas
 from ..quotas import Quota
 from ..stores import Store
-from .effects import ReadQuotas, limit_text, quotas_under
-from .watch import live_overrides, subscribe
+from .overridden_quotas import ReadQuotas, limit_text, quotas_under
+from .override_watch import live_overrides, subscribe
 
 
 class LiveQuotas:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..errors import ConfigurationError, QuotaError, StoreError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store, open_store
 from ..stores.documents import MAX_BYTES, checked_seconds
 from ..stores.store_arguments import checked_store
-from .document import NAME, Change, Document, Override, checked_quota, unpacked
-from .watch import watch_of
+from .override_watch import watch_of
+from .stored_overrides import NAME, Change, Document, Override, checked_quota, unpacked
 
 LONGEST_NAME = 256
 """Characters of the longest name, of a limit and of who changes it."""

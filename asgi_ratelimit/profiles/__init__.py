@@ -31,8 +31,8 @@ from .apis import (
 from .definitions import STANDARD_REFUSALS, Ban, LimitHeaders, Profile, Refusal
 from .estimates import anthropic_estimate, model, openai_estimate
 from .hidden_limits import HiddenConcurrency, HiddenRate
-from .learning import LearnedEstimate
-from .searches import aimd, gradient
+from .learning_estimates import LearnedEstimate
+from .search_profiles import aimd, gradient
 from .shared_routes import Routes
 from .usage import anthropic_usage, openai_usage
 

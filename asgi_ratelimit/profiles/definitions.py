@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..errors import ConfigurationError
 from .hidden_limits import HiddenConcurrency, HiddenRate
 from .shared_routes import NO_ROUTES, Routes

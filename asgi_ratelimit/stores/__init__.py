@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ..algorithms import Booking, Outcome
-from ..arguments import shows_use
+from ..argument_errors import shows_use
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError
 from .by_store import ByStore

@@ -27,8 +27,8 @@ from ..algorithms import (
     settle,
     unpack,
 )
-from ..algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
-from ..arguments import shows_use
+from ..algorithms.packed_states import PLAIN_SIZE, pack_plain, unpack_plain
+from ..argument_errors import shows_use
 from ..clock import Clock, SystemClock, ns_of
 from ..decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError

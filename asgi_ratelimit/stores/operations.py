@@ -13,7 +13,7 @@ from random import getrandbits
 from typing import Generic, TypeAlias, TypeVar
 
 from ..algorithms import decide, settlement_of
-from ..algorithms.kinds import States
+from ..algorithms.quota_kinds import States
 from ..buckets import as_bytes, digest
 from ..decision import Decision, Redemption, Settlement, Take
 from ..errors import ConfigurationError

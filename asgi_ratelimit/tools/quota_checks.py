@@ -12,7 +12,7 @@ from typing import Any
 
 from ..inbound import RateLimit, RateLimitMiddleware
 from ..inbound.config import USUAL, LimitsFile
-from ..inbound.functions.failures import Failures
+from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
 from ..inbound.startup.startup_warnings import unused_rules

@@ -1,8 +1,8 @@
 """Callers that wait, with and without ``async``: for a slot, for their own keys, for a place under a limit."""
 
 from .concurrency import ConcurrencyLimit, Place
-from .drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
-from .own_keys import Renewed, unchanged
+from .flow_drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep
+from .own_and_shared_keys import Renewed, unchanged
 from .slot_waiter import SlotWaiter
 from .slots.slot import Slot
 from .timeouts import PaceTimeout, as_refused, of_all, pace_timeout

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from ..clock import Clock, time_of
-from .drivers import Flow, NewWakeUp, Sleep
+from .flow_drivers import Flow, NewWakeUp, Sleep
 from .forks import reset_in_child
 from .wakeups import WakeUp
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..clock import Clock, SystemClock, time_of
 from ..decision import Charge, Decision, Take
 from ..stores import Store
-from .drivers import (
+from .flow_drivers import (
     BookSlot,
     Flow,
     TaskOrThread,
@@ -20,13 +20,13 @@ from .drivers import (
     run_async,
     sleep,
 )
-from .own_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
-from .registry import waiters_of
+from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
+from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
-from .slots.departure_queue import DepartureQueue
+from .slots.pause_checks import DepartureQueue
 from .slots.slot import LATE_US, Slot
 from .slots.unused_slots import UnusedSlots
-from .slots.waiters import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
+from .slots.waiter_order import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
 
 
 class SlotWaiter:

@@ -25,7 +25,7 @@ from asgi_ratelimit.algorithms.fixed_window import (
     used,
     wait,
 )
-from asgi_ratelimit.algorithms.windows.runs import Run, with_count
+from asgi_ratelimit.algorithms.windows.fixed_runs import Run, with_count
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.quotas import FixedWindow
 from tests.support.examples import up_to

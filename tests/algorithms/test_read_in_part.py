@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 
 from asgi_ratelimit import FixedWindow
-from asgi_ratelimit.algorithms import kinds
+from asgi_ratelimit.algorithms import quota_kinds
 from asgi_ratelimit.stores.redis.connection import script_calls
 from tests.algorithms.test_histories import Equality
 from tests.support.examples import up_to
@@ -24,11 +24,11 @@ BOOKED_AHEAD = [RateLimit("a", 1, True), RateLimit("a", 1, True), Pace("a", 1, N
 @pytest.fixture(scope="module")
 def stores(redis_server: RedisServer) -> Iterator[Stores]:
     """Both stores, where all charges of a take read ``FEW`` pieces together."""
-    limit = f"PIECES_OF_TAKE = {kinds.PIECES_OF_TAKE}"
+    limit = f"PIECES_OF_TAKE = {quota_kinds.PIECES_OF_TAKE}"
     assert limit in script_calls.SCRIPT
     script = script_calls.SCRIPT.replace(limit, f"PIECES_OF_TAKE = {FEW}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "PIECES_OF_TAKE", FEW)
+        patch.setattr(quota_kinds, "PIECES_OF_TAKE", FEW)
         patch.setattr(script_calls, "SCRIPT", script)
         patch.setattr(script_calls, "SCRIPT_SHA", hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest())
         made = Stores(redis_server.url)

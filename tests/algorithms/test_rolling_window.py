@@ -26,7 +26,7 @@ from asgi_ratelimit.algorithms.rolling_window import (
     used,
     wait,
 )
-from asgi_ratelimit.algorithms.windows.parts import highest
+from asgi_ratelimit.algorithms.windows.rolling_parts import highest
 from asgi_ratelimit.decision import Charge, SettledCharge
 from asgi_ratelimit.limiter import Limiter
 from asgi_ratelimit.quotas import MAX_PARTS, RollingWindow

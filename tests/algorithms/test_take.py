@@ -14,7 +14,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import State, decide, foresee
-from asgi_ratelimit.algorithms.kinds import States, current
+from asgi_ratelimit.algorithms.quota_kinds import States, current
 from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from tests.support.examples import up_to

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asgi_ratelimit.algorithms import MAX_PIECES, State, decide
-from asgi_ratelimit.algorithms.kinds import ALGORITHMS
+from asgi_ratelimit.algorithms.quota_kinds import ALGORITHMS
 from asgi_ratelimit.algorithms.take import MAX_LOOKS
 from asgi_ratelimit.decision import Charge, SettledCharge, Take
 from asgi_ratelimit.limiter import Limiter

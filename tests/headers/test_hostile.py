@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from asgi_ratelimit.headers import parse
 from asgi_ratelimit.headers.answer_sources import LONGEST_VALUE, MAX_HEADERS
-from asgi_ratelimit.headers.structured import parse_list
+from asgi_ratelimit.headers.structured_fields import parse_list
 from asgi_ratelimit.headers.value_parsing import duration, number, unix_time
 from asgi_ratelimit.profiles import PROFILES
 from tests.headers.answers import EXAMPLES

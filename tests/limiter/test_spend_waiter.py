@@ -17,7 +17,7 @@ from asgi_ratelimit.decision import Decision, Take
 from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
-from asgi_ratelimit.waiting.registry import waiters_of
+from asgi_ratelimit.waiting.queue_registry import waiters_of
 from tests.support.histories import Ledger
 from tests.support.late_stores import SlowStore
 

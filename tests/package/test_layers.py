@@ -18,7 +18,7 @@ FOLDER = ROOT / PACKAGE
 
 LAYERS = (
     {"errors", "clock", "quota_stamps"},
-    {"arguments"},
+    {"argument_errors"},
     {"quotas", "logs"},
     {"buckets"},
     {"decision", "quota_text"},

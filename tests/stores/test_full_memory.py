@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.algorithms.packed import PLAIN_SIZE, pack
+from asgi_ratelimit.algorithms.packed_states import PLAIN_SIZE, pack
 from asgi_ratelimit.decision import Charge, ChargeTemplate, Take
 from asgi_ratelimit.inbound import RateLimitMiddleware
 from asgi_ratelimit.inbound.penalties.blocks import Blocks

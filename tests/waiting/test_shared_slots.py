@@ -14,7 +14,7 @@ from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
-from asgi_ratelimit.waiting.slots.departure_spacing import DepartureSpacing
+from asgi_ratelimit.waiting.slots.call_spacing import DepartureSpacing
 from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 

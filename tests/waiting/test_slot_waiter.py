@@ -21,7 +21,7 @@ from asgi_ratelimit.quotas import Quota, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
-from asgi_ratelimit.waiting.registry import waiters_of
+from asgi_ratelimit.waiting.queue_registry import waiters_of
 from tests.support.histories import Ledger
 from tests.support.server import ROOT
 from tests.support.strategies import quotas
@@ -300,7 +300,7 @@ def test_a_thread_moves_up_when_a_task_gives_up() -> None:
 FORKING = """
 import os, sys, threading, time
 from asgi_ratelimit import MemoryStore, TokenBucket, pace
-from asgi_ratelimit.waiting.registry import waiters_of
+from asgi_ratelimit.waiting.queue_registry import waiters_of
 
 store = MemoryStore()
 

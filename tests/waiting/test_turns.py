@@ -15,7 +15,7 @@ from asgi_ratelimit.decision import Charge, Decision, Take
 from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
-from asgi_ratelimit.waiting.registry import waiters_of
+from asgi_ratelimit.waiting.queue_registry import waiters_of
 from tests.support.counting import CountingStore
 from tests.support.late_stores import SlowStore
 

@@ -13,13 +13,13 @@ from ...keys import KeyFunction
 from ...keys.path_patterns import compile_rule_path
 from ...limiter import checked_name
 from ...quota_text import as_quotas
-from ..answers.header_options import header_options
-from ..answers.responses import checked_on_limited
 from ..delays import checked_max_delay, checked_max_waiting
 from ..functions.function_arguments import checked_cost_or_function, checked_key, require_function, takes_bytes
 from ..penalties.penalty import Penalty
+from ..responses.header_options import header_options
+from ..responses.problem_details import checked_on_limited
 from ..rules import as_methods, as_on_error
-from .problems import did_you_mean
+from .config_errors import did_you_mean
 
 Read: TypeAlias = Callable[[Any], Any]
 """From a value of TOML to an argument; raises ``ValueError`` or ``TypeError`` for a wrong one."""

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .key_lines import Place
-from .problems import Problems
+from .config_errors import Problems
+from .line_numbers import Place
 
 _VARIABLE = re.compile(r"\$(\$?)\{([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)

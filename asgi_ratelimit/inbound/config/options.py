@@ -11,15 +11,15 @@ from ...keys import KeyFunction, client_ip
 from ...overrides import NO_OVERRIDES, live_overrides
 from ...quota_text import QuotaLike
 from ...stores import Store
-from ..answers.header_options import DialectName, HeaderOptions
 from ..delays import MAX_WAITING
-from ..functions.failures import Failures
 from ..functions.function_arguments import CostFunction, QuotaFunction, address_key
+from ..functions.function_failures import Failures
 from ..penalties.penalty import Penalty
+from ..responses.header_options import DialectName, HeaderOptions
 from ..rule_table import Defaults, RuleTable
 from ..rules import Rule
-from .file_settings import Settings
-from .key_lines import Place
+from .limits_file_parsing import Settings
+from .line_numbers import Place
 
 
 @dataclass(frozen=True, slots=True)

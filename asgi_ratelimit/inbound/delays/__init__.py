@@ -1,8 +1,8 @@
 """Requests that wait for their slots instead of being refused, or that take one after another."""
 
 from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, loop_for_messages, require_asyncio
-from .joining import joined
-from .receiving import Receiving, receiving_of
+from .joined_decisions import joined
+from .received_messages import Receiving, receiving_of
 from .successive_takes import SuccessiveTakes, Taken
 from .waiting_requests import WaitingCount, WaitingRequests
 

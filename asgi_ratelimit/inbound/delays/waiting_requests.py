@@ -19,8 +19,8 @@ from ...quotas import SECOND_US
 from ...stores import Store
 from ...waiting import PaceTimeout, SlotWaiter, run_async
 from .delay_arguments import require_asyncio
-from .joining import beyond, joined
-from .receiving import Receiving
+from .joined_decisions import beyond, joined
+from .received_messages import Receiving
 from .successive_takes import SuccessiveTakes
 
 MAX_ROUNDS = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...arguments import shows_use
+from ...argument_errors import shows_use
 from ...buckets import DEFAULT_NAME, as_key
 from ...decision import Charge, Take
 from ...errors import StoreUnavailable

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from numbers import Integral, Real
 from typing import Final
 
-from ...arguments import shows_use
+from ...argument_errors import shows_use
 from ...errors import ConfigurationError, QuotaError
 from ...quota_text import parse_period
 from ...quotas import MAX_PERIOD, Quota, RollingWindow, fitting_parts, whole_us

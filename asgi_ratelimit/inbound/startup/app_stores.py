@@ -15,8 +15,8 @@ from ...hooks.calling import Hooks
 from ...keys import client_ip
 from ...limiter import as_store
 from ...stores import MemoryStore, Store
-from ..answers.responses import Refusal
 from ..enforcer import Enforcer
+from ..responses.problem_details import Refusal
 from .startup_warnings import warn_of_workers
 
 STATE = "rate_limit_store"

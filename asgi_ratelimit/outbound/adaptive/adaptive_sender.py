@@ -13,10 +13,10 @@ from ...limiter import Limiter
 from ...profiles import Profile
 from ...quotas import SECOND_US, TokenBucket
 from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
-from ...waiting.drivers import NewWakeUp, Sleep
+from ...waiting.flow_drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
 from .admission import NAME, LockedModel, admission_over
-from .changes import Changes
+from .learned_changes import Changes
 from .learned_state import LearnedBucket, learned_buckets
 from .limit_bodies import BodyRule, ReadBody
 from .queued_requests import Call

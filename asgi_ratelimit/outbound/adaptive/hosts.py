@@ -12,8 +12,8 @@ from typing import TypeVar
 from ...headers import ServerLimit
 from ...profiles import Profile
 from ...quotas import SECOND_US
-from .bucket import Bucket
 from .hidden import hidden_buckets
+from .learned_bucket import Bucket
 from .queued_requests import Call, Host, Route, Section
 
 MAX_HOSTS = 1_000

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...quotas import SECOND_US
-from .bucket import Bucket
+from .learned_bucket import Bucket
 from .queued_requests import Host
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from ...profiles import Ban, Profile
 from ...profiles.shared_routes import NO_ROUTES, Routes
-from .bucket import Bucket
+from .bucket_refills import Rate
 from .hidden import HiddenBucket
-from .resets import Rate
+from .learned_bucket import Bucket
 
 PARTS = 60
 """How many parts the time of a ``Ban`` is cut into: answers are counted for each."""

@@ -11,7 +11,7 @@ import struct
 from functools import lru_cache
 
 from ...algorithms import Outlook
-from ...algorithms.packed import PLAIN_SIZE, unpack_plain
+from ...algorithms.packed_states import PLAIN_SIZE, unpack_plain
 from ...quota_stamps import least_burst, numbers_in
 from ...quotas import Quota
 

@@ -18,7 +18,7 @@ from itertools import islice
 from ...clock import monotonic_us
 from ...logs import REPORT_EVERY_US, see
 from .bucket_values import REFUSES, use_of
-from .refusing import RefusingBuckets, next_shard
+from .refusing_buckets import RefusingBuckets, next_shard
 
 LOOKS = 8
 """The most values that are looked at in one dictionary to find one that goes."""

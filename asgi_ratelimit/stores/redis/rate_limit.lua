@@ -27,7 +27,7 @@
 --          births + i, modulo GENERATIONS
 -- ARGV[6]  a mark of this call, to tell its reply from others
 --
--- Values are packed as algorithms/packed.py describes.
+-- Values are packed as algorithms/packed_states.py describes.
 --
 -- Reply    { the mark, the time, the steps, one character for each take or settlement ('1' allowed or done, '0' not,
 --            '2' answered again), then for each key its value before, false where there was none; that of an operation

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from ...algorithms import ALGORITHMS, GENERATIONS, Outcome, admit, current, decide, pack, unpack
-from ...algorithms.packed import PLAIN_SIZE, pack_plain, unpack_plain
+from ...algorithms.packed_states import PLAIN_SIZE, pack_plain, unpack_plain
 from ...decision import Charge, ChargeTemplate, Decision, Redemption, Settlement, Take
 from ...errors import StoreError
 from ...logs import FailureLog

@@ -11,7 +11,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from ...algorithms import Outcome
-from ...arguments import shows_use
+from ...argument_errors import shows_use
 from ...buckets import escaped
 from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take

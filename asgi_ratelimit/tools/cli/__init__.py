@@ -8,8 +8,27 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ...errors import RateLimitError
-from . import apps, bucket_commands, override_commands, record_command, replays, simulating, watching
+from . import (
+    app_commands,
+    bucket_commands,
+    override_commands,
+    record_command,
+    replay_commands,
+    simulate_command,
+    watch_command,
+)
 from .arguments import Parser, complete
+
+COMMANDS = (
+    app_commands,
+    simulate_command,
+    replay_commands,
+    record_command,
+    bucket_commands,
+    override_commands,
+    watch_command,
+)
+"""The modules of the subcommands, in the order in which the help lists them."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version of the package")
     commands = parser.add_subparsers(title="commands", metavar="command")
-    for module in (apps, simulating, replays, record_command, bucket_commands, override_commands, watching):
+    for module in COMMANDS:
         module.add_commands(commands)
     complete(parser)
     options = parser.parse_args(arguments)

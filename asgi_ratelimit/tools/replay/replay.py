@@ -9,10 +9,10 @@ from starlette.types import Scope
 
 from ...buckets import DEFAULT_NAME
 from ...decision import Decision, Take
-from ...inbound.answers.responses import LimitUnavailable
 from ...inbound.penalties.block_checks import BlockCheck
 from ...inbound.penalties.strikes import apply_penalties
 from ...inbound.plan import Plan, PlannedTakes
+from ...inbound.responses.problem_details import LimitUnavailable
 from ...quotas import SECOND_US
 from ..logs import LoggedRequest
 from .counts import RuleCounts, Timeline

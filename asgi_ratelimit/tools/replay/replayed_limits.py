@@ -14,7 +14,7 @@ from ...buckets import DEFAULT_NAME
 from ...errors import ConfigurationError, QuotaError
 from ...inbound import Rule
 from ...inbound.config import USUAL, LimitsFile
-from ...inbound.functions.failures import Failures
+from ...inbound.functions.function_failures import Failures
 from ...inbound.plan import Plan
 from ...inbound.rule_table import Defaults, RuleTable
 from ...inbound.rules import CompiledRule

@@ -12,12 +12,12 @@ from ...decision import Decision, Take
 from ...quotas import SECOND_US
 from ...stores import Store, booker, submitter
 from .. import background_loop
-from ..drivers import keep, start
+from ..flow_drivers import keep, start
 from ..timeouts import as_refused, pace_timeout
-from .queues import SlotQueues
 from .slot import Slot, slot_of, slot_of_booking
+from .slot_queues import SlotQueues
 from .unused_slots import UnusedSlots
-from .waiters import TaskWaiter, Waiter, fail
+from .waiter_order import TaskWaiter, Waiter, fail
 
 
 class SlotBooking:

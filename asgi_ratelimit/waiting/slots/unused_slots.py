@@ -9,8 +9,8 @@ from collections.abc import Callable
 from ...errors import StoreError
 from ...stores import Store, settle
 from .. import background_loop
-from ..drivers import GiveBack, start
-from .crowds import Crowds
+from ..flow_drivers import GiveBack, start
+from .gradual_wakeups import Crowds
 from .slot import Slot
 
 MOST_SHARED = 10_000

@@ -12,8 +12,8 @@ import pytest
 
 from asgi_ratelimit import AdaptiveTransport, MemoryStore
 from asgi_ratelimit.headers import ServerLimit
-from asgi_ratelimit.outbound.adaptive.bucket import Bucket
-from asgi_ratelimit.outbound.adaptive.resets import SERVED_BETWEEN, SmallBurst
+from asgi_ratelimit.outbound.adaptive.bucket_refills import SERVED_BETWEEN, SmallBurst
+from asgi_ratelimit.outbound.adaptive.learned_bucket import Bucket
 from asgi_ratelimit.testing import SteppedClock
 from examples.adaptive_client import fetch, limited_app
 from tests.support.adaptive_clients import Caller

@@ -10,9 +10,9 @@ from ....stores.documents import documents
 from ....waiting import SlotWaiter
 from .local_admission import LocalAdmission
 from .locked_model import LockedModel
-from .rates import NAME
 from .shared_admission import SharedAdmission
 from .shared_numbers import Publisher
+from .shared_quotas import NAME
 
 Admission: TypeAlias = LocalAdmission | SharedAdmission
 

@@ -7,7 +7,7 @@ from ....limiter import Limiter
 from ....quotas import SECOND_US
 from ....waiting import Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..bucket import Bucket
+from ..learned_bucket import Bucket
 from ..queued_requests import Call
 from .locked_model import LockedModel
 

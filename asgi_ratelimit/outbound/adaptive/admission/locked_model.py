@@ -7,7 +7,7 @@ from types import TracebackType
 
 from ....profiles import Profile
 from ....waiting.forks import reset_in_child
-from ..model import Model, OnChange
+from ..learned_limits import Model, OnChange
 
 
 class LockedModel:

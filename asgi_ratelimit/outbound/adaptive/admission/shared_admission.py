@@ -18,12 +18,12 @@ from ....limiter import Limiter
 from ....quotas import SECOND_US
 from ....stores import reset, settle
 from ....waiting import CallStore, Flow, GiveBack, SlotWaiter
-from ..bucket import Bucket
+from ..learned_bucket import Bucket
 from ..queued_requests import Call
 from .locked_model import LockedModel
-from .needs import Need, is_gate, needs_of, units_of
-from .rates import LONG_WINDOW_S, renewal_charge
+from .request_needs import Need, is_gate, needs_of, units_of
 from .shared_numbers import Publisher
+from .shared_quotas import LONG_WINDOW_S, renewal_charge
 
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
 """How soon a request looks again whether the pioneer of another process has its answer; each look doubles the time."""

@@ -14,12 +14,12 @@ from ....stores import settle
 from ....stores.documents import Documents
 from ....waiting import CallStore, Flow, SlotWaiter
 from ...sending.pauses import Pauses
-from ..bucket import LEAST, Bucket
+from ..bucket_refills import Rate
+from ..learned_bucket import LEAST, Bucket
 from ..queued_requests import Call, Record, Section
-from ..resets import Rate
 from .locked_model import LockedModel
-from .rates import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
-from .records import decoded, encoded, name_of, record_of
+from .route_records import decoded, encoded, name_of, record_of
+from .shared_quotas import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 
 RECORDED_S = 600.0
 """How long what is known of a route stays in the store; half of that later, it is written again."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ....profiles import HiddenConcurrency, HiddenRate
 from ....quotas import SECOND_US
-from ..bucket import RETRY_US, Bucket
+from ..learned_bucket import RETRY_US, Bucket
 from .gradient_search import GradientSearch
 from .rate_search import RateSearch
 

@@ -1,0 +1,86 @@
+"""What is wrong with a file of limits: where, what, and how it would be right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from ...errors import ConfigurationError
+from .line_numbers import Place, line_of
+
+EXAMPLES = {
+    "after": "after = 5",
+    "block_for": 'block_for = "10 minutes"',
+    "client_ip": '[client_ip] with trusted_proxies = ["10.0.0.0/8"]',
+    "cost": "cost = 1",
+    "exempt": "exempt = true",
+    "function": 'function = "app.limits:plan_of"',
+    "growth": "growth = 2.0",
+    "headers": 'headers = "draft-10"',
+    "ipv6_prefix": "ipv6_prefix = 64",
+    "key": 'key = "header:X-Api-Key", or key = "app.limits:key_of"',
+    "longest": 'longest = "1 day"',
+    "max_delay": "max_delay = 2.0",
+    "max_waiting": "max_waiting = 1000",
+    "messages": 'messages = "20/s"',
+    "methods": 'methods = ["POST"]',
+    "name": 'name = "login"',
+    "on_error": 'on_error = "local"',
+    "on_limited": 'on_limited = "app.limits:answer"',
+    "only": "only = true",
+    "path": 'path = "/login"',
+    "penalty": 'penalty = { block_for = "10 minutes", after = 5 }',
+    "quota": 'quota = "100/minute"',
+    "rules": '[[rules]] with path = "/login" and quota = "3/minute"',
+    "settle": 'settle = "app.limits:actual_cost"',
+    "shadow": "shadow = true",
+    "tier": 'tier = "plan"',
+    "tiers": '[tiers.plan] with function = "app.limits:plan_of" and free = "10/minute"',
+    "trusted_proxies": 'trusted_proxies = ["10.0.0.0/8"]',
+    "within": 'within = "1 hour"',
+}
+"""A right example of each key."""
+
+
+class Problems:
+    """Makes errors that say where in a file something is wrong."""
+
+    def __init__(self, file: str, lines: Mapping[Place, int]) -> None:
+        self._file = file
+        self._lines = lines
+
+    def at(self, place: Place, problem: str) -> ConfigurationError:
+        """An error at a place."""
+        return ConfigurationError(f"{self._file}, line {line_of(self._lines, place)}: {problem}")
+
+    def wrong(self, place: Place, value: object, problem: object) -> ConfigurationError:
+        """An error about a value, with a right example of its key."""
+        key = str(next((part for part in reversed(place) if isinstance(part, str)), ""))
+        example = f": {EXAMPLES[key]}" if key in EXAMPLES else ""
+        return self.at(place, f"{key} = {shown(value)}: {str(problem).rstrip('.')}{example}")
+
+    def unknown(self, place: Place, key: str, known: Iterable[str]) -> ConfigurationError:
+        """An error about a key that does not exist."""
+        listed = sorted(known)
+        hint = did_you_mean(key, listed)
+        example = f": {EXAMPLES[hint[1]]}" if hint[1] in EXAMPLES else f": the keys here are {', '.join(listed)}"
+        return self.at(place, f"there is no key {key!r}{hint[0]}{example}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, str]:
+    """``", did you mean ...?"`` with the nearest known word, and that word; two empty texts where none is near."""
+    near = get_close_matches(word.lower(), known, 1)
+    return (f", did you mean {near[0]!r}?", near[0]) if near else ("", "")
+
+
+def shown(value: object) -> str:
+    """A value about as it is written in TOML."""
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {shown(each)}" for key, each in value.items()) + " }"
+    return str(value)

@@ -1,0 +1,150 @@
+"""A file of limits, read: the options of a middleware and rules, or an error that says where and what is wrong."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ConfigurationError
+from ...keys import KeyFunction, client_ip
+from ...quota_text import as_quotas
+from ..rules import Rule
+from . import config_values as values
+from .config_errors import Problems, did_you_mean
+from .environment import with_environment
+from .line_numbers import Place, key_lines
+from .tiers import Tier
+
+_LINE = re.compile(r"\(at line (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a file says: ``options`` of the middleware by their names, and rules. ``problems`` makes errors about it."""
+
+    options: Mapping[str, Any]
+    rules: tuple[Rule, ...]
+    problems: Problems
+
+
+def settings_of(content: str, file: str, environment: Mapping[str, str]) -> Settings:
+    """What the text of a file says. Raises ``ConfigurationError`` with the file, the line and an example."""
+    try:
+        parsed = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        line = _LINE.search(str(error))
+        where = f"line {line[1]}" if line else "the last line"
+        raise ConfigurationError(f"{file}, {where}: not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise ConfigurationError(f'{file}: its lists are nested too deeply: quota = "100/minute"') from error
+    problems = Problems(file, key_lines(content))
+    return _Reader(with_environment(parsed, environment, problems), problems).settings()
+
+
+class _Reader:
+    """Reads the tables of one file."""
+
+    def __init__(self, parsed: dict[str, Any], problems: Problems) -> None:
+        self._parsed = parsed
+        self._problems = problems
+        self._client_ip: KeyFunction = client_ip()
+        self._tiers: dict[str, Tier] = {}
+
+    def settings(self) -> Settings:
+        tables = {"client_ip", "tiers", "rules", "penalty", "key", "tier"}
+        self._require_known(self._parsed, {*values.OF_MIDDLEWARE, *tables}, ())
+        given: dict[str, Any] = {}
+        if "client_ip" in self._parsed:
+            given["key"] = self._client_ip = self._built("client_ip", values.OF_CLIENT_IP, lambda a: client_ip(**a))
+        self._tiers = {name: self._tier(name) for name in self._table(("tiers",))}
+        given |= self._arguments(self._parsed, values.OF_MIDDLEWARE, ())
+        listed = self._parsed.get("rules", [])
+        if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+            raise self._problems.wrong(("rules",), listed, "rules are tables")
+        rules = tuple([self._rule(rule, ("rules", at)) for at, rule in enumerate(listed)])
+        return Settings(given, rules, self._problems)
+
+    def _rule(self, table: dict[str, Any], place: Place) -> Rule:
+        self._require_known(table, {*values.OF_RULE, "penalty", "key", "tier"}, place)
+        if "path" not in table:
+            raise self._problems.at(place, 'a rule has no path: path = "/login"')
+        arguments = self._arguments(table, values.OF_RULE, place)
+        is_exempt = arguments.pop("exempt", False)
+        if is_exempt == ("quota" in arguments) and not ("messages" in arguments and not is_exempt):
+            raise self._problems.at(place, 'a rule has either a quota, or a tier, or exempt = true: quota = "3/minute"')
+        try:
+            return Rule(arguments.pop("path"), arguments.pop("quota", None), **arguments)
+        except ValueError as error:
+            raise self._problems.at(place, str(error)) from error
+
+    def _arguments(self, table: dict[str, Any], reads: Mapping[str, values.Read], place: Place) -> dict[str, Any]:
+        """The arguments that a table gives, with its key, tier and penalty."""
+        reads = {**reads, "key": values.key_of(self._client_ip)}
+        arguments = {
+            name: self._read(reads[name], value, (*place, name)) for name, value in table.items() if name in reads
+        }
+        if "penalty" in table:
+            arguments["penalty"] = self._built("penalty", values.OF_PENALTY, values.penalty, place)
+        if "tier" in table:
+            if "quota" in table:
+                raise self._problems.at((*place, "tier"), "a tier takes the place of a quota: remove one of them")
+            arguments["quota"] = self._tier_named(table["tier"], (*place, "tier"))
+        return arguments
+
+    def _tier_named(self, name: Any, place: Place) -> Tier:
+        if isinstance(name, str) and name in self._tiers:
+            return self._tiers[name]
+        hint, _ = did_you_mean(str(name), self._tiers)
+        listed = f"there is no such tier{hint}" if self._tiers else "there are no tiers, such as [tiers.plan]"
+        raise self._problems.wrong(place, name, listed)
+
+    def _tier(self, name: str) -> Tier:
+        place: Place = ("tiers", name)
+        table = self._table(place)
+        if "function" not in table:
+            raise self._problems.at(place, 'a tier has no function: function = "app.limits:plan_of"')
+        if len(table) == 1:
+            raise self._problems.at(place, 'tiers have no quotas: free = "10/minute"')
+        function = self._read(values.tier_function, table["function"], (*place, "function"))
+        quotas = {
+            each: as_quotas(self._read(values.quota, value, (*place, each)))
+            for each, value in table.items()
+            if each != "function"
+        }
+        return Tier(name, function, quotas)
+
+    def _built(
+        self,
+        name: str,
+        reads: Mapping[str, values.Read],
+        build: Callable[[Mapping[str, Any]], Any],
+        place: Place = (),
+    ) -> Any:
+        """What is built of a table with arguments."""
+        place = (*place, name)
+        table = self._table(place)
+        self._require_known(table, reads, place)
+        arguments = {each: self._read(reads[each], value, (*place, each)) for each, value in table.items()}
+        return self._read(lambda _: build(arguments), table, place)
+
+    def _table(self, place: Place) -> dict[str, Any]:
+        table: Any = self._parsed
+        for part in place:
+            table = table.get(part, {}) if isinstance(part, str) else table[part]
+        if not isinstance(table, dict):
+            raise self._problems.wrong(place, table, "it is not a table")
+        return table
+
+    def _read(self, read: values.Read, value: Any, place: Place) -> Any:
+        try:
+            return read(value)
+        except (ValueError, TypeError) as error:
+            raise self._problems.wrong(place, value, error) from error
+
+    def _require_known(self, table: dict[str, Any], known: Iterable[str], place: Place) -> None:
+        for key in table:
+            if key not in known:
+                raise self._problems.unknown((*place, key), key, known)

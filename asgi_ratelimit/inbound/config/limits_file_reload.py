@@ -1,0 +1,126 @@
+"""A file of limits, which is read again when it has changed; the last good one counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Protocol
+from weakref import ref
+
+from ...errors import ConfigurationError
+from ...overrides import EVERY, Repeating
+from .limits_file_parsing import settings_of
+from .option_changes import changes
+from .options import Options
+
+logger = logging.getLogger("asgi_ratelimit")
+
+SETTLED_AFTER = 0.1
+"""Seconds for which a file must not change before it is read: somebody may be writing it."""
+
+
+class FileSubscriber(Protocol):
+    """Whose options a file says; it is held weakly."""
+
+    def options_changed(self, options: Options) -> None:
+        """Apply these options, from any thread. Raises ``ValueError`` where they cannot be, and applies nothing."""
+        ...
+
+
+class LimitsFile(Repeating):
+    """The options that a file and the program say together. ``given`` are those of the program.
+
+    Raises ``ConfigurationError`` for a file that cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], given: Options) -> None:
+        super().__init__(_nothing_to_close)
+        if not isinstance(path, (str, os.PathLike)):
+            raise ConfigurationError(f'config is the path of a file, not {path!r}: config="limits.toml"')
+        self._path = os.fspath(path)
+        self._given = given
+        self._subscriber: Callable[[], FileSubscriber | None] = _nobody
+        self._signature = self._signed()
+        self._content = self._read()
+        self.options = self._options_of(self._content)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody has these options."""
+        return self._subscriber() is not None
+
+    def watch(self, subscriber: FileSubscriber) -> None:
+        """Tell a subscriber of changes from now on."""
+        self._subscriber = ref(subscriber)
+        self.start()
+
+    def is_other_version(self, other: LimitsFile) -> bool:
+        """Whether another has read the same file, but not the same version of it."""
+        return os.path.abspath(self._path) == os.path.abspath(other._path) and self._content != other._content
+
+    async def run(self) -> float:
+        """Look whether the file has changed."""
+        signature = self._signed()
+        if signature != self._signature:
+            await asyncio.sleep(SETTLED_AFTER)
+            if signature != self._signed():
+                return SETTLED_AFTER
+            self._signature = signature
+            self._reload()
+        return EVERY
+
+    def _reload(self) -> None:
+        """Apply what has changed; log each change, or else what is wrong, once for each version of the file."""
+        subscriber = self._subscriber()
+        if subscriber is None:
+            return
+        try:
+            content = self._read()
+            if content == self._content:
+                return
+            self._content = content
+            options = self._options_of(content)
+            self._apply(options, subscriber)
+        except Exception as error:  # noqa: BLE001  # it may import modules of the program
+            logger.error("the limits stay as they were: %s", error)
+            return
+        before, self.options = self.options, options
+        for change in changes(before, options):
+            logger.warning("%s: %s", self._path, change)
+
+    def _apply(self, options: Options, subscriber: FileSubscriber) -> None:
+        try:
+            subscriber.options_changed(options)
+        except ValueError as error:
+            raise ConfigurationError(f"{self._path}: {error}") from error
+
+    def _options_of(self, content: str) -> Options:
+        return self._given.merged(settings_of(content, self._path, os.environ))
+
+    def _read(self) -> str:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                content = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f'{self._path} cannot be read: {error}: config="limits.toml"') from error
+        if not content.strip():
+            raise ConfigurationError(f'{self._path} is empty: quota = "100/minute"')
+        return content
+
+    def _signed(self) -> tuple[int, ...] | None:
+        """What changes whenever the file is written; ``None`` where there is none."""
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _nobody() -> None:
+    return None
+
+
+async def _nothing_to_close() -> None:
+    """A file is closed as soon as it is read."""

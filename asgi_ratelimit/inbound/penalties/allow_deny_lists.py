@@ -1,0 +1,67 @@
+"""Lists: clients that are never limited, and clients that are always refused."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, cast
+
+from starlette.types import Scope
+
+from ...decision import OnError
+from ...errors import ConfigurationError
+from ...keys.base import ScopeKey, ScopeTest
+from ...keys.program_functions import called
+from ..functions.connection_functions import connection_of
+from ..functions.function_arguments import require_function
+from ..functions.function_failures import Failures
+from ..responses.problem_details import AccessDenied, LimitUnavailable
+
+Test: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
+"""Whether a connection is on a list, sync or async."""
+
+
+class Lists:
+    """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is no function.
+
+    A function that fails is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
+    ``on_error`` is ``"deny"``.
+    """
+
+    def __init__(
+        self, allow: Test | None, deny: Test | None, on_error: OnError | None, name: str, failures: Failures
+    ) -> None:
+        self._allow = _checked("allow", allow)
+        self._deny = _checked("deny", deny)
+        self._on_error = on_error
+        self._name = name
+        self._failures = failures
+
+    async def allow(self, scope: Scope) -> bool:
+        """Whether a request is exempt.
+
+        Raises ``AccessDenied`` for one that is always refused, ``LimitUnavailable`` where ``deny`` has failed.
+        """
+        if self._deny is not None and await self._is_on(self._deny, "deny", scope):
+            raise AccessDenied
+        return self._allow is not None and await self._is_on(self._allow, "allow", scope)
+
+    async def _is_on(self, test: Test, name: str, scope: Scope) -> bool:
+        try:
+            if isinstance(test, ScopeTest):
+                return test.of_host(scope) if name == "deny" else test.of(scope)
+            return bool(await called(test, connection_of(scope)))
+        except Exception as error:  # a user's function may raise anything
+            refuses = name == "deny" and self._on_error == "deny"
+            self._failures.report(self._name, name, "refused" if refuses else "the list counts as empty", error)
+            if refuses:
+                raise LimitUnavailable from error
+            return False
+
+
+def _checked(name: str, test: Test | None) -> Test | None:
+    if test is None or isinstance(test, ScopeTest):
+        return test
+    right = f'{name}=client_ip().within("10.0.0.0/8")'
+    if isinstance(getattr(test, "__self__", None), ScopeKey):
+        raise ConfigurationError(f"{name}={test!r} is a method that lacks its call: {right}")
+    return cast("Test", require_function(name, test, 1, right))

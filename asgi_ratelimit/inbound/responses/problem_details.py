@@ -1,0 +1,223 @@
+"""Answers to refused requests: problem details (RFC 9457) of the types that the IETF draft names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, cast
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...buckets import DEFAULT_NAME
+from ...decision import Decision, is_outage
+from ...headers import Header, names, retry_after, retry_after_seconds
+from ...keys.program_functions import called
+from ...quotas import SECOND_US, Quota
+from ..functions.connection_functions import connection_of
+from ..functions.function_arguments import require_function
+from ..functions.function_failures import Failures
+from .header_options import HeaderOptions
+
+OwnAnswer: TypeAlias = ASGIApp | Mapping[str, Any] | list[Any] | None
+
+OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswer]"]
+"""The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
+
+Connection: TypeAlias = tuple[Scope, Receive, Send]
+"""What an ASGI app is called with."""
+
+Problem: TypeAlias = tuple[int, bytes, list[Header]]
+"""Status, body and headers of problem details."""
+
+_USUAL = HeaderOptions()
+_TYPES = "https://iana.org/assignments/http-problem-types#"
+
+
+class Refusal:
+    """The answer to a request that was refused: ``on_limited``'s, or else problem details.
+
+    The status is 429, or 503 where the store is out and no quota refused; then ``on_limited`` is not called. A
+    handshake is closed where the server cannot answer it.
+    """
+
+    def __init__(
+        self,
+        on_limited: OnLimited | None = None,
+        options: HeaderOptions = _USUAL,
+        name: str = DEFAULT_NAME,
+        failures: Failures | None = None,
+    ) -> None:
+        self.on_limited = checked_on_limited(on_limited)
+        self._retry_after = options.retry_after if options.spread else retry_after
+        self._name = name
+        self._failures = Failures() if failures is None else failures
+        self.is_usual = on_limited is None and not options.spread
+        """Whether every refusal by a quota gets the same answer, but for the time to wait."""
+
+    async def answer_usual(self, quota: Quota, wait_us: float, send: Send) -> None:
+        """Answer an HTTP request that this quota alone refused."""
+        status, body, headers = _problem((quota.name,))
+        headers = headers + retry_after_seconds(wait_us / SECOND_US)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def answer(
+        self,
+        reported: Sequence[Decision],
+        decision: Decision,
+        connection: Connection,
+        by_block: bool = False,
+        on_limited: OnLimited | None = None,
+    ) -> None:
+        """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
+
+        ``on_limited`` is that of the rule or dependency, in place of the middleware's.
+        """
+        scope, receive, send = connection
+        if not _can_answer(scope):
+            code, reason = (1013, "rate limit unavailable") if is_outage(decision) else (1008, "rate limit exceeded")
+            await send({"type": "websocket.close", "code": code, "reason": reason})
+            return
+        on_limited = on_limited or self.on_limited
+        own = None if on_limited is None or is_outage(decision) else await self._own(on_limited, scope, decision)
+        if own is None:
+            status, body, headers = _problem(violated(reported), by_block)
+            start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
+            await send({"type": start, "status": status, "headers": headers + self._retry_after(decision)})
+            await send({"type": rest, "body": body})
+        else:
+            await own(scope, receive, _adding(self._retry_after(decision), send))
+
+    async def _own(self, on_limited: OnLimited, scope: Scope, decision: Decision) -> ASGIApp | None:
+        try:
+            answer = await called(on_limited, connection_of(scope), decision)
+            return None if answer is None else _as_app(answer)
+        except Exception as error:  # noqa: BLE001  # a function of the user's, which may raise whatever it likes
+            name = None if on_limited is self.on_limited else refusing_name(decision)
+            self._failures.report(name or self._name, "on_limited", "the usual answer is given", error)
+            return None
+
+
+def _as_app(answer: object) -> ASGIApp:
+    """An own answer as an app; ``TypeError`` for what is none."""
+    if callable(answer):
+        return cast("ASGIApp", answer)
+    if isinstance(answer, (Mapping, list)):
+        return JSONResponse(answer, 429)
+    raise TypeError(f"on_limited returns a response, a dict or None, not {answer!r}: JSONResponse({{...}}, 429)")
+
+
+def checked_on_limited(on_limited: OnLimited | None) -> OnLimited | None:
+    """A function that answers refused requests, or ``None``; ``ConfigurationError`` for anything else."""
+    if on_limited is None:
+        return None
+    example = "on_limited=lambda request, decision: ..."
+    return cast("OnLimited", require_function("on_limited", on_limited, 2, example))
+
+
+def refusing_name(decision: Decision) -> str | None:
+    """The name of the rule that refused with the longest wait, if there is one."""
+    if decision.take is None:
+        return None
+    refused = [pair for pair in zip(decision.states, decision.take.charges) if not pair[0].allowed]
+    return max(refused, key=lambda pair: pair[0].retry_after)[1].name if refused else None
+
+
+class AccessDenied(Exception):
+    """Raised within the package for a request on the list of those that never get in."""
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer with 429 without a time to come back, or close a handshake."""
+        if _can_answer(scope):
+            await _send_problem(_problem((), True), [], scope, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "access denied"})
+
+
+RETRY_SOON: Final[Header] = (b"retry-after", b"1")
+"""For a 503: nobody knows when the function will work again."""
+
+
+class LimitUnavailable(Exception):
+    """Raised within the package where a function failed and its rule denies in that case."""
+
+    async def answer(self, scope: Scope, send: Send) -> None:
+        """Answer with 503, or close a handshake."""
+        if _can_answer(scope):
+            await _send_problem(_problem(()), [RETRY_SOON], scope, send)
+        else:
+            await send({"type": "websocket.close", "code": 1013, "reason": "rate limit unavailable"})
+
+
+def violated(reported: Sequence[Decision]) -> tuple[str, ...]:
+    """The names, as in the headers, of the quotas that refused."""
+    if len(reported) == 1 and len(reported[0].states) == 1:
+        (state,) = reported[0].states
+        return () if state.allowed else (state.quota.name,)
+    states = [state for decision in reported for state in decision.states]
+    return tuple([name for name, state in zip(names(reported), states) if not state.allowed])
+
+
+def _can_answer(scope: Scope) -> bool:
+    return scope["type"] == "http" or "websocket.http.response" in (scope.get("extensions") or ())
+
+
+def _adding(headers: list[Header], send: Send) -> Send:
+    """A ``send`` that adds those headers which the answer does not have."""
+
+    async def adding_send(message: Message) -> None:
+        if "headers" in message:
+            own = [(name, value) for name, value in message["headers"]]
+            own_names = {name.lower() for name, _ in own}
+            message = {**message, "headers": [*own, *(each for each in headers if each[0] not in own_names)]}
+        await send(message)
+
+    return adding_send
+
+
+async def _send_problem(problem: Problem, more: list[Header], scope: Scope, send: Send) -> None:
+    status, body, headers = problem
+    start, rest = _HTTP if scope["type"] == "http" else _HANDSHAKE
+    await send({"type": start, "status": status, "headers": [*headers, *more]})
+    await send({"type": rest, "body": body})
+
+
+_HTTP = ("http.response.start", "http.response.body")
+_HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
+
+
+@lru_cache(maxsize=4096)
+def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
+    """The problem details for a block, for quotas that refused, or for a store that is out."""
+    status, problem = 503, _REDUCED_CAPACITY
+    if is_blocked:
+        status, problem = 429, _ABNORMAL_USAGE
+    elif violated:
+        status, problem = 429, _quota_exceeded(violated)
+    body = json.dumps({**problem, "status": status}).encode()
+    headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+    ]
+    return status, body, headers
+
+
+def _quota_exceeded(violated: tuple[str, ...]) -> dict[str, object]:
+    return {
+        "type": _TYPES + "quota-exceeded",
+        "title": "Request cannot be satisfied as assigned quota has been exceeded",
+        "violated-policies": violated,
+    }
+
+
+_ABNORMAL_USAGE: dict[str, object] = {
+    "type": _TYPES + "abnormal-usage-detected",
+    "title": "Request not satisfied due to detection of abnormal request pattern",
+}
+_REDUCED_CAPACITY: dict[str, object] = {
+    "type": _TYPES + "temporary-reduced-capacity",
+    "title": "Request cannot be satisfied due to temporary server capacity constraints",
+}

@@ -1,0 +1,149 @@
+"""What a learned bucket is in the store that processes share: quotas, charges, and conditions.
+
+All charges of a host have one key, so a request is one take, and on a cluster one call.
+
+No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from ....buckets import as_bytes, digest
+from ....decision import Charge, Condition, Take
+from ....quotas import MAX_PERIOD, SECOND_US, Quota, RollingWindow, TokenBucket, fitting_parts
+from ...sending.pauses import PAUSE
+from ..bucket_refills import Rate
+from ..learned_bucket import Bucket
+
+NAME = "adaptive"
+"""The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
+
+LEASE_S = 3.0
+"""For how many seconds the pioneer of one process holds up the others. If it is dead, another one goes then."""
+
+LONG_WINDOW_S = 10.0
+"""From here on, a window of a server is so long that nobody waits for the rolling one to end after it."""
+
+PARTS = 100
+"""The most parts of the rolling window that stands for a window of a server."""
+
+EXACT = 0.02
+"""By what part of itself a period may be rounded, so that processes agree on it although their answers differ."""
+
+EQUAL = 0.05
+"""Periods that differ by less than this part of them are the same."""
+
+MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
+"""By how much longer a window is here: requests may be faster on their way than those before them."""
+
+LONGEST_PERIOD_US = MAX_PERIOD * SECOND_US / 2
+"""A limit in a longer time is charged nowhere."""
+
+CACHED = 4096
+
+
+def rate_of(bucket: Bucket) -> Rate | None:
+    """What to charge a bucket by: what it was, unless an answer has reported something else; ``None`` if unknown."""
+    learned, known = _learned(bucket), bucket.rate
+    if learned is None or known is None:
+        return learned or known
+    if learned.limit != known.limit:
+        return learned
+    if known.is_sure and not learned.is_sure:
+        return known
+    is_alike = learned.refills == known.refills and learned.burst == known.burst
+    is_equal = is_alike and abs(known.period - learned.period) <= EQUAL * known.period
+    return known._replace(is_sure=learned.is_sure) if is_equal else learned
+
+
+def _learned(bucket: Bucket) -> Rate | None:
+    if bucket.is_probed or not 1.0 <= bucket.limit < math.inf or bucket.cost <= 0.0:
+        return None
+    small = bucket.small_burst
+    period_us = bucket.limit / bucket.refill if bucket.refill else max(bucket.window_us, bucket.resets.unit_us)
+    if not 1.0 <= period_us <= LONGEST_PERIOD_US:
+        return None
+    burst = 0.0 if small.stage == "window" else small.room
+    if bucket.refill:
+        is_sure = small.stage == "refill" or (not small.refills and bucket.resets.is_sure)
+    else:
+        is_sure = small.stage in ("window", "refused") or not (burst or bucket.is_next_unit)
+    return Rate(bucket.limit, rounded(period_us / SECOND_US), bucket.refill > 0.0, is_sure, burst)
+
+
+def rounded(seconds: float) -> float:
+    """A time with as few digits as possible: 1 for 0.993, 60 for 59.2."""
+    for digits in range(3):
+        text = float(f"{seconds:.{digits}e}")
+        if abs(text - seconds) <= EXACT * seconds:
+            return text
+    return float(f"{seconds:.2e}")
+
+
+@lru_cache(maxsize=CACHED)
+def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
+    """The charge of a request to a learned bucket.
+
+    A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that
+    come back one by one, one is left over, and half of a small burst: then requests that are faster on their way than
+    others are not refused. Where a small burst may be all that there is, no more goes than comes back in a time that
+    answers may say.
+    """
+    name, (limit, period, refills, _, burst) = f"learned-{_hash(bucket)}", rate
+    quota: Quota
+    if refills:
+        quota = TokenBucket(limit, period, max(burst // 2 if burst else limit - 1.0, 1.0), name=name)
+    else:
+        if burst:
+            units, seconds = limit / period, math.ceil(period / limit)
+            limit, period = max(min(burst, units * seconds // 1), 1.0), seconds
+        longer = round(period + min(MARGIN * period, LONGEST_MARGIN_S), 6)
+        quota = RollingWindow(limit, longer, fitting_parts(round(longer * SECOND_US), PARTS), name)
+    return Charge(quota, host, min(cost, quota.most), NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def pioneer_charge(host: str, bucket: str) -> Charge:
+    """The charge of a pioneer, which it gives back when it has its answer. If it dies, it drains: that is its lease."""
+    return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
+
+
+def renewal_charge(host: str, bucket: str, rate: Rate) -> Charge:
+    """The charge of the one process that empties a learned bucket when a window of its server has ended."""
+    return Charge(TokenBucket(1, rate.period / 2.0, 1, name=f"renewal-{_hash(bucket)}"), host, 1, NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def pause_condition(host: str, bucket: str) -> Condition:
+    """The condition that a bucket is not paused, by whichever process."""
+    return Condition(pause_quota(bucket), host, 0, NAME)
+
+
+@lru_cache(maxsize=CACHED)
+def pause_quota(bucket: str) -> TokenBucket:
+    """The quota of a bucket's pauses; see ``Pauses``."""
+    return replace(PAUSE, name=f"pause-{_hash(bucket)}")
+
+
+def used_up(charge: Charge, units: float) -> Take:
+    """A take of so many units more of a learned bucket, or of what is left of it."""
+    return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True, may_settle=True)
+
+
+def raised_to(charge: Charge, units: float) -> Take:
+    """A take that fills a learned bucket until at least so many units of it are used."""
+    quota = charge.quota
+    if isinstance(quota, TokenBucket):
+        lowered: Quota = replace(quota, burst=max(units, 1.0))
+    else:
+        lowered = replace(quota, limit=max(units, 1.0))
+    object.__setattr__(lowered, "stamp", quota.stamp)  # so it is the same version, and shares its state
+    raised = Charge(lowered, charge.key, min(units, lowered.most), charge.name)
+    return Take((raised,), best_effort=True, may_settle=True)
+
+
+def _hash(bucket: str) -> str:
+    return digest(as_bytes(bucket))[:16]

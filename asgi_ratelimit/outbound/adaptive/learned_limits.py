@@ -1,0 +1,323 @@
+"""Which requests may go, by what the answers of their servers report: a model without a timer, a task or a lock.
+
+Its methods are the events: a request comes, is sent, has its answer or fails, or leaves; each has the time. Of the
+requests that wait, the model sets when each looks again (``Call.wake``). A route with waiting requests always waits for
+exactly one bucket; the first request in the queue of a bucket always looks again when that bucket is ready, which is a
+finite time. So no request waits for ever.
+
+Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ...headers import ServerLimit, ServerLimits
+from ...hooks import ChangeKind
+from ...profiles import Profile
+from ...quotas import SECOND_US
+from .hidden import HiddenBucket, Outcome
+from .hosts import Hosts
+from .learned_bucket import LEAST, Bucket
+from .queued_requests import Call, Host, LearnedLimit, Record, Route
+
+MAX_MISSES = 3
+"""A bucket that the answers to so many pioneers in a row do not report is none of their route any more."""
+
+SERVER_ERROR = 500
+
+OnChange = Callable[[str, Bucket, ChangeKind, str], None]
+"""Called with a host, a bucket, and what has changed about it: as one of a few kinds, and in words."""
+
+
+class Model:
+    """What is known of all hosts. ``on_change`` is called when a limit is learned, or a pause begins."""
+
+    def __init__(self, profile: Profile, on_change: OnChange) -> None:
+        self.hosts = Hosts(profile)
+        self._profile = profile
+        self._on_change = on_change
+
+    def call(self, host_name: str, method: str, path: str, deadline_us: float, now_us: float) -> Call:
+        """A request that is to be sent."""
+        host = self.hosts.host(host_name, now_us)
+        route = self.hosts.route(host, method, path, now_us)
+        return Call(host, route, path, deadline_us, deadline_us)
+
+    def ask(self, call: Call, now_us: float, *, is_first: bool = False) -> None:
+        """Admit a request, or let it wait; one that ``is_first`` before all others of its route."""
+        route = call.route
+        route.used_us = now_us
+        call.is_admitted = False
+        if not route.queue:
+            blocked = self._blocked_by(call.host, route, now_us)
+            if blocked is None:
+                self._admit(call, now_us)
+                return
+            route.queue[call] = None
+            self._park(route, blocked, now_us)
+            return
+        route.queue[call] = None
+        if is_first:
+            route.queue.move_to_end(call, last=False)
+            self._arm(route.waits_for, now_us)
+        else:
+            call.wake(math.inf)
+
+    def again(self, call: Call, now_us: float) -> None:
+        """A request that was admitted has to wait once more, before all others of its route."""
+        self.left(call, now_us)
+        self.ask(call, now_us, is_first=True)
+
+    def adopt(self, call: Call, record: Record, now_us: float) -> None:
+        """Go on with what another process has learned of the route of a request, as if an answer had reported it."""
+        host, route = call.host, call.route
+        self.hosts.recognise(host, record.profile)
+        buckets = tuple([self._adopted(host, limit, now_us) for limit in record.limits])
+        if record.is_of_all:
+            host.shared = buckets
+        self._know(host, route, buckets, True)
+        route.section.record, route.section.recorded_us = record, now_us
+        gates = [route.gate, route.section.gate, *([host.everything] if host.everything.window == 1 else [])]
+        for gate in gates:
+            gate.open(gate.window)
+            gate.hold(0.0)
+        self._wait_elsewhere(host, route, now_us)
+        for gate in gates:
+            self._release(host, gate, now_us)
+
+    def not_before(self, call: Call, now_us: float) -> float:
+        """A time before which no request of a call's route may go, whatever answers come."""
+        return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
+
+    def ready_at(self, call: Call, now_us: float) -> float:
+        """When the first request of a call's route may go at the latest, as far as is known."""
+        return max(bucket.ready_at(now_us) for bucket in call.route.needed(call.host))
+
+    def woke(self, call: Call, now_us: float) -> None:
+        """A request that waits looks whether it, or any that wait for the same bucket, may go."""
+        if call in call.route.queue and call.route.waits_for is not None:
+            call.wake(math.inf)
+            self._release(call.host, call.route.waits_for, now_us)
+
+    def left(self, call: Call, now_us: float) -> None:
+        """A request is not to be sent any more: it waited too long, or was cancelled, or is admitted but not sent."""
+        if call.is_admitted:
+            for bucket, window in call.admitted:
+                bucket.withdraw(window)
+            self._end(call, now_us)
+            return
+        route = call.route
+        if route.queue.pop(call, call) is None:
+            waited_for = route.waits_for
+            if not route.queue:
+                self._unpark(route)
+            self._arm(waited_for, now_us)
+
+    def sends(self, call: Call, now_us: float) -> bool:
+        """An admitted request is sent now; if it may not go because a pause has begun, it waits once more."""
+        sent = []
+        for bucket, window in call.admitted:
+            if bucket.holds_up(window, now_us):
+                self.again(call, now_us)
+                return False
+        for bucket, _ in call.admitted:
+            sent.append((bucket, bucket.send(now_us)))  # a comprehension is a call of its own in Python 3.11
+        call.admitted = sent
+        return True
+
+    def died(self, call: Call, now_us: float) -> None:
+        """A request has failed, and no answer will come."""
+        self._pioneer_failed(call, "no answer")
+        for bucket, window in call.admitted:
+            bucket.end(window, now_us)
+        self._end(call, now_us)
+
+    def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
+        """A request has its answer, which reports these limits of the server; returns the buckets that it pauses."""
+        host, route = call.host, call.route
+        if host.hidden:
+            self._judge(call, status, report, now_us)
+        for bucket, window in call.admitted:
+            bucket.end(window, now_us)
+        self.hosts.recognise(host, report.profile)
+        limits = [limit for limit in report.limits if limit.remaining is not None]
+        reported = self._learn(call, limits, report.is_throttled, now_us)
+        is_failed = not limits and not report.is_throttled and status >= SERVER_ERROR
+        if is_failed:
+            self._pioneer_failed(call, f"an answer {status} that reports no limit")
+        for bucket, window in call.admitted:
+            if bucket in (host.everything, route.section.gate, route.gate):
+                bucket.miss(now_us) if is_failed else bucket.open(window)
+            elif bucket not in reported and window == bucket.window:
+                self._miss(route, bucket, status, now_us)
+        if limits and not host.has_routes and all(limit.bucket is None for limit in limits):
+            host.shared = reported
+        self._know(host, route, reported, status < SERVER_ERROR and not report.is_throttled)
+        paused: tuple[Bucket, ...] = ()
+        if report.is_throttled:
+            paused = self._refuse(call, report, reported, now_us)
+        else:
+            for bucket in (host.everything, route.gate, *reported):
+                bucket.refusals = 0
+        self._count_bad(host, status, report, now_us)
+        self._end(call, now_us, *reported)
+        self._wait_elsewhere(host, route, now_us)
+        return paused
+
+    def _pioneer_failed(self, call: Call, why: str) -> None:
+        gate = next((bucket for bucket, window in call.admitted if bucket.is_probed and window == bucket.window), None)
+        if gate is not None:
+            self._on_change(call.host.name, gate, "pioneer failed", f"{why}, so another request goes first")
+
+    def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
+        """Let a route wait for a bucket that it needs, where an answer has reported another one."""
+        waited_for = route.waits_for
+        if waited_for is not None and waited_for not in route.needed(host):
+            self._unpark(route)
+            self._arm(waited_for, now_us)
+            self._park(route, self._blocked_by(host, route, now_us) or route.gate, now_us)
+            self._release(host, route.gate, now_us)
+
+    def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
+        """The buckets of a route are those that its last answer has reported; it may have none."""
+        if reported != route.buckets and reported and route.buckets and set(reported) != set(route.buckets):
+            names = " and ".join(bucket.name for bucket in route.buckets)
+            self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
+        if reported:
+            route.buckets, route.section.buckets, route.is_known = reported, reported, True
+        elif is_served:
+            route.is_known = True
+
+    def _learn(self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float) -> tuple[Bucket, ...]:
+        """Learn what an answer reports; returns the buckets that it is about."""
+        admitted = dict(call.admitted)
+        reported: dict[Bucket, None] = {}
+        for limit in limits:
+            bucket = self.hosts.bucket(call, limit, now_us)
+            before = bucket.limit
+            bucket.learn(limit, admitted.get(bucket, bucket.window), now_us, is_refused=is_refused)
+            reported[bucket] = None
+            if bucket.limit != before:
+                self._limit_changed(call.host, bucket, before, now_us)
+        return tuple(reported)
+
+    def _limit_changed(self, host: Host, bucket: Bucket, before: float, now_us: float) -> None:
+        if before == math.inf:
+            left = max(bucket.available, 0.0)
+            more_us = bucket.more_at(now_us) - now_us
+            more = f", more in {more_us / SECOND_US:.3g} s" if more_us > 0.0 else ""
+            text = f"limit {bucket.limit:g}, {left:g} left{more}"
+            self._on_change(host.name, bucket, "learned", text)
+        else:
+            self._on_change(host.name, bucket, "limit changed", f"limit {bucket.limit:g}, it was {before:g}")
+
+    def _refuse(
+        self, call: Call, report: ServerLimits, reported: tuple[Bucket, ...], now_us: float
+    ) -> tuple[Bucket, ...]:
+        """Pause what a refusal is about: everything, what is exhausted, all that it names, or the whole server."""
+        host = call.host
+        exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
+        paused = exhausted or reported or (call.route.gate,)
+        if report.covers_all or report.scope == "cloudflare" or not (reported or host.has_routes):
+            paused = (host.everything,)
+        wait_us = None if report.retry_after is None else math.ceil(report.retry_after * SECOND_US)
+        if wait_us is None and host.hidden and not exhausted and not any(each.is_closed for each in host.hidden):
+            return ()
+        for bucket in paused:
+            bucket.refuse(now_us, wait_us)
+            seconds = (bucket.paused_until_us - now_us) / SECOND_US
+            self._on_change(host.name, bucket, "paused", f"refused, paused for {seconds:.3g} s")
+        return paused
+
+    def _judge(self, call: Call, status: int, report: ServerLimits, now_us: float) -> None:
+        """Let the limits that no answer reports learn from one."""
+        is_hidden = report.is_throttled and all(
+            limit.remaining is None or limit.remaining >= 1.0 for limit in report.limits
+        )
+        outcome = Outcome(status, report.is_throttled, is_hidden, (report.retry_after or 0.0) * SECOND_US)
+        for bucket, number in call.admitted:
+            change = bucket.judge(number, outcome, now_us) if isinstance(bucket, HiddenBucket) else ""
+            if change:
+                self._on_change(call.host.name, bucket, "limit changed", change)
+
+    def _count_bad(self, host: Host, status: int, report: ServerLimits, now_us: float) -> None:
+        ban = host.profile.ban
+        if ban is None or status not in ban.statuses or report.scope in ban.uncounted:
+            return
+        wait_us = host.bad.add(ban, now_us)
+        if wait_us is not None:
+            host.everything.pause(now_us + wait_us)
+            text = f"{host.bad.count} answers of {ban.count} that lead to a ban, paused for {wait_us / SECOND_US:.3g} s"
+            self._on_change(host.name, host.everything, "paused", text)
+
+    def _miss(self, route: Route, bucket: Bucket, status: int, now_us: float) -> None:
+        bucket.miss(now_us)
+        if bucket.misses >= MAX_MISSES and status < SERVER_ERROR:
+            route.buckets = tuple(each for each in route.buckets if each is not bucket)
+            section = route.section
+            section.buckets = tuple(each for each in section.buckets if each is not bucket)
+
+    def _end(self, call: Call, now_us: float, *others: Bucket) -> None:
+        """Let others go, now that a call has ended."""
+        admitted, call.admitted, call.is_admitted = call.admitted, [], False
+        for bucket, _ in admitted:
+            if bucket.waiting:
+                self._release(call.host, bucket, now_us)
+        for bucket in others:
+            if bucket.waiting:
+                self._release(call.host, bucket, now_us)
+
+    def _release(self, host: Host, bucket: Bucket, now_us: float) -> None:
+        """Admit requests that wait for a bucket as long as it is ready, one of each route in turn."""
+        while bucket.waiting and bucket.ready_at(now_us) <= now_us:
+            route = next(iter(bucket.waiting))
+            self._unpark(route)
+            blocked = self._blocked_by(host, route, now_us)
+            if blocked is None:
+                self._admit(route.queue.popitem(last=False)[0], now_us)
+                if route.queue:
+                    self._park(route, self._blocked_by(host, route, now_us) or bucket, now_us)
+            else:
+                self._park(route, blocked, now_us)
+        self._arm(bucket, now_us)
+
+    def _blocked_by(self, host: Host, route: Route, now_us: float) -> Bucket | None:
+        """The bucket that a route has to wait for the longest."""
+        blocked, latest_us = None, now_us
+        for bucket in route.needed(host):
+            ready_us = bucket.ready_at(now_us)
+            if ready_us > latest_us:
+                blocked, latest_us = bucket, ready_us
+        return blocked
+
+    def _admit(self, call: Call, now_us: float) -> None:
+        needed = call.route.needed(call.host)
+        call.admitted = [(bucket, bucket.admit(now_us)) for bucket in needed]
+        call.is_admitted = True
+        call.wake(0.0)
+
+    def _park(self, route: Route, bucket: Bucket, now_us: float) -> None:
+        route.waits_for = bucket
+        bucket.waiting[route] = None
+        self._arm(bucket, now_us)
+
+    def _unpark(self, route: Route) -> None:
+        bucket, route.waits_for = route.waits_for, None
+        if bucket is not None:
+            bucket.waiting.pop(route, None)
+
+    def _arm(self, bucket: Bucket | None, now_us: float) -> None:
+        """Let the first request that waits for a bucket look again when that is ready."""
+        if bucket is not None and bucket.waiting:
+            first = next(iter(next(iter(bucket.waiting)).queue))
+            first.wake(bucket.ready_at(now_us))
+
+    def _adopted(self, host: Host, limit: LearnedLimit, now_us: float) -> Bucket:
+        bucket = self.hosts.named(host, limit.name, now_us)
+        before = bucket.limit
+        bucket.adopt(limit.limit, limit.cost, limit.rate, now_us)
+        if bucket.limit != before:
+            self._limit_changed(host, bucket, before, now_us)
+        return bucket

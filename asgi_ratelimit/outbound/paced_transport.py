@@ -1,0 +1,121 @@
+"""``PacedTransport``: requests of httpx and httpx2 that wait for their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..argument_errors import shows_use
+from ..errors import ConfigurationError
+from ..hooks import Hook
+from ..limiter import UnownedLimiter
+from ..quota_text import QuotaLike
+from ..stores import Store
+from ..waiting import background_loop
+from .margin import reads_with_margin
+from .pace_decorator import EVEN_BURST, register_name
+from .sending import CostOfRequest, KeyOfRequest, Oversize, RequestValues, Sender, Settle, Settler, unpaced
+from .wrapping_transport import WrappingTransport
+
+NAME = "outbound"
+
+
+def host(request: Any) -> str:
+    """The host that a request goes to: the default key of a ``PacedTransport``."""
+    name: str = request.url.host
+    return name
+
+
+class PacedTransport(WrappingTransport):
+    """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
+
+    It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by the
+    names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest that a request waits
+    in all, in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a key are
+    under way at a time, each until its body is closed. ``settle(answer)`` says what a request has really cost. A cost
+    above the burst waits for an empty bucket; with ``oversize="raise"``, it raises ``ValueError``. ``margin`` is the
+    part of every limit that stays unused, for a service that counts more strictly than it says.
+
+    A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``; one that jitter explains
+    slows it down a little instead. A request is sent again up to ``retries`` times, if its whole body is at hand. A
+    redirect and a retry each cost as much as a request. ``hooks`` are called with every decision.
+
+    A request may have its own options, ``extensions={"pace": {"cost": 3, "max_delay": 2.0, "key": "other"}}``. An
+    answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took, also if
+    it went at once because its key is ``None``.
+    Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for a key or cost that is none.
+    """
+
+    @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")')
+    def __init__(
+        self,
+        transport: Any,
+        quota: QuotaLike,
+        *,
+        key: KeyOfRequest = host,
+        cost: CostOfRequest = 1,
+        max_delay: float | None = None,
+        concurrency: int | None = None,
+        retries: int = 0,
+        settle: Settle | None = None,
+        oversize: Oversize = "wait",
+        margin: float = 0.0,
+        store: Store | str | None = None,
+        name: str | None = None,
+        hooks: Iterable[Hook] = (),
+    ) -> None:
+        read = reads_with_margin(EVEN_BURST, margin)
+        quotas = read(quota)
+        self._wrap(transport, 'PacedTransport({}, "20/s")')
+        self._limiter = limiter = UnownedLimiter(
+            quotas, store=store, name=NAME if name is None else name, hooks=hooks, read=read
+        )
+        if name is not None:
+            register_name(limiter, self)
+        self._owns_store = store is None or isinstance(store, str)
+        _require_count("concurrency", 1 if concurrency is None else concurrency, 1)
+        _require_count("retries", retries, 0)
+        self._values = RequestValues(limiter, key, cost, max_delay, oversize)
+        all_hooks = limiter.hooks
+        settler = None if settle is None else Settler(settle, cost, limiter.store, limiter.name, all_hooks)
+        self._sender = Sender(transport, limiter, margin, concurrency, retries, settler, all_hooks)
+
+    def __repr__(self) -> str:
+        return f"PacedTransport({self._transport!r}, {self._limiter.quotas!r})"
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request at its slot."""
+        if not self._serves:
+            self._check_client(request, is_async=False)
+        paced = self._values.paced(request, request.extensions.get("pace"))
+        if paced is None:
+            return unpaced(self._transport.handle_request(request))
+        return self._sender.send_in_thread(paced)
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request at its slot."""
+        if not self._serves_async:
+            self._check_client(request, is_async=True)
+        paced = self._values.paced(request, request.extensions.get("pace"))
+        if paced is None:
+            return unpaced(await self._transport.handle_async_request(request))
+        return await self._sender.send_in_task(paced)
+
+    def close(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        self._transport.close()
+        self._limiter.hooks.close()
+        if self._owns_store and not self._limiter.store.in_process:
+            background_loop.run(self._limiter.aclose())
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport, and the store if it was opened here."""
+        await self._transport.aclose()
+        await self._limiter.hooks.aclose()
+        if self._owns_store:
+            await self._limiter.aclose()
+
+
+def _require_count(what: str, count: object, least: int) -> None:
+    if not isinstance(count, int) or isinstance(count, bool) or count < least:
+        raise ConfigurationError(f"{what} must be a whole number of at least {least}, not {count!r}: {what}=3")

@@ -1,0 +1,67 @@
+"""What an override makes of the quotas that a program says, and how both are shown.
+
+No ``await``, no lock, no logging in this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from ..clock import SystemClock
+from ..decision import Decision, QuotaState, Take
+from ..quota_text import QuotaLike, as_quotas, as_text
+from ..quotas import Quota
+from ..stores import Store
+from .stored_overrides import Override
+
+ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
+
+
+def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as_quotas) -> tuple[Quota, ...]:
+    """The quotas of an override in place of the ``own`` ones, for one that is no word; ``read`` makes them of it.
+
+    One quota in place of one keeps its name, and so what was used under it. Others are named as they say, or after
+    their periods.
+    """
+    quotas = read(override.quota)
+    if len(quotas) == len(own) == 1:
+        return (replace(quotas[0], name=own[0].name),)
+    return quotas
+
+
+def limit_text(quota: Sequence[Quota] | Callable[..., Any]) -> str:
+    """What a program says, as a log line shows it: quotas, a function of the request, or no limit."""
+    if callable(quota):
+        return f"{getattr(quota, '__name__', type(quota).__name__)}()"
+    return as_text(quota) if quota else "no limit"
+
+
+def counted(decision: Decision) -> Decision:
+    """A decision that is counted and not enforced: allowed, whatever the store says."""
+    if decision.allowed:
+        return replace(decision, shadow=True)
+    cost = 1.0 if decision.take is None else min(charge.cost for charge in decision.take.charges)
+    at = decision.now_us / 1e6
+    return replace(
+        decision, allowed=True, granted=cost, delay=0.0, retry_after=0.0, ready_at=at, shadow=True, settled=True
+    )
+
+
+def exempt(take: Take, store: Store) -> Decision:
+    """The decision of a limit that is off: allowed, and nothing is charged."""
+    clock = getattr(store, "clock", None) or SystemClock()
+    states = tuple([QuotaState(each.quota, True, int(each.quota.most), 0.0, 0.0) for each in take.charges])
+    return Decision(
+        allowed=True,
+        granted=min(charge.cost for charge in take.charges),
+        delay=0.0,
+        retry_after=0.0,
+        remaining=min(state.remaining for state in states),
+        reset_after=0.0,
+        ready_at=clock.now_us() / 1e6,
+        quota=states[0].quota,
+        states=states,
+        settled=True,
+    )

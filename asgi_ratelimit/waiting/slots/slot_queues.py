@@ -1,0 +1,300 @@
+"""Queues of the callers of this process that wait for slots of the same charges, and of the slots booked for them.
+
+A caller does not own the slot that it has booked: a queue has a row of waiters and a row of slots, one for each, and
+the first waiter goes at the first slot. So when a caller gives up, all callers behind it move up, and the slot to give
+back is the newest one, which moves the end of the queue in the store back. No slot has to be passed on.
+
+(Two alternatives are worse. If each caller owned its slot, giving up would take one step for each caller behind it. If
+the store moved callers up, they would have to poll it for their new times.)
+
+A caller joins its queue before it books. So callers keep their order, however the answers come, and the slot of one
+that gives up meanwhile is used by those behind it. Each slot is used once, given back, or missed. Only the first waiter
+has a timer. It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import count
+from operator import attrgetter
+from threading import RLock
+
+from ...buckets import DEFAULT_NAME
+from ...decision import Charge, Take
+from ...stores import CameBack
+from ..forks import reset_in_child
+from .call_spacing import DepartureSpacing
+from .missed_slots import is_missed, is_too_late
+from .slot import Slot
+from .unused_slots import SharedSlots
+from .waiter_order import GRACE_US, Queue, TaskWaiter, Waiter, fail
+
+_order = attrgetter("order")
+
+
+class SlotQueues:
+    """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait.
+
+    ``is_shared``: other processes may have the slots in between.
+    """
+
+    def __init__(self, on_the_way_us: float = 0.0, is_shared: bool = False) -> None:
+        self._on_the_way_us = on_the_way_us
+        self._is_shared = is_shared
+        self.reset()
+        reset_in_child(self)
+
+    def reset(self) -> None:
+        """Forget all waiters, slots and departures."""
+        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
+        self._queues: dict[Hashable, Queue] = {}
+        self._numbers = count()
+        self._spacing = DepartureSpacing(self._on_the_way_us)
+        self._shared = SharedSlots()
+
+    def __bool__(self) -> bool:
+        """Whether any caller waits."""
+        return bool(self._queues)
+
+    def counts(self) -> Counter[str]:
+        """How many callers wait, by the name of their limiter."""
+        with self._lock:
+            counts: Counter[str] = Counter()
+            for queue in self._queues.values():
+                if queue.waiters:
+                    counts[queue.waiters[0].take.charges[0].name or DEFAULT_NAME] += len(queue.waiters)
+            return counts
+
+    def depart(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
+        """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may."""
+        with self._lock:
+            return self._spacing.leave(charges, now_us, ahead_us, margin)
+
+    def units_came_back(self, came_back: CameBack) -> None:
+        """What has left on these buckets cost less than it was counted with."""
+        with self._lock:
+            buckets = {charge.bucket for charge, units in came_back if self._spacing.give_back(charge.bucket, units)}
+            for queue in self._queues.values() if buckets else ():
+                held = queue.waiters[0].take.charges if queue.not_before_us and queue.waiters else ()
+                if any(charge.bucket in buckets for charge in held):
+                    queue.not_before_us = 0.0
+                    queue.wake_first_in_time()
+
+    def uses(self, slot: Slot) -> bool:
+        """Whether a caller may go at a slot that repeats another one, which was not given back; then it does."""
+        with self._lock:
+            return self._shared.uses(slot)
+
+    def goes_back(self, slot: Slot) -> bool:
+        """Whether the slot of an operation may go back: it repeats none, and no caller has gone at it; then it does."""
+        with self._lock:
+            return self._shared.goes_back(slot)
+
+    def has(self, take: Take) -> bool:
+        """Whether any caller waits in the queue of this take."""
+        return key_of(take) in self._queues
+
+    def join(self, waiter: Waiter, now_us: float, slot: Slot | None = None) -> None:
+        """Wait at the end of a queue, with a slot, or while one is being booked: then ``answered`` must follow."""
+        key = key_of(waiter.take)
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is None:
+                queue = self._queues[key] = Queue(key, is_shared=waiter.take.operation is not None)
+            waiter.queue, waiters = queue, queue.waiters
+            waiter.joined_us = now_us
+            if waiters and (first := waiters[0]).loop is not waiter.loop and first.is_dead:
+                queue.wake_first_in_time()
+            waiter.order = order = (-waiter.priority, next(self._numbers))
+            if not waiters or waiters[-1].order < order:
+                waiters.append(waiter)
+            else:
+                if waiters[0].at_us <= now_us:  # it has been woken
+                    waiters[0].order = (-math.inf, 0)
+                insort(waiters, waiter, key=_order)
+                queue.wake_first_in_time()
+                if not queue.is_overtaken:
+                    queue.is_overtaken = True
+                    for each in waiters:
+                        queue.set_deadline(each, now_us)
+            if queue.is_overtaken:
+                queue.set_deadline(waiter, now_us)
+            if slot is None:
+                queue.booking += 1
+            else:
+                queue.add(slot)
+
+    def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
+        """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
+        with self._lock:
+            queue = waiter.queue
+            assert queue is not None  # it has joined one
+            queue.booking -= 1
+            return self._add(queue, slot, waiter.sent_us)
+
+    def failed(self, waiter: Waiter, error: BaseException | None) -> None:
+        """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
+        with self._lock:
+            queue = waiter.queue
+            assert queue is not None  # it has joined one
+            queue.booking -= 1
+            waiting = [each for each in queue.waiters if each.error is None]
+            if error is not None and len(waiting) > len(queue.slots) + queue.booking:
+                fail(waiter if waiter in waiting else waiting[0], error)
+            self._drop_if_empty(queue)
+
+    def swap_for_newest(self, take: Take, slot: Slot) -> Slot | None:
+        """Add the slot of a caller that is gone, and return the newest one, which is to be given back instead."""
+        with self._lock:
+            queue = self._queues.get(key_of(take))
+            return slot if queue is None else self._add(queue, slot, -math.inf)
+
+    def _add(self, queue: Queue, slot: Slot, sent_us: float) -> Slot | None:
+        queue.add_answered(slot, sent_us)
+        surplus = queue.remove_surplus()
+        self._drop_if_empty(queue)
+        return surplus
+
+    def wait_us(self, waiter: Waiter, now_us: float) -> float:
+        """How long a waiter has to wait for the slot that is its own by its place in the queue, as far as is known."""
+        with self._lock:
+            queue = waiter.queue
+            if queue is None or waiter.has_left:
+                return 0.0
+            place = bisect_left(queue.waiters, waiter.order, key=_order)
+            return queue.slots[place].at_us - now_us if place < len(queue.slots) else 0.0
+
+    def has_followers(self, waiter: Waiter) -> bool:
+        """Whether anyone waits behind a waiter, so that what the store says of its end is not true of this one."""
+        with self._lock:
+            queue = waiter.queue
+            return queue is not None and queue.waiters[-1] is not waiter
+
+    def take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
+        """The slot at which a waiter leaves now, or one that it has missed, which is to be booked anew.
+
+        Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
+        error of a waiter that has failed.
+        """
+        decided = self.decide(waiter, now_us)
+        if decided is None:
+            return None
+        taken, following = decided
+        if following is not None:
+            following.set(following.at_us, now_us)
+        if isinstance(taken, BaseException):
+            raise taken
+        return taken
+
+    def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
+        """As ``take_slot``, but also returns the error, and the task whose timer is to be set to its ``at_us``."""
+        if waiter.error is not None:
+            return waiter.error, None
+        with self._lock:
+            queue = waiter.queue
+            if queue is None or waiter.has_left:
+                waiter.set(math.inf)
+                return None
+            if queue.waiters[0] is not waiter or not queue.slots:
+                return self._sleeps(queue, waiter, math.inf, now_us)
+            slot = queue.slots[0]
+            if slot.at_us > now_us:
+                return self._sleeps(queue, waiter, slot.at_us, now_us)
+            if (now_us > slot.until_us or waiter.waiting.margin) and self._misses(queue, waiter, slot, now_us):
+                queue.booking += 1
+                return queue.slots.pop(0), None
+            take = waiter.take
+            following_us = -1.0
+            if not (waiter.waiting.departs_later or take.operation):
+                following_us = self._spacing.leave_simply(take.charges, now_us)
+            if following_us < 0.0:
+                following_us = self._leave(queue, waiter, slot, now_us)
+                if following_us < 0.0:
+                    return None
+            del queue.slots[0], queue.waiters[0]
+            waiter.has_left = True
+            if not queue.waiters:
+                self._drop_if_empty(queue)
+                return slot, None
+            queue.not_before_us = now_us + following_us
+            return slot, queue.next_of_loop(waiter.loop, now_us)
+
+    def _sleeps(
+        self, queue: Queue, waiter: Waiter, until_us: float, now_us: float
+    ) -> tuple[BaseException, TaskWaiter | None] | None:
+        """Set the wake-up of a waiter that cannot leave yet; or fail one that others overtake, at its deadline."""
+        deadline_us = waiter.deadline_us
+        if deadline_us < math.inf:
+            if waiter.error is None:
+                waiter.error = queue.too_late(waiter, now_us)
+            if waiter.error is not None:
+                return waiter.error, None
+            until_us = min(until_us, deadline_us if now_us < deadline_us else now_us + GRACE_US)
+        waiter.set(until_us)
+        return None
+
+    def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
+        """Whether a slot is not to be used any more."""
+        if is_missed(slot, now_us):
+            return True
+        return (
+            waiter.waiting.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
+        )
+
+    def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
+        """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
+
+        Then it may not leave yet, and its wake-up is set. One that repeats an operation is not charged, and so it is
+        not recorded either: it leaves with the first one. If its slot was given back meanwhile, it has missed it.
+        """
+        if slot.repeats:
+            queue.put_original_first()
+        if slot.repeats:
+            if self._shared.uses(slot):
+                return 0.0
+            slot.until_us = -math.inf
+            waiter.set(0.0)
+            return -1.0
+        if waiter.waiting.departs_later:
+            return 0.0
+        charges, margin = waiter.take.charges, waiter.waiting.margin
+        wait_us = self._spacing.leave(charges, now_us, slot.ahead_us, margin)
+        if wait_us > 0.0:
+            queue.not_before_us = now_us + wait_us
+            waiter.set(queue.not_before_us)
+            return -1.0
+        if len(queue.waiters) == 1 or queue.is_shared:
+            return 0.0
+        return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin)
+
+    def leave(self, waiter: Waiter) -> Slot | None:
+        """Stop waiting; returns the surplus slot, if there is one now."""
+        with self._lock:
+            queue = waiter.queue
+            if queue is None or waiter.has_left:
+                return None
+            waiter.has_left = True
+            del queue.waiters[bisect_left(queue.waiters, waiter.order, key=_order)]
+            surplus = queue.remove_surplus()
+            queue.wake_first_in_time()
+            self._drop_if_empty(queue)
+            return surplus
+
+    def _drop_if_empty(self, queue: Queue) -> None:
+        if not queue.waiters and not queue.booking and self._queues.get(queue.key) is queue:
+            del self._queues[queue.key]
+
+
+def key_of(take: Take) -> Hashable:
+    """The key of a queue: a slot of one take can be used by any other take with the same key.
+
+    Callers under a changed limit do not wait behind those that have booked their slots before.
+    """
+    charges = take.charges
+    if len(charges) == 1:
+        charge = charges[0]
+        return charge.bucket, charge.cost, charge.quota.stamp, take.operation
+    return tuple([(charge.bucket, charge.cost, charge.quota.stamp) for charge in charges]), take.operation

@@ -1,0 +1,243 @@
+"""The headers that tell a client its limits, read back by a parser of structured fields that is not ours."""
+
+from __future__ import annotations
+
+import math
+import string
+from typing import Any
+
+import http_sfv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit.algorithms import decide
+from asgi_ratelimit.decision import Charge, Decision, QuotaState, Take
+from asgi_ratelimit.headers.header_rendering import (
+    LARGEST,
+    both,
+    draft,
+    legacy,
+    names,
+    policy,
+    quoted,
+    render,
+    retry_after,
+)
+from asgi_ratelimit.quotas import MAX_UNITS, TokenBucket
+from tests.support.strategies import quotas
+
+NOW = 1_800_000_000e6
+
+
+@pytest.mark.parametrize(
+    ("quota", "units", "seconds"),
+    [
+        (TokenBucket(100, 60), 100, 60),
+        (TokenBucket(100, 60, burst=10), 100, 60),
+        (TokenBucket(10, 1, burst=20), 20, 2),
+        (TokenBucket(10, 1, burst=25), 25, 3),
+        (TokenBucket(100, 60, burst=150), 150, 90),
+        (TokenBucket(0.5, 1), 1, 2),
+        (TokenBucket(0.3, 1), 1, 4),
+        (TokenBucket(1, 3600, burst=1.5), 2, 5400),
+        (TokenBucket(2.5, 1, burst=2), 3, 1),
+        (TokenBucket(10, 0.1), 100, 1),
+        (TokenBucket(1, 0.5), 2, 1),
+        (TokenBucket(7, 0.001), 7000, 1),
+        (TokenBucket(5, 2.5), 6, 3),
+        (TokenBucket(10, 0.1, burst=1000), 1000, 10),
+        (TokenBucket(1, 400 * 86_400), 1, 400 * 86_400),
+        (TokenBucket(MAX_UNITS, 1), LARGEST, 1),
+        (TokenBucket(MAX_UNITS, 1e-6), LARGEST, 1),
+    ],
+    ids=repr,
+)
+def test_a_quota_is_units_in_whole_seconds(quota: TokenBucket, units: int, seconds: int) -> None:
+    """The limit in its period, scaled up to whole seconds, or a burst above it in the time that it takes to fill."""
+    assert policy(quota) == (units, seconds)
+
+
+@given(quotas("q"))
+def test_a_policy_is_never_less_than_what_may_pass_at_once(quota: TokenBucket) -> None:
+    """A client that is told ``q`` units is never surprised by a larger burst; ``w`` is a second at least."""
+    units, seconds = policy(quota)
+    assert units >= math.floor(quota.most)
+    assert units >= 1
+    assert seconds >= 1
+
+
+def decision_of(*costs: tuple[TokenBucket, float]) -> Decision:
+    """The answer to a take of these costs, after as much has been taken before."""
+    take = Take(tuple(Charge(quota, "key", cost) for quota, cost in costs))
+    _, states = decide(take, [None] * len(costs), NOW)
+    return decide(take, states or [], NOW)[0]
+
+
+def test_one_quota() -> None:
+    """Two headers: the rule, and where the client stands."""
+    assert render(decision_of((TokenBucket(100, 60), 1))) == [
+        (b"ratelimit-policy", b'"per-minute";q=100;w=60'),
+        (b"ratelimit", b'"per-minute";r=98;t=1'),
+    ]
+
+
+def test_what_was_told_last_time_is_not_told_of_another_state() -> None:
+    """One quota, and buckets with more or less in them, in turn."""
+    quota = TokenBucket(100, 60)
+    for left, more_after in [(7, 0.5), (7, 1.5), (3, 1.5), (7, 0.5)]:
+        state = QuotaState(quota, True, left, 0.0, 9.0, more_after)
+        told = dict(draft([Decision(True, 1, 0.0, 0.0, left, 9.0, 0.0, quota, (state,))]))
+        assert told[b"ratelimit"] == b'"per-minute";r=%d;t=%d' % (left, math.ceil(more_after))
+
+
+def test_quotas_of_one_name_are_told_by_their_own_limiters() -> None:
+    """Also where the same quotas were told of other limiters a moment ago."""
+    quotas = [TokenBucket(100, 60), TokenBucket(20, 60)]
+    for limiters in [("api", "login"), ("api", "search"), ("api", "login")]:
+        take = Take(tuple(Charge(quota, "key", 1, limiter) for quota, limiter in zip(quotas, limiters)))
+        told = dict(render(decide(take, [None, None], NOW)[0]))
+        assert told[b"ratelimit"] == b'"per-minute";r=99;t=1, "%b per-minute";r=19;t=3' % limiters[1].encode()
+
+
+def test_several_quotas() -> None:
+    """Still two headers, with one item for each quota, in their order."""
+    assert render(decision_of((TokenBucket(10), 2), (TokenBucket(100, 3600, name="tokens"), 60))) == [
+        (b"ratelimit-policy", b'"per-second";q=10;w=1, "tokens";q=100;w=3600'),
+        (b"ratelimit", b'"per-second";r=8;t=1, "tokens";r=40;t=36'),
+    ]
+
+
+def standing(**told: Any) -> bytes:
+    """The ``RateLimit`` header of a decision over one quota of which this is told."""
+    quota = TokenBucket(10)
+    state = QuotaState(quota, **{"allowed": True, "remaining": 5, "retry_after": 0.0, "reset_after": 0.0, **told})
+    decision = Decision(True, 1, 0.0, 0.0, state.remaining, state.reset_after, 0.0, quota, (state,))
+    return dict(render(decision))[b"ratelimit"]
+
+
+@pytest.mark.parametrize(
+    ("more_after", "t"), [(0.0, 0), (1e-6, 1), (0.999999, 1), (1.0, 1), (1.000001, 2), (59.1, 60), (86_400.0, 86_400)]
+)
+def test_times_are_whole_seconds_rounded_up(more_after: float, t: int) -> None:
+    """``t`` is when more becomes available, never too early, and 0 where nothing is missing."""
+    assert standing(more_after=more_after, reset_after=1e9) == b'"per-second";r=5;t=%d' % t
+
+
+@pytest.mark.parametrize(("remaining", "r"), [(0, 0), (7, 7), (2**53, LARGEST)])
+def test_the_rest_is_whole_units(remaining: int, r: int) -> None:
+    """... as many as a structured field can hold."""
+    assert standing(remaining=remaining) == b'"per-second";r=%d;t=0' % r
+
+
+@pytest.mark.parametrize(
+    ("seconds", "value"),
+    [(1e-6, b"1"), (0.5, b"1"), (1.0, b"1"), (1.000001, b"2"), (59.9, b"60"), (1e9, b"1000000000")],
+)
+def test_retry_after_is_whole_seconds_rounded_up(seconds: float, value: bytes) -> None:
+    """A client that comes back then is let in."""
+    assert retry_after(refusal(seconds)) == [(b"retry-after", value)]
+
+
+def test_there_is_no_retry_after_for_never() -> None:
+    """No number of seconds would be true."""
+    assert retry_after(refusal(math.inf)) == []
+
+
+def refusal(seconds: float) -> Decision:
+    return Decision(False, 0, 0.0, seconds, 0, 0.0, 0.0, TokenBucket(10), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("reads", '"reads"'), ('a"b', '"a\\"b"'), ("a\\b", '"a\\\\b"'), ('\\"', '"\\\\\\""'), ("a;q=1, b", '"a;q=1, b"')],
+)
+def test_names_are_quoted(name: str, written: str) -> None:
+    """A quote or a backslash in a name ends nothing."""
+    assert quoted(name) == written
+
+
+# Other dialects
+
+
+def charged(name: str | None, quota: TokenBucket, cost: float = 1, key: str = "key") -> Decision:
+    return decide(Take((Charge(quota, key, cost, name),)), [None], NOW)[0]
+
+
+def test_the_legacy_headers_are_of_the_quota_that_binds() -> None:
+    """Limit, what is left, and the Unix time at which all of it is there again, rounded up."""
+    decision = charged(None, TokenBucket(100, 60), 2)
+    assert legacy([decision]) == [
+        (b"x-ratelimit-limit", b"100"),
+        (b"x-ratelimit-remaining", b"98"),
+        (b"x-ratelimit-reset", b"1800000002"),
+    ]
+
+
+@pytest.mark.parametrize(("few", "more"), [(0, 1), (1, 0)])
+def test_of_several_decisions_the_one_with_the_least_left_is_told(few: int, more: int) -> None:
+    """... unless one refuses: then that is it."""
+    decisions = [charged(None, TokenBucket(10)), charged(None, TokenBucket(100, 60))]
+    assert legacy([decisions[few], decisions[more]])[1][1] == b"9"
+    refused = charged(None, TokenBucket(50), 51)
+    assert legacy([*decisions, refused])[0][1] == b"50"
+
+
+def test_both_dialects_are_told_at_once() -> None:
+    """The one and then the other."""
+    decisions = [charged(None, TokenBucket(10))]
+    assert both(decisions) == [*draft(decisions), *legacy(decisions)]
+
+
+def test_quotas_of_one_name_are_told_apart() -> None:
+    """The first keeps its name, later ones get that of their limiter, and a number if need be."""
+    quota = TokenBucket(10, 60)
+    decisions = [charged("one", quota), charged("two", quota), charged("two", quota), charged(None, quota)]
+    assert names(decisions) == ["per-minute", "two per-minute", "two per-minute 2", "default per-minute"]
+    told = [name for name, _ in parsed(dict(draft(decisions))[b"ratelimit"])]
+    assert told == names(decisions)
+
+
+Parsed = list[tuple[str, dict[str, int]]]
+
+
+def parsed(value: bytes) -> Parsed:
+    """The items of a structured-field list: their texts and parameters."""
+    items = http_sfv.List()
+    items.parse(value)
+    return [(item.value, dict(item.params)) for item in items]
+
+
+NAMES = st.text(string.printable[:95], min_size=1, max_size=64)
+
+
+BILLS = st.lists(
+    st.tuples(NAMES.flatmap(quotas), st.sampled_from([0.5, 1, 1.0])),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda line: line[0].name,
+)
+
+
+@given(BILLS)
+def test_another_parser_reads_what_was_meant(bill: list[tuple[TokenBucket, float]]) -> None:
+    """Whatever the names are, every item comes back with its name and its numbers, which are integers."""
+    decision = decision_of(*bill)
+    headers = dict(render(decision))
+    policies = [(quota.name, dict(zip("qw", policy(quota)))) for quota, _ in bill]
+    assert parsed(headers[b"ratelimit-policy"]) == policies
+    standings = [(s.quota.name, {"r": s.remaining, "t": math.ceil(s.more_after)}) for s in decision.states]
+    assert parsed(headers[b"ratelimit"]) == standings
+
+
+LIMITERS = st.lists(st.text(min_size=1, max_size=20), min_size=2, max_size=4)
+
+
+@given(LIMITERS, NAMES)
+def test_another_parser_reads_the_names_of_limiters_of_any_content(limiters: list[str], name: str) -> None:
+    """Where they must tell quotas of one name apart, whatever they hold becomes a text that headers may have."""
+    decisions = [charged(limiter, TokenBucket(10, 60, name=name)) for limiter in limiters]
+    for value in dict(draft(decisions)).values():
+        told = [each for each, _ in parsed(value)]
+        assert told == names(decisions)
+        assert len(set(told)) == len(limiters)

@@ -1,0 +1,107 @@
+"""What is received while a request waits reaches the app as it came, and no more is read than needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.types import Message, Receive, Send
+
+from asgi_ratelimit.inbound.delays.received_messages import MOST_BYTES, MOST_MESSAGES
+from tests.support.visitors import Site, Visitor
+
+
+def chunks(*bodies: bytes) -> list[Message]:
+    """The messages of a body."""
+    last = len(bodies) - 1
+    return [{"type": "http.request", "body": body, "more_body": at < last} for at, body in enumerate(bodies)]
+
+
+def one_that_waits(incoming: list[Message], **more: object) -> Visitor:
+    """A visitor that has waited for a second."""
+    visitor = Visitor(incoming=incoming, **more)  # type: ignore[arg-type]
+    assert Site("1/s burst 1", max_delay=1.0).run(Visitor(), visitor) == [0.0, 1.0]
+    return visitor
+
+
+def test_a_body_arrives_unchanged() -> None:
+    """All of its messages, each of them once, in their order, and the very same objects."""
+    body = chunks(b"one", b"two", b"", b"three")
+    visitor = one_that_waits(body)
+    assert visitor.received == body
+    assert all(received is sent for received, sent in zip(visitor.received, body))
+
+
+@pytest.mark.parametrize("size", [MOST_BYTES // 2, MOST_BYTES, 10 * MOST_BYTES])
+def test_no_more_of_a_body_is_read_than_is_kept(size: int) -> None:
+    """The rest is up to the flow control of the server; the app receives all of it."""
+    body = chunks(*[b"x" * size] * 5)
+    visitor = Visitor(incoming=body)
+    reads: list[int] = []
+    site = Site("1/s burst 1", max_delay=1.0)
+    site.clock.run(_count_reads(site, visitor, reads))
+    assert reads == [max(MOST_BYTES // size, 1)]
+    assert visitor.received == body
+
+
+async def _count_reads(site: Site, visitor: Visitor, reads: list[int]) -> None:
+    await site.visit(Visitor())
+    waiting = asyncio.ensure_future(site.visit(visitor))
+    await asyncio.sleep(0.5)
+    reads.append(visitor.reads)
+    await waiting
+
+
+def test_many_small_messages_are_not_kept_without_end() -> None:
+    """Each of them takes more memory than its bytes."""
+    body = chunks(*[b"x"] * (2 * MOST_MESSAGES))
+    visitor = Visitor(incoming=body)
+    reads: list[int] = []
+    site = Site("1/s burst 1", max_delay=1.0)
+    site.clock.run(_count_reads(site, visitor, reads))
+    assert reads == [MOST_MESSAGES]
+    assert visitor.received == body
+
+
+def test_a_client_that_expects_to_be_asked_for_its_body_is_not_asked() -> None:
+    """To receive is to answer ``100 Continue``, which is up to the app."""
+    visitor = Visitor(incoming=chunks(b"large"), headers_sent=[(b"expect", b"100-continue")])
+    reads: list[int] = []
+    site = Site("1/s burst 1", max_delay=1.0)
+    site.clock.run(_count_reads(site, visitor, reads))
+    assert reads == [0]
+    assert visitor.received == chunks(b"large")
+
+
+def test_a_request_that_does_not_wait_is_not_read() -> None:
+    """Its body is the app's own business."""
+    visitor = Visitor(incoming=chunks(b"one"))
+    Site("1/s burst 1", max_delay=1.0).run(visitor)
+    assert visitor.reads == 1
+    refused = Visitor(incoming=chunks(b"one"))
+    Site("1/minute", max_delay=1.0).run(Visitor(), refused)
+    assert refused.reads == 0
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body_is_noticed() -> None:
+    """The server reports that in place of the rest of the body."""
+    gone = Visitor(incoming=chunks(b"one", b"two")[:1], leaves=0.5)
+    assert Site("1/s burst 1", max_delay=5.0).run(Visitor(), gone, Visitor(at=0.25)) == [0.0, None, 1.0]
+
+
+def test_a_receive_that_fails_ends_nothing() -> None:
+    """What the app makes of the error is its own business, when its turn has come."""
+
+    class Broken(Visitor):
+        async def receive(self) -> Message:
+            raise ConnectionResetError
+
+        async def enter(self, now: float, receive: Receive, send: Send) -> None:
+            with pytest.raises(ConnectionResetError):
+                await receive()
+            self.incoming = ()
+            await super().enter(now, receive, send)
+
+    visitor = Broken()
+    assert Site("1/s burst 1", max_delay=1.0).run(Broken(), visitor) == [0.0, 1.0]
+    assert visitor.status == 200

@@ -1,0 +1,137 @@
+"""Arguments that do not fit: errors show the right use, and nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from asgi_ratelimit import (
+    AdaptiveTransport,
+    Blocks,
+    HeaderOptions,
+    Limiter,
+    MemoryStore,
+    Overrides,
+    PacedTransport,
+    Penalty,
+    RateLimit,
+    RedisStore,
+    Rule,
+    SyncLimiter,
+    client_ip,
+    open_store,
+    pace,
+)
+from asgi_ratelimit.argument_errors import shows_use
+from asgi_ratelimit.clients import PacedAdapter, PacedMiddleware
+from asgi_ratelimit.dashboard import dashboard
+from asgi_ratelimit.errors import ConfigurationError
+from asgi_ratelimit.hooks import failures, log_refusals
+from asgi_ratelimit.keys import cookie, header, path_param, state, user
+from asgi_ratelimit.metrics import opentelemetry, prometheus
+from asgi_ratelimit.profiles import Profile
+from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+
+CALLABLES: list[Callable[..., Any]] = [
+    *(AdaptiveTransport, Limiter, MemoryStore, PacedTransport, RateLimit, RedisStore, Rule, SyncLimiter),
+    *(client_ip, cookie, dashboard, header, pace, path_param, state, user),
+    *(Blocks, HeaderOptions, Overrides, Penalty, Profile, failures, log_refusals, opentelemetry, prometheus),
+]
+
+
+@pytest.mark.parametrize("called", CALLABLES, ids=lambda called: called.__name__)
+def test_an_unknown_keyword_shows_the_use(called: Callable[..., Any]) -> None:
+    """The error quotes the keyword, and shows the name of what was called with right arguments."""
+    with pytest.raises(ConfigurationError, match=rf"'no_such'.*: .*\b{called.__name__}\(") as raised:
+        called(no_such=1)
+    assert raised.value.__cause__ is None
+
+
+def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call."""
+    return arguments, options
+
+
+@pytest.mark.parametrize(
+    ("called", "given", "message"),
+    [
+        (Rule, with_arguments(method="POST"), "'method', did you mean 'methods'?: Rule(\"/login\", \"5/minute\", meth"),
+        (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
+        (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
+        (Limiter, with_arguments(limit="5/s"), "'limit': Limiter(\"10/s burst 20\""),
+        (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
+        (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
+        (RedisStore, with_arguments("redis://a", prefx="x"), "'prefx', did you mean 'prefix'?: RedisStore("),
+        (RedisStore, with_arguments(host="a"), "'host': RedisStore(\"redis://localhost:6379/0\""),
+        (pace, with_arguments(), "missing 1 required positional argument: 'quota': @pace(\"10/s\""),
+        (PacedTransport, with_arguments(None, "5/s", burst=5), "'burst': PacedTransport(httpx."),
+        (PacedTransport, with_arguments("20/s"), "argument: 'quota': PacedTransport(httpx."),
+        (AdaptiveTransport, with_arguments(None, "50/s"), "3 were given: AdaptiveTransport(httpx."),
+        (AdaptiveTransport, with_arguments(), "argument: 'transport': AdaptiveTransport(httpx."),
+        (dashboard, with_arguments(MemoryStore()), "argument: 'allow': app.mount(\"/limits\", dashboard("),
+        (Penalty, with_arguments(), "argument: 'block_for': Penalty(\"10 minutes\", after=5)"),
+        (Penalty, with_arguments("1 day", grow=2), "'grow', did you mean 'growth'?: Penalty("),
+        (Overrides, with_arguments(), "argument: 'store': Overrides(\"redis://localhost\")"),
+        (open_store, with_arguments(), "missing 1 required positional argument: 'url': open_store(\"redis://localhost"),
+        (open_store, with_arguments("redis://localhost", timout=1), "'timout', did you mean 'timeout'?: RedisStore("),
+        (PacedMiddleware, with_arguments(), "argument: 'quota': PacedMiddleware(\"20/s"),
+        (PacedMiddleware, with_arguments("20/s", retry=1), "'retry', did you mean 'retries'?: "),
+        (PacedAdapter, with_arguments("20/s"), "argument: 'quota': PacedAdapter(HTTPAdapter(), "),
+        (RateLimit, with_arguments("5/s", settle=len), "'settle', call await limits(request).settle(cost) in"),
+    ],
+)
+def test_arguments_that_do_not_fit(called: Callable[..., Any], given: Any, message: str) -> None:
+    """The error says what Python says of them, what may be meant, and shows a right call."""
+    arguments, options = given
+    with pytest.raises(ConfigurationError) as raised:
+        called(*arguments, **options)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (TokenBucket, with_arguments(5, minute=1), r"TokenBucket\(100, 60, burst=20\).* 'minute'"),
+        (FixedWindow, with_arguments(5), r"FixedWindow\(1000, 3600\).* 'period'"),
+        (RollingWindow, with_arguments(), r"RollingWindow\(1000, 3600\).* 'limit' and 'period'"),
+    ],
+)
+def test_a_quota_shows_its_use_without_a_check(kind: type[Any], given: Any, message: str) -> None:
+    """Quotas are built while requests wait, so Python's own error begins with the right form."""
+    arguments, options = given
+    with pytest.raises(TypeError, match=message):
+        kind(*arguments, **options)
+
+
+@pytest.mark.parametrize("kind", [TokenBucket, FixedWindow, RollingWindow])
+def test_a_quota_is_built_by_its_own_constructor(kind: type[Any]) -> None:
+    """There is no wrapper around it."""
+    assert not hasattr(kind.__init__, "__wrapped__")
+
+
+def test_a_decorated_class_stays_what_it_is() -> None:
+    """It has its signature and the features of a dataclass, and can be copied and pickled."""
+    rule = Rule("/login", "5/minute", methods=["POST"])
+    assert list(inspect.signature(Rule).parameters) == [each.name for each in fields(Rule)]
+    assert replace(rule, path="/other").methods == ["POST"]
+    assert (copy.copy(rule), pickle.loads(pickle.dumps(rule))) == (rule, rule)
+    assert str(inspect.signature(PacedTransport)).startswith("(transport: 'Any', quota: 'QuotaLike', *, key")
+
+
+def test_an_error_of_what_is_called_is_not_one_of_the_arguments() -> None:
+    """A ``TypeError`` from inside is raised as it is."""
+
+    @shows_use("inner()")
+    def inner() -> None:
+        httpx.Headers(5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError) as raised:
+        inner()
+    assert "inner()" not in str(raised.value)

@@ -1,0 +1,279 @@
+"""What leaves, measured at the moment of the call, however late its caller wakes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asgi_ratelimit import Limiter
+from asgi_ratelimit.decision import Charge, Take
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import SlotWaiter
+from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, DepartureSpacing
+from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
+from tests.support.histories import Ledger
+from tests.support.strategies import quotas
+
+INF = float("inf")
+
+SERVICES: dict[str, tuple[Quota, Callable[[], Counter]]] = {
+    "bucket": (TokenBucket(50, burst=50), lambda: Bucket(50, 50)),
+    "small bucket": (TokenBucket(50, burst=5), lambda: Bucket(50, 5)),
+    "spaced": (TokenBucket(50, burst=1), lambda: Spaced(1 / 50, 1e-6)),
+    "fixed": (FixedWindow(50, 10), lambda: Fixed(50, 10)),
+    "rolling": (RollingWindow(50, 10, 50), lambda: Rolling(50, 10)),
+}
+
+
+class Calls:
+    """Calls that leave on a stepped clock, each of which keeps the event loop busy for ``work`` seconds."""
+
+    def __init__(self, quota: Quota, work: Callable[[], float]) -> None:
+        self.clock = SteppedClock(1000)
+        self.waiter = SlotWaiter(MemoryStore(clock=self.clock))
+        self.take = Take((Charge(quota, "key"),), INF)
+        self.work = work
+        self.left: list[float] = []
+
+    async def call(self, after: float = 0.0) -> None:
+        """Come after some seconds, and leave at a slot."""
+        await asyncio.sleep(after)
+        await self.waiter.acquire(self.take)
+        self.left.append(self.clock.now)
+        self.clock.advance(self.work())
+
+    def run(self, arrivals: list[float]) -> list[float]:
+        """When calls that come at these times leave."""
+
+        async def main() -> None:
+            await asyncio.gather(*map(self.call, arrivals))
+
+        self.clock.run(main())
+        return self.left
+
+
+@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize("calls", [200, 1500])
+def test_a_service_with_the_same_limit_refuses_nothing(name: str, calls: int) -> None:
+    """It counts by itself; calls come at random, and the event loop is busy for 3 ms at each, now and then for 90."""
+    quota, counter_of = SERVICES[name]
+    chance, counter = random.Random(calls), counter_of()
+    busy = Calls(quota, lambda: 0.09 if chance.random() < 0.02 else 0.003)
+    left = busy.run([chance.uniform(0, calls / 60) for _ in range(calls)])
+    assert [at for at in left if counter.wait(at) > 0.0] == []
+    assert len(left) == calls
+
+
+@pytest.mark.parametrize(
+    ("quota", "calls", "due"),
+    [
+        (FixedWindow(50, 10), 300, 50.0),
+        (FixedWindow(500, 60), 1500, 120.0),
+        (RollingWindow(50, 10, 50), 300, 5 * 10 * 51 / 50),
+        (RollingWindow(500, 60), 1500, 2 * 60 * 61 / 60),
+    ],
+    ids=str,
+)
+def test_no_slot_of_a_window_is_lost_to_work(quota: Quota, calls: int, due: float) -> None:
+    """With 3 ms of work at each call, windows are used up; most callers leave more than 0.1 s after their slots."""
+    busy = Calls(quota, lambda: 0.003)
+    busy.clock.move_to(1200)  # the start of a window
+    left = busy.run([0.0] * calls)
+    assert left[-1] - 1200 <= due * 1.05
+
+
+def test_a_late_caller_delays_those_behind_it_by_no_more_than_that() -> None:
+    """Callers 0.03 s apart, the second 0.02 s late: the third leaves 0.03 s after it, and the punctual ones go on."""
+    chance = iter([0.0, 0.0, 0.05, 0.0, 0.0, 0.0])
+    left = Calls(TokenBucket(100, 3, burst=1), lambda: next(chance)).run([0.0] * 5)
+    assert [round(at - 1000, 6) for at in left] == [0.0, 0.03, 0.06, 0.11, 0.14]
+
+
+@given(st.data())
+def test_the_promise_holds_for_what_leaves(data: st.DataObject) -> None:
+    """Callers come and go at random, and the event loop is blocked for a while at random."""
+    quota = data.draw(quotas("q"))
+    step = st.sampled_from([0.0, 0.001, 0.05, 0.15]) | st.floats(0, float(2 * quota.period / quota.limit))
+    work = data.draw(st.lists(step, min_size=20, max_size=20))
+    calls, ledger = Calls(quota, lambda: work.pop() if work else 0.0), Ledger(quota)
+    for at in calls.run(data.draw(st.lists(step, min_size=1, max_size=20))):
+        ledger.admit(round(at * 1e6), 1)
+    ledger.require_ceiling()
+
+
+def test_callers_that_do_not_wait_count_as_well() -> None:
+    """A call at once, 5 ms after the late one in front of it, waits until the quota allows it."""
+    calls = Calls(TokenBucket(10, burst=1), lambda: 0.0)
+
+    async def main() -> None:
+        first, second = (asyncio.ensure_future(calls.call()) for _ in range(2))
+        await asyncio.sleep(0.05)
+        calls.clock.advance(0.14)  # the second is 0.09 s late
+        await second
+        await calls.call(0.015)
+        await first
+
+    calls.clock.run(main())
+    assert [round(at - 1000, 6) for at in calls.left] == [0.0, 0.19, 0.29]
+
+
+def test_a_missed_slot_of_a_fixed_window_is_booked_anew() -> None:
+    """Nobody leaves in a window that has not room for it: the process slept for two windows."""
+    calls = Calls(FixedWindow(2, 1), lambda: 0.0)
+
+    async def main() -> None:
+        callers = [asyncio.ensure_future(calls.call()) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        calls.clock.advance(2.25)
+        await asyncio.gather(*callers)
+
+    calls.clock.run(main())
+    assert [round(at - 1000, 6) for at in calls.left] == [0.0, 0.0, 2.75, 2.75, 3.0, 3.0]
+
+
+def test_several_quotas_let_a_call_leave_together() -> None:
+    """The slower one decides, and what it refuses is not counted by the other."""
+    departures = DepartureSpacing()
+    fast, slow = Charge(TokenBucket(10, burst=2, name="fast"), "a"), Charge(TokenBucket(1, burst=1, name="slow"), "a")
+    assert departures.leave((fast, slow), 0.0, 0.0) == 0.0
+    assert departures.leave((fast, slow), 500_000.0, 0.0) == 500_000.0
+    assert [departures.leave((fast,), 500_000.0, 0.0) for _ in range(3)] == [0.0, 0.0, 100_000.0]
+
+
+def test_levels_that_have_drained_are_dropped() -> None:
+    """A process that calls for ever new keys keeps few of them."""
+    departures = DepartureSpacing()
+    for number in range(1000):
+        departures.leave((Charge(TokenBucket(10, burst=1), str(number)),), number * 100_000.0, 0.0)
+    assert len(departures) <= 4
+
+
+def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
+    """In real time, its connection may have to be opened: the first that waits for it waits that much longer, once."""
+    departures = DepartureSpacing(ON_THE_WAY_US)
+    charges = (Charge(TokenBucket(10, burst=2), "a"),)
+    assert [departures.leave(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
+    wait_us = departures.wait_us(charges, 50_000.0, 0.0)
+    assert wait_us == 50_000.0 + ON_THE_WAY_US
+    assert departures.leave(charges, 50_000.0 + wait_us, 0.0) == 0.0
+    assert departures.wait_us(charges, 50_000.0 + wait_us, 0.0) == 100_000.0
+
+
+def test_evenly_spaced_calls_have_no_such_time() -> None:
+    """It would be lost at each of them."""
+    departures = DepartureSpacing(ON_THE_WAY_US)
+    charges = (Charge(TokenBucket(10, burst=1), "a"),)
+    assert [departures.leave(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
+
+
+def test_a_cost_above_the_burst_leaves_an_empty_bucket() -> None:
+    """As it is booked."""
+    calls = Calls(TokenBucket(10, burst=2), lambda: 0.0)
+    calls.take = Take((replace(calls.take.charges[0], cost=4),), INF)
+    left = calls.run([0.0] * 3)
+    assert [round(at - 1000, 6) for at in left] == [0.0, 0.4, 0.8]
+
+
+def test_a_slot_that_is_missed_again_and_again_is_booked_again_and_again() -> None:
+    """Each call blocks the event loop for several windows; still, no window has two."""
+    work = iter([0.05] * 4 + [0.0] * 3)
+    left = Calls(FixedWindow(1, 0.007), lambda: next(work)).run([0.0] * 7)
+    windows = [round(at * 1e6) // 7000 for at in left]
+    assert sorted(set(windows)) == windows
+
+
+def test_slots_that_are_given_back_unused_free_nothing() -> None:
+    """Callers at the end of a queue give up while those at its front are late: these still leave one by one."""
+    clock, left = SteppedClock(0), list[float]()
+    limiter = Limiter("100/s burst 1", store=MemoryStore(clock=clock))
+
+    async def call() -> None:
+        await limiter.acquire("key")
+        left.append(clock.now)
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(call()) for _ in range(60)]
+        await asyncio.sleep(0.1)
+        clock.advance(0.09)  # the event loop is blocked for less than the time for which slots are good
+        for given_up in calls[-20:]:
+            given_up.cancel()
+            await asyncio.sleep(0)
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    clock.run(main())
+    assert len(left) == 40
+    assert min(later - earlier for earlier, later in pairwise(left)) >= 0.01 - 1e-9
+
+
+def test_a_settlement_frees_what_came_back_alone() -> None:
+    """Of what has left, no more than that counts less; a reset frees all."""
+    departures, charge = DepartureSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
+    assert [departures.leave((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
+    assert departures.leave((charge,), 0.0, 0.0) == 2_000_000.0
+    assert departures.give_back(charge.bucket, 1.0)
+    assert departures.leave((charge,), 0.0, 0.0) == 1_000_000.0
+    assert departures.give_back(charge.bucket, INF)
+    assert departures.leave((charge,), 0.0, 0.0) == 0.0
+    assert not departures.give_back("another", 1.0)
+
+
+def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
+    """The others count for as long as they did."""
+    departures, quota = DepartureSpacing(), RollingWindow(4, 10, 10)
+    calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
+    assert [departures.leave(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
+    assert departures.give_back(calls[0][0].bucket, 3.0)
+    assert departures.leave((Charge(quota, "key", 3, "settled"),), 5e6, 0.0) == 0.0
+    assert departures.leave((Charge(quota, "key", 1, "settled"),), 5e6, 0.0) == 11e6
+
+
+@given(
+    st.sampled_from([50.0, 499.0, 501.0, 1000.0, 3000.0, 20_000.0]),
+    st.sampled_from([1.0, 1.5, 3.0, 40.0]),
+    st.lists(st.integers(0, 5000) | st.integers(0, 20), max_size=100),
+)
+def test_fast_calls_have_a_millisecond_more(limit: float, burst: float, steps: list[int]) -> None:
+    """Where slots are less than 2 ms apart, no interval has more than is due in one more millisecond; else, no more."""
+    quota = TokenBucket(limit, burst=burst)
+    departures, charges, now_us = DepartureSpacing(ON_THE_WAY_US), (Charge(quota, "key"),), 1e9
+    at_most = max(burst, 1 + limit / 1000) if limit > 500 else burst
+    ledger = Ledger(TokenBucket(limit, burst=at_most))
+    for step in steps:
+        now_us += step
+        if departures.leave(charges, now_us, 0.0) == 0.0:
+            ledger.admit(int(now_us), 1)
+    ledger.require_ceiling()
+
+
+def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
+    """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
+    departures, charges = DepartureSpacing(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
+    late_us = [400.0 * (number % 2) for number in range(100)]
+    assert all(departures.leave(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
+
+
+@given(
+    st.sampled_from([3.0, 50.0, 499.0, 1000.0, 20_000.0]),
+    st.sampled_from([1.0, 1.5, 3.0, 40.0]),
+    st.lists(st.integers(0, 50_000) | st.integers(0, 20), max_size=50),
+)
+def test_a_departure_says_when_the_next_call_may_leave(limit: float, burst: float, steps: list[int]) -> None:
+    """To the microsecond, where it is worked out together with the departure."""
+    departures, now_us = DepartureSpacing(ON_THE_WAY_US), 1e9
+    charges = (Charge(TokenBucket(limit, burst=burst), "key"),)
+    for step in steps:
+        now_us += step
+        following_us = departures.leave_simply(charges, now_us)
+        if following_us < 0.0:
+            departures.leave(charges, now_us, 0.0)
+        else:
+            assert following_us == departures.wait_us(charges, now_us, 0.0)

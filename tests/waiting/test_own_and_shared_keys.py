@@ -1,0 +1,377 @@
+"""Own and shared keys: one busy key with a long queue does not hold up the others, and no slot stays unused."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.limiter import Limiter
+from asgi_ratelimit.overrides import Overrides
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
+from asgi_ratelimit.stores import MemoryStore, RedisStore
+from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
+from asgi_ratelimit.waiting.queue_registry import waiters_of
+from tests.support.histories import Ledger
+from tests.support.strategies import quotas
+
+INF = float("inf")
+ALL = TokenBucket(50, burst=1, name="all")
+OWN: dict[str, Quota] = {
+    "even": TokenBucket(10, 10, burst=1, name="guild"),
+    "burst": TokenBucket(10, 10, burst=10, name="guild"),
+    "fixed": FixedWindow(10, 10, name="guild"),
+    "rolling": RollingWindow(10, 10, buckets=100, name="guild"),
+}
+
+
+class Guilds:
+    """Guilds whose jobs go at ``own`` for each and at ``shared`` for all, and when each of their jobs went."""
+
+    def __init__(self, own: Quota, shared: Quota = ALL) -> None:
+        self.clock = SteppedClock(0)
+        self.store = MemoryStore(clock=self.clock)
+        self.waiter = SlotWaiter(self.store)
+        self.own, self.shared = own, shared
+        self.went: dict[str, list[float]] = {}
+
+    def take(self, guild: str, max_wait: float = INF) -> Take:
+        """One job of a guild."""
+        return Take((Charge(self.own, guild), Charge(self.shared, "all")), max_wait)
+
+    async def job(self, guild: str, max_wait: float = INF) -> Decision:
+        """Wait for the slot of one job."""
+        decision = await run_async(self.waiter.wait(self.take(guild, max_wait)))
+        self.went.setdefault(guild, []).append(self.clock.now)
+        return decision
+
+    def run(self, jobs: dict[str, int], seconds: float) -> Counter[str]:
+        """How many jobs of each guild go in that time, if all of them are there at the start."""
+
+        async def main() -> None:
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*[self.job(guild) for guild, count in jobs.items() for _ in range(count)])
+
+        with contextlib.suppress(TimeoutError):
+            self.clock.run(main())
+        return Counter({guild: len(times) for guild, times in self.went.items()})
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+def test_a_guild_with_a_thousand_jobs_takes_nothing_from_the_others(own: Quota) -> None:
+    """The other 49 get as much as without it, and the shared quota is used up."""
+    others = {f"guild {number}": 40 for number in range(49)}
+    without = Guilds(own).run(others, 30.25)  # three times the units of each window, and no more
+    with_it = Guilds(own).run({"busy": 1000, **others}, 30.25)
+    for guild in others:
+        assert abs(with_it[guild] - without[guild]) <= 1
+    assert with_it.total() >= 0.98 * 50 * 30
+    assert with_it["busy"] >= 20
+
+
+def test_a_guild_that_books_ahead_takes_nearly_all() -> None:
+    """The same crowd where each job books at once, to show that the test above can fail."""
+    guilds = Guilds(OWN["even"])
+    with_it = Counter[str]()
+
+    async def main() -> None:
+        limiter = Limiter(ALL, store=guilds.store)
+        for guild, count in {"busy": 1000, **{f"guild {number}": 40 for number in range(49)}}.items():
+            for _ in range(count):
+                decision = await limiter.take(guilds.take(guild).charges, INF)
+                with_it[guild] += decision.ready_at <= 30
+
+    guilds.clock.run(main())
+    assert with_it.total() < 50
+
+
+def test_jobs_of_a_guild_go_in_their_order() -> None:
+    """First come, first served, within each guild."""
+    guilds = Guilds(OWN["even"])
+    order: list[int] = []
+
+    async def job(number: int) -> None:
+        await guilds.job("busy")
+        order.append(number)
+
+    async def main() -> None:
+        await asyncio.gather(*map(job, range(20)))
+
+    guilds.clock.run(main())
+    assert order == list(range(20))
+    assert guilds.went["busy"] == [float(second) for second in range(20)]
+
+
+def test_jobs_that_wait_have_booked_nothing() -> None:
+    """A job that is cancelled while it waits for its own key has nothing to give back, and the others move up."""
+    guilds = Guilds(OWN["even"])
+    limiter = Limiter([guilds.own, guilds.shared], store=guilds.store)
+    keys = {"guild": "busy", "all": "all"}
+
+    async def main() -> None:
+        jobs = [asyncio.ensure_future(guilds.job("busy")) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        assert (await limiter.peek(keys)).retry_after == 0.5
+        for number in (1, 3):  # the first one, and one behind it
+            jobs[number].cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+    guilds.clock.run(main())
+    assert guilds.went["busy"] == [0.0, 1.0, 2.0, 3.0]
+    assert not len(waiters_of(guilds.store).own_keys)
+
+
+def test_a_job_that_is_cancelled_at_the_shared_key_gives_both_back() -> None:
+    """It has booked, for the short wait of the shared quota."""
+    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
+    limiter = Limiter([guilds.own, guilds.shared], store=guilds.store)
+
+    async def main() -> None:
+        await guilds.job("one")
+        waiting = asyncio.ensure_future(guilds.job("other"))
+        await asyncio.sleep(0.5)
+        assert (await limiter.peek({"guild": "other", "all": "all"})).reset_after == 1.5
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert [state.reset_after for state in (await limiter.peek({"guild": "other", "all": "all"})).states] == [
+            0,
+            0.5,
+        ]
+
+    guilds.clock.run(main())
+
+
+def test_max_wait_covers_the_own_key_and_the_shared_one() -> None:
+    """It raises at once if the own key cannot allow the job in time, after those in front of it."""
+    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
+
+    async def main() -> None:
+        jobs = [asyncio.ensure_future(guilds.job("busy")) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(PaceTimeout, match=r"'busy' is 4 s away, max_delay is 3.5 s"):
+            await guilds.job("busy", 3.5)
+        assert guilds.clock.now == 0.0
+        other = asyncio.ensure_future(guilds.job("other", 1.5))
+        await asyncio.sleep(0)
+        with pytest.raises(PaceTimeout):
+            await guilds.job("third", 1.5)
+        assert guilds.clock.now == 0.0
+        await asyncio.gather(other, *jobs)
+
+    guilds.clock.run(main())
+    assert guilds.went == {"busy": [0.0, 2.0, 3.0, 4.0], "other": [1.0]}
+
+
+def test_max_wait_can_end_while_waiting_for_the_own_key() -> None:
+    """The jobs in front take longer than foreseen, because the shared key is busy."""
+    guilds = Guilds(OWN["even"], TokenBucket(1, 10, burst=1, name="all"))
+
+    async def main() -> None:
+        jobs = [asyncio.ensure_future(guilds.job("busy")) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(PaceTimeout, match=r"max_delay is 10\.5 s"):
+            await guilds.job("busy", 10.5)
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+    guilds.clock.run(main())
+    assert guilds.clock.now == 10.5
+
+
+def test_a_cost_that_can_never_pass_raises() -> None:
+    """The cost is above the limit of a window."""
+    guilds = Guilds(FixedWindow(5, 10, name="guild"))
+    take = Take((Charge(guilds.own, "guild", 6), Charge(ALL, "all")), INF)
+    with pytest.raises(PaceTimeout, match="no slot of 'default' for 'guild', ever") as raised:
+        run_sync(guilds.waiter.wait(take))
+    assert raised.value.decision.retry_after == INF
+
+
+def test_without_async_it_is_the_same() -> None:
+    """One job after the other, in one thread."""
+    guilds = Guilds(OWN["even"])
+    times = []
+    for guild in ("a", "b", "a", "b"):
+        run_sync(guilds.waiter.wait(guilds.take(guild)))
+        times.append(guilds.clock.now)
+    assert times == [0.0, 0.02, 1.0, 1.02]
+
+
+@settings(max_examples=50)
+@given(own=quotas("own"), shared=quotas("shared"), data=st.data())
+def test_both_promises_hold(own: Quota, shared: Quota, data: st.DataObject) -> None:
+    """Callers come and go: neither the own quota of any key nor the shared one is ever exceeded."""
+    guilds = Guilds(own, shared)
+    ledgers = {key: Ledger(own) for key in "ab"} | {"all": Ledger(shared)}
+    gaps = st.sampled_from([0.0, 0.001, 0.02]) | st.floats(0, float(2 * own.period / own.limit))
+    plan = data.draw(st.lists(st.tuples(st.sampled_from("ab"), gaps, st.none() | gaps), min_size=1, max_size=20))
+
+    async def call(key: str, max_seconds: float | None) -> None:
+        async with asyncio.timeout(max_seconds):
+            await guilds.job(key)
+        for name in (key, "all"):
+            ledgers[name].admit(guilds.clock.now_us(), 1)
+
+    async def main() -> Sequence[object]:
+        calls = []
+        for key, gap, max_seconds in plan:
+            await asyncio.sleep(gap)
+            calls.append(asyncio.ensure_future(call(key, max_seconds)))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    ended = guilds.clock.run(main())
+    for ledger in ledgers.values():
+        ledger.require_ceiling()
+    assert all(error is None or isinstance(error, TimeoutError) for error in ended)
+
+
+def test_processes_that_share_both_keys(redis_url: str) -> None:
+    """Two stores on one Redis do not share their callers: both promises hold, and every job goes once."""
+    own, shared = TokenBucket(40, burst=1, name="guild"), TokenBucket(60, burst=1, name="all")
+    slots: list[tuple[str, float]] = []
+
+    async def job(waiter: SlotWaiter, guild: str) -> None:
+        decision = await run_async(waiter.wait(Take((Charge(own, guild), Charge(shared, "all")), INF)))
+        slots.append((guild, decision.ready_at))
+        assert time.time() >= decision.ready_at - 0.005
+
+    async def main() -> None:
+        stores = [RedisStore(redis_url, timeout=30, on_error="deny") for _ in range(2)]
+        await asyncio.gather(*[job(SlotWaiter(store), guild) for store in stores for guild in "ab" for _ in range(10)])
+        for store in stores:
+            await store.aclose()
+
+    asyncio.run(main())
+    assert len(slots) == 40
+    for keys, quota in (("a", own), ("b", own), ("ab", shared)):
+        times = sorted(at for guild, at in slots if guild in keys)
+        assert all(later - earlier >= 1 / quota.limit - 2e-6 for earlier, later in pairwise(times))
+
+
+class WithoutBookingAhead(MemoryStore):
+    """A store that never books ahead, as a cluster does for keys of several slots; it counts its takes."""
+
+    takes = 0
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        self.takes += len(takes)
+        return await super().take([replace(take, max_wait=0.0) for take in takes])
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+def test_a_store_that_does_not_book_ahead_is_not_polled(own: Quota) -> None:
+    """Each job sleeps until the shared quota allows it, and takes then: at most three takes for a lone job."""
+    guilds = Guilds(own, TokenBucket(1, burst=1, name="all"))
+    guilds.store = WithoutBookingAhead(clock=guilds.clock)
+    guilds.waiter = SlotWaiter(guilds.store)
+
+    async def main() -> None:
+        for guild in ("a", "b", "c"):
+            await guilds.job(guild)
+
+    guilds.clock.run(main())
+    assert guilds.went == {"a": [0.0], "b": [1.0], "c": [2.0]}
+    assert guilds.store.takes <= 1 + 3 + 3
+
+
+def test_jobs_that_compete_over_such_a_store_go_in_order() -> None:
+    """The first one takes the next slot of the shared quota, and the takes do not grow with the square of the jobs."""
+    guilds = Guilds(OWN["even"], TokenBucket(50, burst=1, name="all"))
+    guilds.store = WithoutBookingAhead(clock=guilds.clock)
+    guilds.waiter = SlotWaiter(guilds.store)
+    names = [f"guild {number}" for number in range(40)]
+
+    async def main() -> None:
+        await asyncio.gather(*map(guilds.job, names))
+
+    guilds.clock.run(main())
+    assert [guilds.went[name] for name in names] == [[number / 50] for number in range(40)]
+    assert guilds.store.takes <= 4 * 40
+    assert not len(waiters_of(guilds.store).own_keys)
+
+
+def test_jobs_over_such_a_store_follow_a_limit_that_changes(clock: SteppedClock) -> None:
+    """They have booked nothing: from then on, no more of them go than the new limit admits."""
+    store = WithoutBookingAhead(clock=clock)
+    limiter = Limiter((OWN["even"], ALL), store=store, name="api")
+    went: list[float] = []
+
+    async def job(guild: str) -> None:
+        await limiter.acquire({"guild": guild, "all": ""})
+        went.append(clock.now)
+
+    async def main() -> float:
+        jobs = [asyncio.create_task(job(f"guild {number}")) for number in range(100)]
+        await asyncio.sleep(1)
+        await Overrides(store).set("api", (OWN["even"], TokenBucket(1, burst=1, name="all")))
+        changed = clock.now
+        await asyncio.sleep(20)
+        for each in jobs:
+            each.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        return changed
+
+    changed = clock.run(main())
+    assert 18 <= sum(time > changed for time in went) <= 22
+
+
+def test_a_cancelled_job_over_such_a_store_lets_the_others_go() -> None:
+    """It is the first in the order of the shared key, and has charged nothing."""
+    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
+    guilds.store = WithoutBookingAhead(clock=guilds.clock)
+    guilds.waiter = SlotWaiter(guilds.store)
+
+    async def main() -> None:
+        jobs = [asyncio.ensure_future(guilds.job(guild)) for guild in "abc"]
+        await asyncio.sleep(0.5)
+        jobs[1].cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+
+    guilds.clock.run(main())
+    assert guilds.went == {"a": [0.0], "c": [1.0]}
+    assert not len(waiters_of(guilds.store).own_keys)
+
+
+def test_another_process_may_use_the_own_key_meanwhile() -> None:
+    """The job then waits for its own key again, and other jobs use the shared one."""
+    guilds = Guilds(OWN["even"], TokenBucket(10, burst=1, name="all"))
+    guilds.store = WithoutBookingAhead(clock=guilds.clock)
+    guilds.waiter = SlotWaiter(guilds.store)
+
+    async def main() -> None:
+        await guilds.job("first")
+        waiting = asyncio.ensure_future(guilds.job("a"))
+        await asyncio.sleep(0.05)
+        assert (await Limiter(guilds.own, store=guilds.store).rate_limit("a")).allowed
+        await asyncio.gather(waiting, guilds.job("b"))
+
+    guilds.clock.run(main())
+    assert guilds.went == {"first": [0.0], "b": [0.1], "a": [1.05]}
+
+
+def test_max_wait_ends_over_such_a_store_too() -> None:
+    """A job raises as soon as the shared quota cannot allow it before the deadline, and nothing is charged."""
+    guilds = Guilds(OWN["even"], TokenBucket(1, burst=1, name="all"))
+    guilds.store = WithoutBookingAhead(clock=guilds.clock)
+    guilds.waiter = SlotWaiter(guilds.store)
+
+    async def main() -> None:
+        await guilds.job("a")
+        with pytest.raises(PaceTimeout, match=r"'b' is 1 s away, max_delay is 0.5 s"):
+            await guilds.job("b", 0.5)
+        assert guilds.clock.now == 0.0
+        await guilds.job("b", 1.0)
+
+    guilds.clock.run(main())
+    assert guilds.went == {"a": [0.0], "b": [1.0]}
