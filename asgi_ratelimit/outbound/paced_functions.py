@@ -110,19 +110,24 @@ def _require_nothing_hidden(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, start, crowds = waiter.acquire, waiter.take_of, waiter.waiter.start, waiter.waiter.crowds
+    acquire, take_of, start, many_callers = (
+        waiter.acquire,
+        waiter.take_of,
+        waiter.waiter.start,
+        waiter.waiter.many_callers,
+    )
     live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
 
     of_all, rule, add_bucket = counts.of_all, counts.rule, counts.rule.requests.append
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
-        turn = crowds.turn()
+        turn = many_callers.turn()
         if turn is not None:  # in a crowd, nothing more is made for a caller until then
             try:
                 await turn
             finally:
                 turn = None
-                crowds.pass_turn()
+                many_callers.pass_turn()
         if live.word is not None:
             await count(args, kwargs)
             return await function(*args, **kwargs)

@@ -23,7 +23,7 @@ from .flow_drivers import (
 from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unchanged
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
-from .slots.pause_checks import DepartureQueue
+from .slots.departures import Departures
 from .slots.slot import LATE_US, Slot
 from .slots.unused_slots import UnusedSlots
 from .slots.waiter_order import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
@@ -47,13 +47,13 @@ class SlotWaiter:
         self.now_us = time_of(clock)
         self.clock = None if isinstance(clock, SystemClock) else clock
         waiters = waiters_of(store)
-        self._queues, self.crowds = waiters.slots, waiters.crowds
-        self._unused = UnusedSlots(store, waiters.crowds, waiters.slots.goes_back)
+        self._queues, self.many_callers = waiters.slots, waiters.many_callers
+        self._unused = UnusedSlots(store, waiters.many_callers, waiters.slots.goes_back)
         self._booking = SlotBooking(store, waiters.slots, self._unused, self.now_us)
         self._margin = margin
         self._departs_later = departs_later and not store.in_process
         self._waiting = Waiting(self.clock, waiters.slots.decide, margin, self._departs_later)
-        self._departure_queue = DepartureQueue(waiters.slots, waiters.departing, waiters.settled, margin)
+        self._departures = Departures(waiters.slots, waiters.departing, waiters.settled, margin)
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take, renewed)
 
     def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
@@ -78,12 +78,12 @@ class SlotWaiter:
 
     async def acquire_slot(self, take: Take, priority: float = 0.0) -> Slot:
         """As ``acquire``: returns the slot, whose decision is made when it is read."""
-        turn = self.crowds.turn()
+        turn = self.many_callers.turn()
         if turn is not None:
             try:
                 await turn
             finally:
-                self.crowds.pass_turn()
+                self.many_callers.pass_turn()
         slot = self.start(take, priority)
         return slot if isinstance(slot, Slot) else await slot
 
@@ -135,12 +135,12 @@ class SlotWaiter:
         """Whether a call that departs later leaves now, behind nobody; if so, that is recorded."""
         if not self._departs_later:
             return True
-        return self._departure_queue.leaves_at_once(charges, self.now_us(), self._booking.ahead_us)
+        return self._departures.leaves_at_once(charges, self.now_us(), self._booking.ahead_us)
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
         """Wait until a call that departs later may leave, behind those of its first bucket that came before."""
         if not self.departs_at_once(charges):
-            yield from self._departure_queue.wait(charges, self.clock, self._booking.ahead_us)
+            yield from self._departures.wait(charges, self.clock, self._booking.ahead_us)
 
     def pass_on(self, decision: Decision) -> Flow[None]:
         """Let the next caller that waits for an equal take go now, with a slot that has come and was not used."""

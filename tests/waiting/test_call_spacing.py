@@ -18,7 +18,7 @@ from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
-from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, DepartureSpacing
+from asgi_ratelimit.waiting.slots.call_spacing import ON_THE_WAY_US, CallSpacing
 from tests.stand_ins.counting_server import Bucket, Counter, Fixed, Rolling, Spaced
 from tests.support.histories import Ledger
 from tests.support.strategies import quotas
@@ -142,7 +142,7 @@ def test_a_missed_slot_of_a_fixed_window_is_booked_anew() -> None:
 
 def test_several_quotas_let_a_call_leave_together() -> None:
     """The slower one decides, and what it refuses is not counted by the other."""
-    departures = DepartureSpacing()
+    departures = CallSpacing()
     fast, slow = Charge(TokenBucket(10, burst=2, name="fast"), "a"), Charge(TokenBucket(1, burst=1, name="slow"), "a")
     assert departures.leave((fast, slow), 0.0, 0.0) == 0.0
     assert departures.leave((fast, slow), 500_000.0, 0.0) == 500_000.0
@@ -151,7 +151,7 @@ def test_several_quotas_let_a_call_leave_together() -> None:
 
 def test_levels_that_have_drained_are_dropped() -> None:
     """A process that calls for ever new keys keeps few of them."""
-    departures = DepartureSpacing()
+    departures = CallSpacing()
     for number in range(1000):
         departures.leave((Charge(TokenBucket(10, burst=1), str(number)),), number * 100_000.0, 0.0)
     assert len(departures) <= 4
@@ -159,7 +159,7 @@ def test_levels_that_have_drained_are_dropped() -> None:
 
 def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
     """In real time, its connection may have to be opened: the first that waits for it waits that much longer, once."""
-    departures = DepartureSpacing(ON_THE_WAY_US)
+    departures = CallSpacing(ON_THE_WAY_US)
     charges = (Charge(TokenBucket(10, burst=2), "a"),)
     assert [departures.leave(charges, 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
     wait_us = departures.wait_us(charges, 50_000.0, 0.0)
@@ -170,7 +170,7 @@ def test_the_first_call_of_a_burst_has_time_to_arrive() -> None:
 
 def test_evenly_spaced_calls_have_no_such_time() -> None:
     """It would be lost at each of them."""
-    departures = DepartureSpacing(ON_THE_WAY_US)
+    departures = CallSpacing(ON_THE_WAY_US)
     charges = (Charge(TokenBucket(10, burst=1), "a"),)
     assert [departures.leave(charges, at, 0.0) for at in (0.0, 100_000.0, 200_000.0)] == [0.0] * 3
 
@@ -216,7 +216,7 @@ def test_slots_that_are_given_back_unused_free_nothing() -> None:
 
 def test_a_settlement_frees_what_came_back_alone() -> None:
     """Of what has left, no more than that counts less; a reset frees all."""
-    departures, charge = DepartureSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
+    departures, charge = CallSpacing(), Charge(TokenBucket(10, 10, burst=10), "key", 4, "settled")
     assert [departures.leave((charge,), 0.0, 0.0) for _ in range(2)] == [0.0, 0.0]
     assert departures.leave((charge,), 0.0, 0.0) == 2_000_000.0
     assert departures.give_back(charge.bucket, 1.0)
@@ -228,7 +228,7 @@ def test_a_settlement_frees_what_came_back_alone() -> None:
 
 def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
     """The others count for as long as they did."""
-    departures, quota = DepartureSpacing(), RollingWindow(4, 10, 10)
+    departures, quota = CallSpacing(), RollingWindow(4, 10, 10)
     calls = [(Charge(quota, "key", 2, "settled"),), (Charge(quota, "key", 2, "settled"),)]
     assert [departures.leave(charges, at_us, 0.0) for charges, at_us in zip(calls, [0.0, 5e6])] == [0.0, 0.0]
     assert departures.give_back(calls[0][0].bucket, 3.0)
@@ -244,7 +244,7 @@ def test_a_settlement_frees_the_oldest_parts_of_a_rolling_window() -> None:
 def test_fast_calls_have_a_millisecond_more(limit: float, burst: float, steps: list[int]) -> None:
     """Where slots are less than 2 ms apart, no interval has more than is due in one more millisecond; else, no more."""
     quota = TokenBucket(limit, burst=burst)
-    departures, charges, now_us = DepartureSpacing(ON_THE_WAY_US), (Charge(quota, "key"),), 1e9
+    departures, charges, now_us = CallSpacing(ON_THE_WAY_US), (Charge(quota, "key"),), 1e9
     at_most = max(burst, 1 + limit / 1000) if limit > 500 else burst
     ledger = Ledger(TokenBucket(limit, burst=at_most))
     for step in steps:
@@ -256,7 +256,7 @@ def test_fast_calls_have_a_millisecond_more(limit: float, burst: float, steps: l
 
 def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
     """At 2,000/s, each call is 0.4 ms late, and leaves 0.5 ms after the one before it."""
-    departures, charges = DepartureSpacing(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
+    departures, charges = CallSpacing(ON_THE_WAY_US), (Charge(TokenBucket(2000, burst=1), "key"),)
     late_us = [400.0 * (number % 2) for number in range(100)]
     assert all(departures.leave(charges, 1e9 + 500 * number + late, 0.0) == 0.0 for number, late in enumerate(late_us))
 
@@ -268,7 +268,7 @@ def test_a_late_call_of_many_costs_nothing_of_the_rate() -> None:
 )
 def test_a_departure_says_when_the_next_call_may_leave(limit: float, burst: float, steps: list[int]) -> None:
     """To the microsecond, where it is worked out together with the departure."""
-    departures, now_us = DepartureSpacing(ON_THE_WAY_US), 1e9
+    departures, now_us = CallSpacing(ON_THE_WAY_US), 1e9
     charges = (Charge(TokenBucket(limit, burst=burst), "key"),)
     for step in steps:
         now_us += step

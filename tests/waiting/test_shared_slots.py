@@ -14,7 +14,7 @@ from asgi_ratelimit.quotas import TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
-from asgi_ratelimit.waiting.slots.call_spacing import DepartureSpacing
+from asgi_ratelimit.waiting.slots.call_spacing import CallSpacing
 from asgi_ratelimit.waiting.slots.store_time import VALID_US, StoreTime
 from tests.support.late_stores import LateAnswers, StoreOfProcess
 
@@ -91,7 +91,7 @@ def test_the_margin_serves_to_catch_up() -> None:
 
 def test_no_more_leaves_than_the_limit_without_its_margin_admits() -> None:
     """Of bursts, too."""
-    departures, charges = DepartureSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
+    departures, charges = CallSpacing(), (Charge(TokenBucket(9, burst=2), "key"),)
     waits = [departures.leave(charges, at_us, 0.0, 0.1) for at_us in (0.0, 0.0, 0.0, 1e5 - 1, 1e5, 2e5)]
     assert waits == pytest.approx([0.0, 0.0, 1e5, 1.0, 0.0, 0.0])
 

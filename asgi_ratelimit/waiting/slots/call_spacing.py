@@ -40,7 +40,7 @@ AT_ONCE_US = 1.0
 _UNUSED: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
 
 
-class DepartureSpacing:
+class CallSpacing:
     """The state of each bucket by what has left. Not thread-safe.
 
     Rolling windows are counted in the parts of the store's time, which is ``ahead_us`` of the local one.

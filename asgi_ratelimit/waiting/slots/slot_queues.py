@@ -26,7 +26,7 @@ from ...buckets import DEFAULT_NAME
 from ...decision import Charge, Take
 from ...stores import CameBack
 from ..forks import reset_in_child
-from .call_spacing import DepartureSpacing
+from .call_spacing import CallSpacing
 from .missed_slots import is_missed, is_too_late
 from .slot import Slot
 from .unused_slots import SharedSlots
@@ -52,7 +52,7 @@ class SlotQueues:
         self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = count()
-        self._spacing = DepartureSpacing(self._on_the_way_us)
+        self._spacing = CallSpacing(self._on_the_way_us)
         self._shared = SharedSlots()
 
     def __bool__(self) -> bool:

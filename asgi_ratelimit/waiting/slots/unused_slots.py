@@ -10,7 +10,7 @@ from ...errors import StoreError
 from ...stores import Store, settle
 from .. import background_loop
 from ..flow_drivers import GiveBack, start
-from .gradual_wakeups import Crowds
+from .many_callers import ManyCallers
 from .slot import Slot
 
 MOST_SHARED = 10_000
@@ -52,9 +52,9 @@ class UnusedSlots:
     ``goes_back`` says of a slot that was booked under an operation whether it may go back.
     """
 
-    def __init__(self, store: Store, crowds: Crowds, goes_back: Callable[[Slot], bool]) -> None:
+    def __init__(self, store: Store, many_callers: ManyCallers, goes_back: Callable[[Slot], bool]) -> None:
         self._store = store
-        self._crowds = crowds
+        self._many_callers = many_callers
         self._goes_back = goes_back
 
     async def give_back(self, slot: Slot) -> None:
@@ -67,13 +67,13 @@ class UnusedSlots:
 
     async def give_back_in_turn(self, slot: Slot) -> None:
         """Give a slot back, even if the task is cancelled again; if many tasks do, a few at a time."""
-        turn = self._crowds.turn() if self._store.in_process else None
+        turn = self._many_callers.turn() if self._store.in_process else None
         try:
             if turn is not None:
                 await turn
         finally:
             if turn is not None:
-                self._crowds.pass_turn()
+                self._many_callers.pass_turn()
             await self.giving_back(slot).in_task()
 
     def giving_back(self, slot: Slot) -> GiveBack:

@@ -17,7 +17,7 @@ from ..wakeups import BucketWakeUps, WakeUp
 from .slot_queues import SlotQueues
 
 
-class DepartureQueue:
+class Departures:
     """Waits until calls over one store may leave: of each bucket the first one that came, and then the next one."""
 
     def __init__(

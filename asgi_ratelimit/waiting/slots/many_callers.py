@@ -14,7 +14,7 @@ FEW = AT_ONCE // 2
 """From so many callers on, it matters whether they come within one iteration of the event loop."""
 
 
-class Crowds:
+class ManyCallers:
     """Counts the callers in one iteration of an event loop. Those beyond a number wait for their turns."""
 
     def __init__(self) -> None:
