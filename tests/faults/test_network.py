@@ -176,9 +176,10 @@ def evaluations(server: RedisServer) -> int:
     return sum(int(line.split("calls=")[1].split(",")[0]) for line in lines if "eval" in line)
 
 
-def with_call_id(answer: bytes) -> bytes:
-    """The start of an answer, with the id of the call."""
-    return b"\r\n" + b"\r\n".join(answer.split(b"\r\n")[1:3]) + b"\r\n"
+def with_head(answer: bytes, *numbers: bytes) -> bytes:
+    """The head of a reply: the mark of the answer that it is in place of, and these numbers."""
+    head = b" ".join([answer.split(b"\r\n")[2].split(b" ")[0], *numbers])
+    return b"\r\n$%d\r\n%b\r\n" % (len(head), head)
 
 
 GARBAGE = {
@@ -189,12 +190,15 @@ GARBAGE = {
     "nothing": lambda answer: b"$-1\r\n",
     "a text": lambda answer: b"+OK\r\n",
     "an empty list": lambda answer: b"*0\r\n",
-    "too short a list": lambda answer: b"*1" + with_call_id(answer),
-    "too long a list": lambda answer: b"*5" + with_call_id(answer) + b"$1\r\n1\r\n$1\r\n1\r\n$-1\r\n$-1\r\n",
-    "numbers in a list": lambda answer: b"*4" + with_call_id(answer) + b":1\r\n:1\r\n:1\r\n",
-    "no time": lambda answer: b"*4" + with_call_id(answer) + b"$4\r\nnoon\r\n$1\r\n1\r\n$-1\r\n",
+    "too short a head": lambda answer: b"*2" + with_head(answer, b"1", b"1") + b"$-1\r\n",
+    "too long a head": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"1", b"1") + b"$-1\r\n",
+    "too many values": lambda answer: b"*6" + with_head(answer, b"1", b"1", b"1") + b"$-1\r\n" * 5,
+    "too many verdicts": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"11") + b"$-1\r\n",
+    "a number as the value": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"1") + b":1\r\n",
+    "a number as the head": lambda answer: b"*2\r\n:1\r\n$-1\r\n",
+    "no time": lambda answer: b"*2" + with_head(answer, b"noon", b"1", b"1") + b"$-1\r\n",
     "an error": lambda answer: b"-ERR no\r\n",
-    "a list in a list": lambda answer: b"*4" + with_call_id(answer) + b"$1\r\n1\r\n$1\r\n1\r\n*0\r\n",
+    "a list in a list": lambda answer: b"*2" + with_head(answer, b"1", b"1", b"1") + b"*0\r\n",
     "a redirection that cannot be read": lambda answer: b"-MOVED x\r\n",
     "an answer of another service": lambda answer: b"HTTP/1.1 400 Bad Request\r\n\r\n",
 }
@@ -237,7 +241,7 @@ async def test_another_verdict(proxy: Proxy, redis_server: RedisServer, caplog: 
     tried = Trial.on(proxy.url)
     async with tried.limiter:
         assert (await tried.take()).allowed
-        proxy.mangle = lambda answer: answer.replace(b"$1\r\n1\r\n", b"$1\r\n0\r\n")
+        proxy.mangle = lambda answer: answer.replace(b" 1\r\n", b" 0\r\n")
         refused = await tried.take()
         assert (refused.allowed, refused.degraded) == (False, False)
         proxy.mangle = bytes

@@ -54,17 +54,22 @@ class DirectScript:
         text = SCRIPT
         if counts_calls:
             assert text.rstrip().endswith("return reply")
-            text = COUNTING + text.rstrip().removesuffix("return reply") + "reply[3] = tostring(calls)\nreturn reply\n"
+            text = (
+                COUNTING
+                + text.rstrip().removesuffix("return reply")
+                + "reply[1] = 'mark 0 ' .. calls .. ' ' .. table.concat(verdicts)\nreturn reply\n"
+            )
         self._sha = client.script_load(text)
 
     def call(self, actions: Sequence[Action], now_us: int = NOW_US, births: int = BIRTHS) -> Reply:
         """Carry out actions in one call."""
         keys, quotas, packed = encode(self.prefix, actions)
         reply = self.client.evalsha(
-            self._sha, len(keys), *keys, quotas, packed, b"%d" % now_us, 3_600_000, births, b"mark"
+            self._sha, len(keys), *keys, quotas, packed, b"%d" % now_us, 3_600_000, births, b"mark "
         )
-        assert reply[0] == b"mark"
-        return Reply(int(reply[2]), reply[3].decode())
+        mark, _, steps, verdicts = reply[0].decode().split(" ")
+        assert mark == "mark"
+        return Reply(int(steps), verdicts)
 
     def put(self, charge: Charge, state: State) -> None:
         """Store a state as that of the bucket of a charge."""

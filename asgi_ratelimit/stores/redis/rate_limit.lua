@@ -29,9 +29,11 @@
 --
 -- Values are packed as algorithms/packed_states.py describes.
 --
--- Reply    { the mark, the time, the steps, one character for each take or settlement ('1' allowed or done, '0' not,
---            '2' answered again), then for each key its value before, false where there was none; that of an operation
---            only where it is answered again, and then those of its charges are not read }
+-- Reply    { a head, then for each key its value before, false where there was none; that of an operation only where it
+--            is answered again, and then those of its charges are not read }
+--          The head is one text, because each element costs Redis time: the mark, and behind it with a space between
+--          them the time, the steps, and one character for each take or settlement: '1' allowed or done, '0' not, '2'
+--          answered again.
 --
 -- A call does MAX_STEPS steps, and what the take or settlement that reaches them still needs. The actions that are
 -- left over have no character in the reply, and the caller sends them again.
@@ -60,15 +62,9 @@ if not now then
 end
 
 local actions, least_ttl, births = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
-local reply = { ARGV[6], string.format('%.0f', now), '', '' }
-local verdicts = {}
+local reply, verdicts = { '' }, {}
 local charges_done, steps = 0, 0
 local last_key, last_value -- the key that was read or written last, and its value: no key is read twice in a row
-
--- stamp, period_us, limit, most, and three numbers of its kind
-local function numbers_of(quota)
-  return struct.unpack('<c8dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
-end
 
 -- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
 local function scaled_cost(period_us, cost)
@@ -77,11 +73,6 @@ local function scaled_cost(period_us, cost)
   local nearest = floor(scaled + 0.5)
   if math.abs(scaled - nearest) <= nearest * 1e-12 then return nearest end
   return ceil(scaled)
-end
-
--- The time to live as SET wants it.
-local function ttl_text(ttl)
-  return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
 end
 
 -- From 7.2 on, Redis turns a whole number into a text faster than Lua does.
@@ -169,7 +160,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
         stamp, period_us, limit, target = charge.stamp, charge.period_us, charge.limit, charge.target
       end
       if key ~= read_key then read_key, read_value = key, try('GET', key) end
-      reply[number + 4] = read_value
+      reply[number + 1] = read_value
       if read_value then
         if #read_value ~= PLAIN_SIZE then -- an error is a table without a length
           needs_more = true
@@ -276,6 +267,11 @@ local function general_way()
   local most_pieces = MAX_PIECES -- of each state that this action reads
   if not drained then define_draining() end
 
+  -- stamp, period_us, limit, most, and three numbers of its kind
+  local function numbers_of(quota)
+    return struct.unpack('<c8dddddd', ARGV[1], (quota - 1) * QUOTA_SIZE + 1)
+  end
+
   local function quota_of(number)
     local quota = quotas[number]
     if not quota then
@@ -297,6 +293,11 @@ local function general_way()
       last_value = false
     end
     return last_value
+  end
+
+  -- The time to live as SET wants it.
+  local function ttl_text(ttl)
+    return min(max(ttl, least_ttl), LONGEST_TTL) .. ''
   end
 
   local function write(key, value, meaning_us)
@@ -914,7 +915,7 @@ local function general_way()
     local function loss(runs, i)
       local count = max(runs[i + 2], runs[i + 5])
       local own = runs[i + 2] * (runs[i + 1] - runs[i])
-      return count * (runs[i + 4] - runs[i]) - own - runs[i + 5] * (runs[i + 4] - runs[i + 3])
+      return count * (runs[i + 1] - runs[i]) - own - runs[i + 5] * (runs[i + 1] - runs[i + 3])
     end
 
     local function bounded(runs)
@@ -1553,7 +1554,7 @@ local function general_way()
     charge.quota, charge.key, charge.birth = quota_of(number), KEYS[charges_done], births + charges_done
     charge.quota.algorithm = algorithm_of(charge.quota)
     local value = read(charge.key)
-    reply[charges_done + 4] = value
+    reply[charges_done + 1] = value
     steps = steps + CHARGE_STEPS + (value and #value / BYTES_OF_A_STEP or 0)
     local whole, state = pcall(state_in, charge.quota, value)
     charge.numbers = 0
@@ -1685,91 +1686,88 @@ local function general_way()
       charges_done = charges_done + 1
       redis.call('DEL', KEYS[charges_done])
       last_key = nil
-      reply[charges_done + 4] = false
+      reply[charges_done + 1] = false
     end
     steps = steps + charges
     verdicts[#verdicts + 1] = '1'
     return at + 10 + charges * 10
   end
 
-  return function(action, at)
-    if action == 4 then return reset(at) end
-    if action == 3 then return settle(at) end
-    return take(at, action)
+  local carry_out
+
+  -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
+  -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for
+  -- each charge  I length and the value that it had before; of a take also the quota of each charge, as in ARGV[1]. It
+  -- is written where the action is done, or is a settlement. A redemption (a take that writes nothing) and a settlement
+  -- are refused after another one's (mode 0). Mode 2 is a settlement that forgets the operation of a take, whose key is
+  -- the next one. No operation is done from until_us on, unless that is 0.
+  local function once(at)
+    local mode, ttl_us, length, until_us, token, start = struct.unpack('<HdHdd', actions, at + 1)
+    local action, _, max_wait_us, charges = struct.unpack('<BHdH', actions, start)
+    local is_take = action ~= 3
+    local is_redemption = is_take and max_wait_us < 0
+    local key, forgotten = KEYS[charges_done + 1], mode == 2 and KEYS[charges_done + 2]
+    for _ = 1, forgotten and 2 or 1 do
+      charges_done = charges_done + 1
+      reply[charges_done + 1] = false
+    end
+    local number = charges_done
+    local record, counts_until, owner = redis.pcall('GET', key), 0, nil
+    if type(record) == 'string' and #record >= 16 then counts_until, owner = struct.unpack('<dd', record) end
+    local is_new = now >= counts_until
+    local is_first = is_new and (until_us == 0 or now < until_us)
+    steps = steps + CHARGE_STEPS
+    if is_redemption then
+      carry_out(action, start)
+      verdicts[#verdicts] = (is_first or (not is_new and owner == token)) and '1' or '0'
+    elseif is_first then
+      local is_plain = is_take and action % MAY_SETTLE == 1
+      local is_left = not is_plain or take_plain(1, max_wait_us, charges, start + 13, action > MAY_SETTLE) > 0
+      if is_left then carry_out(action, start) end
+    else
+      for i = 1, charges do reply[number + i + 1] = false end
+      charges_done = charges_done + charges
+      if mode == 1 then reply[number + 1], steps = record, steps + #record / BYTES_OF_A_STEP end
+      verdicts[#verdicts + 1] = mode == 1 and '2' or '0'
+      return start + length
+    end
+    if not is_take then verdicts[#verdicts] = '1' end -- for the first time, whether it changed anything or not
+    if forgotten and is_first then redis.call('DEL', forgotten) end
+    if is_first and verdicts[#verdicts] == '1' then
+      counts_until = max(now + ttl_us, until_us)
+      local values = { struct.pack('<dd', counts_until, token) }
+      if mode == 1 then values[2] = struct.pack('<dd', now, (births + number + 1) * (is_take and 1 or -1)) end
+      for i = 1, mode == 1 and charges or 0 do
+        local value = reply[number + i + 1]
+        if type(value) ~= 'string' then value = '' end
+        values[i + 2] = struct.pack('<I', #value) .. value
+        if is_take then
+          local quota = struct.unpack('<H', actions, start + 13 + 10 * (i - 1))
+          values[charges + i + 2] = ARGV[1]:sub((quota - 1) * QUOTA_SIZE + 1, quota * QUOTA_SIZE)
+        end
+      end
+      local value = table.concat(values)
+      steps = steps + #value / BYTES_OF_A_STEP
+      redis.call('SET', key, value, 'PX', ttl_text(ceil((counts_until - now) / 1000)))
+    end
+    return start + length
   end
+
+  carry_out = function(action, at)
+    if action == 5 then return once(at) end
+    if action == 4 then return reset(at + 3) end
+    if action == 3 then return settle(at + 3) end
+    return take(at + 3, action)
+  end
+  return carry_out
 end
 
 local carry_out
-
-local function in_general(action, at)
-  carry_out = carry_out or general_way()
-  return carry_out(action, at + 3)
-end
-
--- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
--- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for each
--- charge  I length and the value that it had before; of a take also the quota of each charge, as in ARGV[1]. It is
--- written where the action is done, or is a settlement. A
--- redemption (a take that writes nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a
--- settlement that forgets the operation of a take, whose key is the next one. No operation is done from until_us on,
--- unless that is 0.
-local function once(at)
-  local mode, ttl_us, length, until_us, token, start = struct.unpack('<HdHdd', actions, at + 1)
-  local action, _, max_wait_us, charges = struct.unpack('<BHdH', actions, start)
-  local is_take = action ~= 3
-  local is_redemption = is_take and max_wait_us < 0
-  local key, forgotten = KEYS[charges_done + 1], mode == 2 and KEYS[charges_done + 2]
-  for _ = 1, forgotten and 2 or 1 do
-    charges_done = charges_done + 1
-    reply[charges_done + 4] = false
-  end
-  local number = charges_done
-  local record, counts_until, owner = redis.pcall('GET', key), 0, nil
-  if type(record) == 'string' and #record >= 16 then counts_until, owner = struct.unpack('<dd', record) end
-  local is_new = now >= counts_until
-  local is_first = is_new and (until_us == 0 or now < until_us)
-  steps = steps + CHARGE_STEPS
-  if is_redemption then
-    in_general(action, start)
-    verdicts[#verdicts] = (is_first or (not is_new and owner == token)) and '1' or '0'
-  elseif is_first then
-    local is_plain = is_take and action % MAY_SETTLE == 1
-    local is_left = not is_plain or take_plain(1, max_wait_us, charges, start + 13, action > MAY_SETTLE) > 0
-    if is_left then in_general(action, start) end
-  else
-    for i = 1, charges do reply[number + i + 4] = false end
-    charges_done = charges_done + charges
-    if mode == 1 then reply[number + 4], steps = record, steps + #record / BYTES_OF_A_STEP end
-    verdicts[#verdicts + 1] = mode == 1 and '2' or '0'
-    return start + length
-  end
-  if not is_take then verdicts[#verdicts] = '1' end -- for the first time, whether it changed anything or not
-  if forgotten and is_first then redis.call('DEL', forgotten) end
-  if is_first and verdicts[#verdicts] == '1' then
-    counts_until = max(now + ttl_us, until_us)
-    local values = { struct.pack('<dd', counts_until, token) }
-    if mode == 1 then values[2] = struct.pack('<dd', now, (births + number + 1) * (is_take and 1 or -1)) end
-    for i = 1, mode == 1 and charges or 0 do
-      local value = reply[number + i + 4]
-      if type(value) ~= 'string' then value = '' end
-      values[i + 2] = struct.pack('<I', #value) .. value
-      if is_take then
-        local quota = struct.unpack('<H', actions, start + 13 + 10 * (i - 1))
-        values[charges + i + 2] = ARGV[1]:sub((quota - 1) * QUOTA_SIZE + 1, quota * QUOTA_SIZE)
-      end
-    end
-    local value = table.concat(values)
-    steps = steps + #value / BYTES_OF_A_STEP
-    redis.call('SET', key, value, 'PX', ttl_text(ceil((counts_until - now) / 1000)))
-  end
-  return start + length
-end
-
 local at = 1
 while at <= #actions and steps < MAX_STEPS do
   local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
   local is_take = action % MAY_SETTLE == 1 and max_wait_us >= 0
-  if action == 5 then after, count = once(at), 0 end
+  if action == 5 then count = 1 end
   if is_take then -- the others say themselves where they end
     local size, equal = 13 + 10 * charges, count
     local packed = string.sub(actions, at, at + size - 1)
@@ -1781,7 +1779,8 @@ while at <= #actions and steps < MAX_STEPS do
   while count > 0 and steps < MAX_STEPS do
     if is_take then count = take_plain(count, max_wait_us, charges, at + 13, action > MAY_SETTLE) end
     if count > 0 and steps < MAX_STEPS then
-      local stop = in_general(action, at)
+      carry_out = carry_out or general_way()
+      local stop = carry_out(action, at)
       if not is_take then after = stop end
       count = count - 1
     end
@@ -1789,5 +1788,5 @@ while at <= #actions and steps < MAX_STEPS do
   at = after
 end
 
-reply[3], reply[4] = string.format('%.0f', steps), table.concat(verdicts)
+reply[1] = string.format('%s%.0f %.0f %s', ARGV[6], now, steps, table.concat(verdicts))
 return reply

@@ -219,13 +219,14 @@ def _general_outcome(
 
 def _parts(reply: object) -> tuple[float, bytes, Reply]:
     """The time, the verdicts and the values in a reply, whatever it is."""
-    if isinstance(reply, list) and len(reply) >= 3 and _TEXTS.issuperset(map(type, reply)):
-        now, _, verdicts, *values = reply
+    if isinstance(reply, list) and reply and _TEXTS.issuperset(map(type, reply)):
+        head, *values = reply
         try:
+            _, now, _, verdicts = head.split(b" ")
             now_us = float(now)
-            if verdicts is not None and math.isfinite(now_us):
+            if math.isfinite(now_us):
                 return now_us, verdicts, values
-        except (TypeError, ValueError):  # no time at all
+        except (AttributeError, ValueError):  # no head at all, or no time in it
             pass
     raise _nonsense(reply)
 

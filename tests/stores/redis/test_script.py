@@ -25,8 +25,12 @@ ON_BUCKET = on_bucket(CHARGE)
 NOW = b"1800000000000000"
 NOW_US = 1_800_000_000_000_000.0
 BIRTHS = 7 * 2**32 + 99
-STEPS = b"4"
 USED_UP = pack(QUOTA, (10e6, NOW_US, 0, (), (), b""))
+
+
+def head(verdicts: bytes, now: bytes = NOW) -> bytes:
+    """The head of a reply of the script."""
+    return b"mark %b 4 %b" % (now, verdicts)
 
 
 def test_each_quota_travels_once() -> None:
@@ -80,12 +84,12 @@ def test_the_keys_of_all_charges_travel_in_their_order() -> None:
 
 def test_a_reply_is_decided_again() -> None:
     """The states that the script met give the decisions."""
-    (decision, outcome), values, is_plain = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"11", None, None], BIRTHS)
+    (decision, outcome), values, is_plain = decode([TAKE, ON_BUCKET], [head(b"11"), None, None], BIRTHS)
     assert not is_plain
     assert (decision.allowed, decision.remaining, decision.ready_at) == (True, 9, 1.8e9)
     assert decision_of(CHARGE, outcome) == decision
     assert values == {CHARGE.bucket: pack(QUOTA, (1e6, NOW_US, (BIRTHS + 2) % GENERATIONS, (), (), b""))}
-    (refused, outcome), _, _ = decode([TAKE, ON_BUCKET], [NOW, STEPS, b"00", USED_UP, USED_UP], BIRTHS)
+    (refused, outcome), _, _ = decode([TAKE, ON_BUCKET], [head(b"00"), USED_UP, USED_UP], BIRTHS)
     assert (refused.allowed, refused.retry_after) == (False, 0.1)
     assert decision_of(CHARGE, outcome) == refused
 
@@ -94,7 +98,7 @@ def test_a_reply_is_decided_again() -> None:
 def test_all_are_plain_where_all_charges_are_granted(verdicts: bytes, expected: bool) -> None:
     """Then a reply says nothing of refusals."""
     second = None if expected else USED_UP
-    answers, _, is_plain = decode([ON_BUCKET, ON_BUCKET], [NOW, STEPS, verdicts, None, second], BIRTHS)
+    answers, _, is_plain = decode([ON_BUCKET, ON_BUCKET], [head(verdicts), None, second], BIRTHS)
     assert is_plain == expected == all(is_allowed(answer) for answer in answers if isinstance(answer, tuple))
 
 
@@ -112,7 +116,7 @@ def test_the_verdict_of_the_script_stands(
     """Where Python decides otherwise, that is logged and counted, and raises no error: the script has written."""
     before = Disagreements.count
     with caplog.at_level(logging.ERROR, logger="asgi_ratelimit"):
-        (decision,), values, _ = decode([action], [NOW, STEPS, verdict, value], BIRTHS)
+        (decision,), values, _ = decode([action], [head(verdict), value], BIRTHS)
     assert (decision.allowed, decision.granted, decision.remaining, decision.before) == answer
     assert decision.allowed == (decision.retry_after == 0.0)
     assert Disagreements.count == before + 1
@@ -125,22 +129,23 @@ def test_the_verdict_of_the_script_stands(
 def test_fewer_verdicts_than_actions_are_fewer_answers(verdicts: bytes) -> None:
     """The script stopped at its bound of work: the rest is to be sent again."""
     for action in (TAKE, ON_BUCKET):
-        answers, _, _ = decode([action] * 3, [NOW, STEPS, verdicts, *[None] * len(verdicts)], BIRTHS)
+        answers, _, _ = decode([action] * 3, [head(verdicts), *[None] * len(verdicts)], BIRTHS)
         assert len(answers) == len(verdicts)
 
 
 @pytest.mark.parametrize(
     "reply",
     [
-        [NOW, STEPS, b"1"],
-        [NOW, STEPS, b"1", None, None],
-        [NOW, STEPS, b"11", None, None],
-        [NOW, STEPS, b""],
-        [None, STEPS, b"1", None],
-        [NOW, STEPS, None, None],
-        [b"noon", STEPS, b"1", None],
-        [NOW, STEPS, b"1", 7],
-        [NOW],
+        [head(b"1")],
+        [head(b"1"), None, None],
+        [head(b"11"), None, None],
+        [head(b"")],
+        [None, None],
+        [head(b"1", now=b"noon"), None],
+        [head(b"1", now=b"inf"), None],
+        [head(b"1"), 7],
+        [NOW, None],
+        [head(b"1") + b" 1", None],
         [],
         None,
         b"OK",
@@ -177,7 +182,7 @@ def test_a_foreign_value_is_no_state(quota: Quota, value: bytes | None) -> None:
     """It counts as never used: one of another period or kind, for example."""
     charge = Charge(quota, "key")
     assert unpack(quota, value) is None
-    (decision, outcome), _, _ = decode([Take((charge,)), on_bucket(charge)], [NOW, STEPS, b"11", value, value], BIRTHS)
+    (decision, outcome), _, _ = decode([Take((charge,)), on_bucket(charge)], [head(b"11"), value, value], BIRTHS)
     assert decision.remaining == 9
     assert decision_of(charge, outcome) == decision
 

@@ -37,7 +37,7 @@ Done: TypeAlias = Callable[["Any | RedisError | StoreError"], None]
 class ScriptCaller:
     """One connection to one Redis, for one event loop and one call at a time; a call takes at most ``timeout`` seconds.
 
-    Each call carries an id that the script repeats in its reply, so no reply is taken for that of another call.
+    Each call carries a mark with which its reply begins, so no reply is taken for that of another call.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
@@ -46,7 +46,7 @@ class ScriptCaller:
         self._loop = asyncio.get_running_loop()
         self._owned: AbstractConnection | None = None
         self._connection: OpenConnection | None = None
-        self._call_ids = count(getrandbits(48))
+        self._call_numbers = count(getrandbits(48))
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_checked = False
         self._is_by_tls = issubclass(pool.connection_class, SSLConnection)
@@ -62,18 +62,18 @@ class ScriptCaller:
         if connection is None or not connection.is_clean:
             self.start(self._evaluate_one(call, submitted, done))
             return
-        call_id = b"%d" % next(self._call_ids)
-        packed = pack_command(("EVALSHA", SCRIPT_SHA, *call, call_id))  # type: ignore[arg-type]  # its stub is wrong
+        mark = b"%d " % next(self._call_numbers)
+        packed = pack_command(("EVALSHA", SCRIPT_SHA, *call, mark))  # type: ignore[arg-type]  # its stub is wrong
         self._deadline = submitted + self._timeout
         if self._timer is None:
             self._timer = self._loop.call_at(self._deadline, self._check_deadline)
-        connection.send(packed, 1, partial(self._answered, call, submitted, done, call_id))
+        connection.send(packed, 1, partial(self._answered, call, submitted, done, mark))
 
-    def _answered(self, call: ScriptCall, submitted: float, done: Done, call_id: bytes, outcome: Outcome) -> None:
+    def _answered(self, call: ScriptCall, submitted: float, done: Done, mark: bytes, outcome: Outcome) -> None:
         self._deadline = math.inf
         answer = outcome[0] if type(outcome) is list else outcome
-        if type(answer) is list and answer and answer[0] == call_id:
-            done(answer[1:])
+        if _is_marked(answer, mark):
+            done(answer)
         elif isinstance(answer, NoScriptError):
             self.start(self._evaluate_one(call, submitted, done))
         elif isinstance(answer, RedisError) and type(outcome) is list:
@@ -166,8 +166,8 @@ class ScriptCaller:
         """Call the script by its hash. Redis forgets scripts when it restarts: then send the text, once."""
         if not self._is_checked:
             await self._require_one_server()
-        call_ids = [b"%d" % next(self._call_ids) for _ in calls]
-        commands = [("EVALSHA", SCRIPT_SHA, *call, call_id) for call, call_id in zip(calls, call_ids)]
+        marks = [b"%d " % next(self._call_numbers) for _ in calls]
+        commands = [("EVALSHA", SCRIPT_SHA, *call, mark) for call, mark in zip(calls, marks)]
         answers = await self._send(commands, asking)
         unknown = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unknown:
@@ -175,7 +175,7 @@ class ScriptCaller:
             again[0] = ("EVAL", SCRIPT, *again[0][2:])
             for at, answer in zip(unknown, await self._send(again, asking), strict=True):
                 answers[at] = answer
-        return list(map(_reply_in, answers, call_ids))
+        return list(map(_reply_in, answers, marks))
 
     async def _require_one_server(self) -> None:
         """Raises ``ShardingProxyError`` where a call without keys cannot be sent anywhere; asked once."""
@@ -214,12 +214,15 @@ _NO_KEY_TO_SHARD_BY = re.compile("wrong number of arguments|invalid request|unsu
 _FOREIGN_REPLY = InvalidResponse("the reply does not belong to the call")
 
 
-def _reply_in(answer: Any, call_id: bytes) -> Any:
-    """The script's reply to the call with this id. Raises ``InvalidResponse`` for that of another call."""
-    if isinstance(answer, RedisError):
+def _is_marked(answer: Any, mark: bytes) -> bool:
+    """Whether this is the script's reply to the call with this mark."""
+    return type(answer) is list and bool(answer) and type(answer[0]) is bytes and answer[0].startswith(mark)
+
+
+def _reply_in(answer: Any, mark: bytes) -> Any:
+    """The script's reply to the call with this mark. Raises ``InvalidResponse`` for that of another call."""
+    if isinstance(answer, RedisError) or _is_marked(answer, mark):
         return answer
-    if isinstance(answer, list) and answer and answer[0] == call_id:
-        return answer[1:]
     raise _FOREIGN_REPLY
 
 
