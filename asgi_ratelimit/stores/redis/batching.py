@@ -1,8 +1,9 @@
 """Group commit: while one batch is in flight the next one gathers, and is sent as soon as the first is back.
 
 It knows nothing of Redis. There is no timer, and no added wait when nothing is in flight: an item goes with the others
-of the same iteration of the event loop or, if the last batch was a single item, at once. Where there are many, half of
-them are in flight while the callers of the other half go on, so that the server and this process work side by side.
+of the same iteration of the event loop or, if the last batch was a single item, at once. Where there are many and the
+server answers quickly, half of them are in flight while the callers of the other half go on: so the server and this
+process work side by side.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from functools import partial
 from itertools import takewhile
 from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar
+
+from ...clock import monotonic_us
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +30,13 @@ MAX_ITEMS = 128
 """The most items in one batch."""
 
 ENOUGH = 32
-"""So many items are worth a batch: they go without the rest of their iteration, or of the callers that go on."""
+"""From twice as many items on, counting those that have just come back, one half may go ahead of the other."""
+
+CALLER_US = 20.0
+"""Microseconds that a caller takes, at least, from its result until it submits again.
+
+Of ``n`` callers, a batch of all serves ``n`` in ``flight + n * CALLER_US``, and halves serve ``n / 2`` in the longer of
+``flight`` and ``n / 2 * CALLER_US``: so halves are quicker while ``flight < n * CALLER_US``."""
 
 
 _item_of = itemgetter(0)
@@ -37,11 +46,6 @@ _is_second = itemgetter(3)
 def never(item: object, error: Exception) -> bool:
     """No item is sent a second time."""
     return False
-
-
-def _size(waiting: int, finished: int) -> int:
-    """The size of the next batch: half of all, because the callers of those that have come back may submit again."""
-    return min(max((waiting + finished + 1) // 2, ENOUGH), MAX_ITEMS) if finished else MAX_ITEMS
 
 
 class GroupCommit(Generic[T, R]):
@@ -59,6 +63,8 @@ class GroupCommit(Generic[T, R]):
     that no longer needs the trip, or ``None``; or ``None`` for all. Unless it is ``eager``, an item always waits for
     the others of the same iteration of the event loop.
 
+    ``now_us`` is a clock in microseconds, by which batches in flight are timed.
+
     Cancelling a caller neither stops a batch nor affects the others: an item that has not been sent is dropped.
     """
 
@@ -70,17 +76,21 @@ class GroupCommit(Generic[T, R]):
         *,
         resends: Callable[[T, Exception], bool] = never,
         eager: bool = True,
+        now_us: Callable[[], float] = monotonic_us,
     ) -> None:
         self._send = send
         self._fallback = fallback
         self._resends = resends
         self._answer_early = answer_early
         self._eager = eager
+        self._now_us = now_us
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Entry[T, R]] = []
         self._in_flight: list[Entry[T, R]] | None = None
         self._scheduled: asyncio.Handle | None = None
-        self._last_size = 0
+        self._last_was_single = False
+        self._in_halves = False
+        self._sent_us = 0.0
         self._idle: asyncio.Future[None] | None = None
 
     def submit(self, item: T) -> asyncio.Future[R]:
@@ -88,9 +98,9 @@ class GroupCommit(Generic[T, R]):
         result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # create_future is the same, a frame further away
         self._waiting.append((item, result, self._loop.time(), False))
         if self._in_flight is None:
-            if self._scheduled is None and not (self._last_size == 1 and self._eager):
+            if self._scheduled is None and not self._last_was_single:
                 self._scheduled = self._loop.call_soon(self._send_next)
-            elif self._scheduled is None or len(self._waiting) >= ENOUGH <= self._last_size:
+            elif self._scheduled is None or (self._in_halves and len(self._waiting) >= ENOUGH):
                 self._send_next()
         return result
 
@@ -101,7 +111,7 @@ class GroupCommit(Generic[T, R]):
 
     def hold(self) -> None:
         """Let the next items wait for the others of the same iteration of the event loop."""
-        self._last_size = 0
+        self._last_was_single = self._in_halves = False
 
     async def drain(self) -> None:
         """Return when nothing is waiting or in flight any more."""
@@ -109,19 +119,20 @@ class GroupCommit(Generic[T, R]):
             self._idle = self._idle or self._loop.create_future()
             await asyncio.wait([self._idle])
 
-    def _send_next(self, finished: int = 0) -> None:
-        """Send the next batch of items whose callers still wait; so many items have just come back."""
+    def _send_next(self, have_waited: bool = False, most: int = MAX_ITEMS) -> None:
+        """Send the next batch of items whose callers still wait."""
         self._scheduled = None
         while self._waiting and self._in_flight is None:
-            count = len(list(takewhile(_is_second, self._waiting))) or _size(len(self._waiting), finished)
+            count = len(list(takewhile(_is_second, self._waiting))) or most
             batch = [entry for entry in self._waiting[:count] if not entry[1].done()]
             del self._waiting[:count]
-            if finished and batch:
+            if have_waited and batch:
                 batch = self._without_early_answers(batch)
             if not batch:
                 continue
             self._in_flight = batch
-            self._last_size = len(batch)
+            self._last_was_single = self._eager and len(batch) == 1
+            self._sent_us = self._now_us()
             finish = partial(self._finish, batch)
             try:
                 self._send(list(map(_item_of, batch)), batch[0][2], finish)
@@ -164,8 +175,11 @@ class GroupCommit(Generic[T, R]):
                     self._fail(self._unless_resent([entry], result), result)
                 elif not future.done():
                     future.set_result(result)
+        total = len(batch) + len(self._waiting)
+        self._in_halves = total >= 2 * ENOUGH and self._now_us() - self._sent_us < total * CALLER_US
         if self._waiting or self._idle is not None:
-            self._send_next(len(batch))
+            most = min((total + 1) // 2, MAX_ITEMS) if self._in_halves else MAX_ITEMS
+            self._send_next(have_waited=True, most=most)
 
     def _unless_resent(self, batch: list[Entry[T, R]], error: Exception) -> list[Entry[T, R]]:
         """The entries that have failed for good. The others are sent again, ahead of all that wait."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asgi_ratelimit.stores.redis.batching import ENOUGH, MAX_ITEMS
+from asgi_ratelimit.stores.redis.batching import CALLER_US, ENOUGH, MAX_ITEMS
 from tests.stores.redis.batches import FailingLookup, Server, outcomes, settle_down
 
 pytestmark = pytest.mark.anyio
@@ -121,8 +121,8 @@ async def test_items_that_are_submitted_together_share_a_batch() -> None:
 
 
 async def test_under_load_half_of_the_items_go_while_the_callers_of_the_other_half_go_on() -> None:
-    """After a large batch, enough items go without the rest of their iteration; then the halves take turns."""
-    server = Server()
+    """Enough items go without the rest of their iteration; then the halves take turns."""
+    server = Server(now_us=lambda: 0.0)
     load(server, 0, 2 * ENOUGH)
     await settle_down()
     server.calls[0].succeed()
@@ -135,39 +135,56 @@ async def test_under_load_half_of_the_items_go_while_the_callers_of_the_other_ha
     assert server.batches[1] == [*range(100, 100 + ENOUGH)]
 
 
-def load(server: Server, first: int, count: int) -> None:
-    """Submit items within one iteration of the event loop."""
-    for item in range(first, first + count):
-        server.group.submit(item)
-
-
-@pytest.mark.parametrize("came_before", [0, 1, ENOUGH - 1])
-async def test_items_after_a_small_batch_wait_for_all_of_the_iteration(came_before: int) -> None:
-    """Where there is no load yet, or no more, one batch for all costs least."""
-    server = Server(eager=False)
-    if came_before:
-        load(server, 0, came_before)
-        await settle_down()
-        server.calls[0].succeed()
-        await settle_down()
+@pytest.mark.parametrize(
+    ("items", "flight_us", "size"),
+    [
+        (2 * ENOUGH, 2 * ENOUGH * CALLER_US - 1.0, ENOUGH),
+        (2 * ENOUGH, 2 * ENOUGH * CALLER_US, 2 * ENOUGH),
+        (2 * ENOUGH - 1, 0.0, 2 * ENOUGH),
+        (1, 0.0, 2 * ENOUGH),
+    ],
+    ids=["near", "far", "few", "one"],
+)
+async def test_items_go_in_halves_only_where_that_is_quicker(items: int, flight_us: float, size: int) -> None:
+    """Not where the server is further away than all callers take, and not after a batch of few."""
+    times = iter([0.0, flight_us, flight_us])
+    server = Server(eager=False, now_us=lambda: next(times))
+    load(server, 0, items)
+    await settle_down()
+    server.calls[0].succeed()
+    await settle_down()
     load(server, 1000, 2 * ENOUGH)
     await settle_down()
-    assert server.batches[-1] == [*range(1000, 1000 + 2 * ENOUGH)]
+    assert [len(batch) for batch in server.batches] == [items, size]
 
 
 @pytest.mark.parametrize(
     ("finished", "waiting", "size"),
-    [(1, 20, 20), (4, 60, ENOUGH), (ENOUGH, ENOUGH, ENOUGH), (64, 96, 80), (100, 120, 110), (128, 900, MAX_ITEMS)],
+    [
+        (1, 20, 20),
+        (4, 59, 59),
+        (4, 60, ENOUGH),
+        (ENOUGH, ENOUGH, ENOUGH),
+        (64, 96, 80),
+        (100, 120, 110),
+        (128, 900, MAX_ITEMS),
+    ],
 )
 async def test_the_next_batch_is_half_of_all_items_under_way(finished: int, waiting: int, size: int) -> None:
     """Those that have just come back count as well, so that the halves do not become a large and a small one."""
-    server = Server(eager=False)
+    server = Server(eager=False, now_us=lambda: 0.0)
     load(server, 0, finished)
     await settle_down()
     load(server, 1000, waiting)
     server.calls[0].succeed()
     await settle_down()
     assert server.batches[1] == [*range(1000, 1000 + size)]
+
+
+def load(server: Server, first: int, count: int) -> None:
+    """Submit items within one iteration of the event loop."""
+    for item in range(first, first + count):
+        server.group.submit(item)
 
 
 async def test_an_item_waits_for_the_iteration_unless_eager() -> None:
