@@ -40,7 +40,7 @@ from .responses.header_options import DialectName, HeaderOptions, header_options
 from .responses.problem_details import AccessDenied, Connection, LimitUnavailable, OnLimited, Refusal
 from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
-from .startup.app_routes import place_of
+from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
@@ -298,7 +298,7 @@ class RateLimitMiddleware:
         require_usable(self.rule_table.charging, scope, self._store)
         if self._options.name is None and "router" in scope:
             place = place_of(self, scope["router"])
-            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or scope.get('root_path')}"
+            self._place = self._enforcer.name = f"{DEFAULT_NAME} {place or root_of(scope)}"
             self.overrides_changed()
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:

@@ -113,18 +113,32 @@ async def test_a_router_that_fastapi_includes_has_places_too() -> None:
     assert await statuses(app, "/v1/a/x", "/v1/b/x", "/v1/a/x") == [200, 200, 429]
 
 
+def hiding(app: Any) -> Any:
+    """The app in a wrapper that hides it from the walk through the routes."""
+
+    async def hidden(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, receive, send)
+
+    return hidden
+
+
 async def test_the_place_of_a_hidden_middleware_is_the_root_path() -> None:
-    """A wrapper hides it from the walk through the routes, so the request's root path is used."""
-
-    def hiding(app: Any) -> Any:
-        async def hidden(scope: Scope, receive: Receive, send: Send) -> None:
-            await app(scope, receive, send)
-
-        return hidden
-
+    """That of its first request."""
     store = a_store()
     mounts = [Mount(path, hiding(RateLimitMiddleware(ok, "1/minute", store=store))) for path in ("/a", "/b")]
     assert await statuses(Router(mounts), "/a/", "/b/", "/a/") == [200, 200, 429]
+
+
+async def test_processes_agree_on_the_place_of_a_hidden_middleware() -> None:
+    """Whatever the values in the path of their first requests."""
+    store = a_store()
+
+    def an_app() -> Router:
+        limited = RateLimitMiddleware(ok, "1/minute", store=store)
+        return Router([Mount("/{tenant}/{number:int}", hiding(limited))])
+
+    assert await statuses(an_app(), "/acme/1/") == [200]
+    assert await statuses(an_app(), "/beta/2/", "/acme/1/") == [429, 429]
 
 
 # Owners

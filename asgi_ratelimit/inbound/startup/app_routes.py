@@ -14,6 +14,7 @@ from uuid import UUID
 from starlette.applications import Starlette
 from starlette.convertors import CONVERTOR_TYPES
 from starlette.routing import Host, Mount, Router, WebSocketRoute, compile_path
+from starlette.types import Scope
 
 _REST = "/{path:path}"
 
@@ -73,6 +74,13 @@ def place_of(middleware: Any, router: Any) -> str | None:
     """The place of a middleware behind a router; ``None`` if it is not behind it."""
     middlewares = (each for route in walk(router) for each in route.middlewares)
     return next((each.place for each in middlewares if each.app is middleware), None)
+
+
+def root_of(scope: Scope) -> str:
+    """The root path of a request, in which ``{}`` stands for each value: the same for all requests to a mount."""
+    values = set(map(str, scope.get("path_params", {}).values()))
+    root: str = scope.get("root_path", "")
+    return "/".join(["{}" if part in values else part for part in root.split("/")])
 
 
 def place_text(path: str, methods: Iterable[str] | None) -> str:

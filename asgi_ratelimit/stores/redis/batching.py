@@ -60,8 +60,8 @@ class GroupCommit(Generic[T, R]):
     caller that still waits, or raises.
 
     ``answer_early(items)`` is called for items that have waited for another batch: it returns, for each, its result if
-    that no longer needs the trip, or ``None``; or ``None`` for all. Unless it is ``eager``, an item always waits for
-    the others of the same iteration of the event loop.
+    that no longer needs the trip, or ``None``; or ``None`` for all. Unless it is ``eager``, a single item waits for the
+    others of the same iteration of the event loop, like all others do.
 
     ``now_us`` is a clock in microseconds, by which batches in flight are timed.
 
