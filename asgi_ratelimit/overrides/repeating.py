@@ -34,6 +34,7 @@ class Repeating:
         self._close = close
         self._wake_up: asyncio.Event | None = None
         self._running: Future[None] | None = None
+        self._needed_again: list[Future[None]] = []
         reset_in_child(self)
 
     @property
@@ -53,26 +54,33 @@ class Repeating:
                 self._running = background_loop.start(_run(ref(self), self._wake_up, self._close))
 
     async def end(self) -> None:
-        """Wait until it has ended, where it is needed no more."""
+        """Wait until it has ended, where it is needed no more; or until somebody needs it again meanwhile."""
+        needed_again: Future[None] = Future()
         with self._lock:
             running, wake_up = self._running, self._wake_up
+            self._needed_again.append(needed_again)
         if running is not None and wake_up is not None:
             background_loop.call_soon(wake_up.set)
-            await asyncio.wait([asyncio.wrap_future(running)])
+            either = map(asyncio.wrap_future, (running, needed_again))
+            await asyncio.wait(list(either), return_when=asyncio.FIRST_COMPLETED)
 
     def reset(self) -> None:
         """A forked child has this object, but not the thread in which it runs."""
         self._lock = RLock()
-        was_running, self._running = self._running is not None, None
+        was_running, self._running, self._needed_again = self._running is not None, None, []
         if was_running:
             self.start()
 
     def goes_on(self) -> bool:
         """Whether it is still needed; if not, it has to be started again."""
         with self._lock:
+            needed_again, self._needed_again = self._needed_again, []
             if not self.is_needed:
                 self._running = None
-            return self._running is not None
+        if self._running is not None:
+            for each in needed_again:
+                each.set_result(None)
+        return self._running is not None
 
 
 async def _run(reference: ref[Repeating], wake_up: asyncio.Event, close: Close) -> None:

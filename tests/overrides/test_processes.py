@@ -9,6 +9,7 @@ import pytest
 from asgi_ratelimit import Limiter, Overrides
 from asgi_ratelimit.overrides import Repeating
 from asgi_ratelimit.stores import RedisStore
+from asgi_ratelimit.waiting import background_loop
 from tests.support.overriding import until
 from tests.support.programs import outcome_of
 from tests.support.redis_cluster import asked
@@ -144,3 +145,35 @@ async def test_work_that_fails_goes_on(caplog: pytest.LogCaptureFixture, monkeyp
     assert len(runs) == 3
     assert "what is done in the background failed: RuntimeError('no work today')" in caplog.text
     await failing.end()
+
+
+@pytest.mark.anyio
+async def test_the_end_is_not_awaited_where_the_work_is_needed_again() -> None:
+    """A store that is used while it is closed goes on, and its ``aclose`` returns all the same."""
+    gate, runs = asyncio.Event(), []
+
+    async def close() -> None:
+        """There is nothing to close."""
+
+    class Gated(Repeating):
+        is_needed = True
+
+        async def run(self) -> float:
+            runs.append(1)
+            await gate.wait()
+            return 60.0
+
+    gated = Gated(close)
+    gated.start()
+    await until(lambda: runs)
+    gated.is_needed = False
+    ending = asyncio.create_task(gated.end())
+    await asyncio.sleep(0)
+    gated.is_needed = True
+    background_loop.call_soon(gate.set)
+    async with asyncio.timeout(60):
+        await ending
+    assert gated.goes_on()
+    gated.is_needed = False
+    await gated.end()
+    assert not gated.goes_on()
