@@ -15,6 +15,7 @@ from ...quotas import SECOND_US, TokenBucket
 from ...waiting import Flow, PaceTimeout, SlotWaiter, pace_timeout
 from ...waiting.flow_drivers import NewWakeUp, Sleep
 from ..sending.exchange import Discard, Send
+from ..sending.replayable_bodies import can_be_sent_again
 from .admission import NAME, LockedModel, admission_over
 from .learned_changes import Changes
 from .learned_state import LearnedBucket, learned_buckets
@@ -75,7 +76,7 @@ class AdaptiveSender:
 
     def _may_be_sent_again(self, call: Call, request: Any) -> bool:
         """Whether the whole body is at hand, and its turn can come in time."""
-        if not (hasattr(request.stream, "__iter__") and hasattr(request.stream, "__aiter__")):
+        if not can_be_sent_again(request):
             return False
         with self._locked as model:
             return model.not_before(call, self.now_us()) <= call.deadline_us

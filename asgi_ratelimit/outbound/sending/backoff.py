@@ -10,6 +10,7 @@ from ...clock import SystemClock
 from ...quotas import SECOND_US
 from ...waiting import Flow, SlotWaiter
 from .pauses import Pauses
+from .replayable_bodies import can_be_sent_again
 from .request_values import PacedRequest
 from .retry_after_parsing import pause_of
 from .slowdown import Slowdown
@@ -43,7 +44,7 @@ class Refusals:
             is_jitter = self._slowdown.is_jitter(paced.key, pause_s, not is_degraded, self._now_us())
         if pause_s is not None and not is_jitter:
             yield from self._pauses.begin(paced.key, pause_s)
-        if paced.attempts > self._retries or not paced.can_be_sent_again:
+        if paced.attempts > self._retries or not can_be_sent_again(paced.request):
             return None
         longest_us = min(FIRST_BACKOFF_US * 2 ** (paced.attempts - 1), LONGEST_BACKOFF_US)
         wait_us = float(math.ceil(random() * longest_us if pause_s is None else pause_s * SECOND_US))

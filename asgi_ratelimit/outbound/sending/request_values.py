@@ -54,12 +54,6 @@ class PacedRequest:
         """The key whose concurrency and pauses apply: that of its first charge."""
         return self.charges[0].key
 
-    @property
-    def can_be_sent_again(self) -> bool:
-        """Whether the whole body is at hand. Only then can it be read twice, with and without ``async``."""
-        stream = self.request.stream
-        return hasattr(stream, "__iter__") and hasattr(stream, "__aiter__")
-
 
 class RequestValues:
     """The key, cost and longest wait of the requests of one limiter; ``oversize`` is for a cost above the burst.

@@ -1,0 +1,90 @@
+"""Requests that can be sent again: only those whose second attempt carries all of the body."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+
+from asgi_ratelimit import AdaptiveTransport
+from asgi_ratelimit.outbound.sending.replayable_bodies import can_be_sent_again
+
+URL = "http://service/"
+
+
+def pipe() -> Any:
+    """A file that can be read once."""
+    reader, writer = os.pipe()
+    os.write(writer, b"precious data")
+    os.close(writer)
+    return os.fdopen(reader, "rb")
+
+
+class Once:
+    """A stream of a program's own, which can be read once."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"data"
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"data"
+
+
+def parts() -> Iterator[bytes]:
+    yield b"data"
+
+
+@pytest.fixture(params=[httpx, httpx2], ids=["httpx", "httpx2"])
+def module(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def test_bodies_that_are_at_hand(module: Any) -> None:
+    """None, bytes, forms, JSON, bytes as a stream, and multipart bodies of what can be read twice."""
+    with tempfile.TemporaryFile() as file:
+        for arguments in (
+            {},
+            {"content": b"data"},
+            {"data": {"a": "1"}},
+            {"json": [1]},
+            {"stream": module.ByteStream(b"data")},
+            {"data": {"a": "1"}, "files": {"file": b"data"}},
+            {"files": {"file": ("a.txt", io.BytesIO(b"data")), "other": ("b.txt", file)}},
+        ):
+            assert can_be_sent_again(module.Request("POST", URL, **arguments)), arguments
+
+
+def test_bodies_that_can_be_read_once(module: Any) -> None:
+    """Generators, streams of the program's own, pipes, and multipart bodies with one of those."""
+    with pipe() as file:
+        for arguments in (
+            {"content": parts()},
+            {"content": file},
+            {"stream": Once()},
+            {"files": {"file": ("a.txt", file)}},
+            {"files": {"first": b"data", "file": ("a.txt", file)}},
+        ):
+            assert not can_be_sent_again(module.Request("POST", URL, **arguments)), arguments
+
+
+def test_a_pipe_is_never_sent_empty(module: Any) -> None:
+    """Its refusal is returned instead, also where requests are sent again by default."""
+    bodies: list[bytes] = []
+
+    def service(request: Any) -> Any:
+        bodies.append(b"".join(request.stream))
+        return module.Response(429, headers={"retry-after": "0"})
+
+    class Service(module.BaseTransport):  # type: ignore[misc, name-defined]  # of either module
+        def handle_request(self, request: Any) -> Any:
+            return service(request)
+
+    with module.Client(transport=AdaptiveTransport(Service())) as client, pipe() as file:
+        assert client.post(URL, files={"file": ("a.txt", file)}).status_code == 429
+    assert [b"precious data" in body for body in bodies] == [True]
