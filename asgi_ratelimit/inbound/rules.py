@@ -10,7 +10,7 @@ from functools import lru_cache
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..argument_errors import shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
@@ -129,6 +129,8 @@ def _require_valid(rule: Rule) -> None:
         raise ConfigurationError(
             f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
         )
+    checked_flag("only", rule.only)
+    checked_flag("shadow", rule.shadow)
     as_methods(rule.methods)
     as_on_error(rule.on_error)
     checked_penalty(rule.penalty, rule.quota)

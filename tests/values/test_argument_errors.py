@@ -38,6 +38,7 @@ from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.tools import Recorder
 
 CALLABLES: list[Callable[..., Any]] = [
     *(AdaptiveTransport, Limiter, MemoryStore, PacedTransport, RateLimit, RedisStore, Rule, SyncLimiter),
@@ -114,6 +115,26 @@ def test_a_quota_shows_its_use_without_a_check(kind: type[Any], given: Any, mess
 def test_a_quota_is_built_by_its_own_constructor(kind: type[Any]) -> None:
     """There is no wrapper around it."""
     assert not hasattr(kind.__init__, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    ("called", "given", "name"),
+    [
+        (Rule, with_arguments("/", "2/minute"), "only"),
+        (Rule, with_arguments("/", "2/minute"), "shadow"),
+        (dashboard, with_arguments(MemoryStore(), allow=lambda request: True), "show_keys"),
+        (log_refusals, with_arguments(), "keys"),
+        (Recorder, with_arguments("requests.rec"), "show_keys"),
+        (SyncLimiter("5/s").rate_limit, with_arguments("alice"), "best_effort"),
+    ],
+)
+@pytest.mark.parametrize("wrong", ["false", "true", None, 0, 1])
+def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: str, wrong: object) -> None:
+    """A text such as ``"false"``, which Python takes as true, is refused, and so is all else."""
+    arguments, options = given
+    with pytest.raises(ConfigurationError) as raised:
+        called(*arguments, **options, **{name: wrong})
+    assert str(raised.value) == f"{name} must be True or False, not {wrong!r}: {name}=True"
 
 
 def test_a_decorated_class_stays_what_it_is() -> None:
