@@ -56,7 +56,7 @@ def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) 
 
 
 def checked_flag(name: str, flag: bool) -> bool:
-    """``flag``, if it is ``True`` or ``False``; ``ConfigurationError`` otherwise: a text such as ``"false"`` is true."""
+    """``flag``, if it is ``True`` or ``False``; ``ConfigurationError`` otherwise, as for ``"false"``, which is true."""
     if flag is True or flag is False:
         return flag
     raise ConfigurationError(f"{name} must be True or False, not {flag!r}: {name}=True")

@@ -26,6 +26,7 @@ from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
+from .functions.lacking_depends import NeedsDepends, require_no_decorator, require_no_default, used_as_decorator
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
@@ -53,7 +54,7 @@ _QUOTA_OF_A_DEPENDENCY = (
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
-class RateLimit:
+class RateLimit(NeedsDepends):
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
     ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. A ``key`` may also be the value
@@ -93,6 +94,7 @@ class RateLimit:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
             raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
+        require_no_decorator(quota)
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
@@ -148,11 +150,6 @@ class RateLimit:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
         each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
-
-    @property
-    def dependency(self) -> "Any":
-        """FastAPI looks for this attribute where ``Depends`` is missing. Raises ``ConfigurationError``."""
-        raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
 
     @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
@@ -275,6 +272,15 @@ def require_names(app: Any) -> None:
     """Raises ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
     for limit, names in _names_by_limit(app).items():
         _require_one_place(limit, names)
+
+
+def require_depends(app: Any) -> None:
+    """Raises ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
+    for route in walk(app):
+        if isinstance(route.endpoint, RateLimit):
+            raise used_as_decorator(route.endpoint.rules[0].quota)
+        for function in (route.endpoint, *route.dependencies):
+            require_no_default(function)
 
 
 def register_limits(app: Any, enforcer: Enforcer) -> None:

@@ -26,7 +26,7 @@ from ..stores import Store
 from ..stores.name_owners import register_instead
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import register_limits, require_names
+from .dependency import register_limits, require_depends, require_names
 from .enforcer import Enforcer
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
@@ -318,6 +318,7 @@ class RateLimitMiddleware:
             return
         try:
             self._start(scope, scope.get(SCOPE_KEY))
+            require_depends(self.app)
             require_names(self.app)
             register_limits(self.app, self._enforcer)
         except ConfigurationError as error:

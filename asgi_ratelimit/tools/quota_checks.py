@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
+from ..errors import ConfigurationError
 from ..inbound import RateLimit, RateLimitMiddleware
 from ..inbound.config import USUAL, LimitsFile
+from ..inbound.dependency import require_depends
 from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
@@ -44,7 +46,15 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
             rules += table.charging
             found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
     rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
-    return rules, [*found, *_findings_of(rules)]
+    return rules, [*_lacking_depends(app), *found, *_findings_of(rules)]
+
+
+def _lacking_depends(app: Any) -> Iterator[str]:
+    """Why a limit never applies that stands where FastAPI does not call it."""
+    try:
+        require_depends(app)
+    except ConfigurationError as error:
+        yield str(error)
 
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
