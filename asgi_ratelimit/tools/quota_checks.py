@@ -17,7 +17,7 @@ from ..inbound.dependency import require_depends
 from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
-from ..inbound.startup.startup_warnings import unused_rules
+from ..inbound.startup.startup_warnings import NO_LIMITS, unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -40,11 +40,12 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
     calls = {id(call): call for route in routes for call in route.dependencies}
     rules, found = list[CompiledRule](), list[str]()
-    for middleware in middlewares.values():
-        if isinstance(middleware, RateLimitMiddleware):
-            table = middleware.rule_table
-            rules += table.charging
-            found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
+    limiting = [each for each in middlewares.values() if isinstance(each, RateLimitMiddleware)]
+    for middleware in limiting:
+        table = middleware.rule_table
+        rules += table.charging
+        found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
+    found += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
     rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
     return rules, [*_lacking_depends(app), *found, *_findings_of(rules)]
 

@@ -105,8 +105,10 @@ class LimitsFile(Repeating):
                 content = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f'{self._path} cannot be read: {error}: config="limits.toml"') from error
-        if not content.strip():
-            raise ConfigurationError(f'{self._path} is empty: quota = "100/minute"')
+        lines = [line.strip() for line in content.splitlines() if line.strip()]
+        if all(line.startswith("#") for line in lines):
+            what = "has nothing but comments" if lines else "is empty"
+            raise ConfigurationError(f'{self._path} {what}: quota = "100/minute"')
         return content
 
     def _signed(self) -> tuple[int, ...] | None:

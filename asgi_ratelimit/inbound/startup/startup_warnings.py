@@ -12,6 +12,7 @@ from ...keys.path_patterns import compile_path
 from ...logs import warn_once
 from ...quota_text import as_text, readable
 from ...stores import MemoryStore, Store
+from ..functions.lacking_depends import NeedsDepends
 from ..rules import CompiledRule
 from .app_routes import AppRoute, example_path, walk
 from .worker_count import number_of_workers
@@ -48,6 +49,26 @@ def warn_of_duplicate(name: str) -> None:
         "a-middleware-added-twice",
         f"RateLimitMiddleware is around this app twice under the name {name!r}, and both charge every request: "
         "remove one, or give them different names",
+    )
+
+
+def warn_of_no_limits() -> None:
+    """Warn of a middleware that limits nothing, as where the variable that is to be its quota is not set."""
+    warn_once("a-middleware-that-limits-nothing", NO_LIMITS)
+
+
+NO_LIMITS = (
+    "RateLimitMiddleware has no quota and no rules, and no route has a RateLimit: nothing is limited: "
+    'quota="100/minute"'
+)
+
+
+def has_limited_route(app: ASGIApp) -> bool:
+    """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
+    return any(
+        any(isinstance(call, NeedsDepends) for call in route.dependencies)
+        or any(hasattr(each.app, "limits_nothing") for each in route.middlewares)
+        for route in walk(app)
     )
 
 
