@@ -326,7 +326,8 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for what is no list of them."""
     if methods is None:
         return None
-    if isinstance(methods, str) or not methods:
+    is_list = isinstance(methods, Collection) and not isinstance(methods, str)
+    if not (is_list and methods and all(isinstance(each, str) for each in methods)):
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
     named = {method.upper() for method in methods}
     return frozenset(named | {"HEAD"} if "GET" in named else named)

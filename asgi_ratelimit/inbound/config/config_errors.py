@@ -14,6 +14,7 @@ EXAMPLES = {
     "client_ip": '[client_ip] with trusted_proxies = ["10.0.0.0/8"]',
     "cost": "cost = 1",
     "exempt": "exempt = true",
+    "forwarded_header": 'forwarded_header = "x-real-ip"',
     "function": 'function = "app.limits:plan_of"',
     "growth": "growth = 2.0",
     "headers": 'headers = "draft-10"',

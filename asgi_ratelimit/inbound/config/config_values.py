@@ -203,7 +203,7 @@ OF_PENALTY: Mapping[str, Read] = {
     "longest": duration,
 }
 
-OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": number}
+OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": number, "forwarded_header": text}
 
 OF_BOTH: Mapping[str, Read] = {
     "quota": quota,

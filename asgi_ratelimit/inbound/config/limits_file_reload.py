@@ -101,7 +101,7 @@ class LimitsFile(Repeating):
 
     def _read(self) -> str:
         try:
-            with open(self._path, encoding="utf-8") as file:
+            with open(self._path, encoding="utf-8-sig") as file:
                 content = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f'{self._path} cannot be read: {error}: config="limits.toml"') from error

@@ -64,6 +64,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('headers = "draft-9"', 1, "it is not one of draft-10, legacy, both, none, did you mean 'draft-10'?"),
         ("max_waiting = 0", 1, "max_waiting must be a whole number"),
         ('[client_ip]\ntrusted_proxies = ["nowhere"]', 1, "nowhere"),
+        ("[client_ip]\nforwarded_header = 5", 2, '= 5: it must be a string: forwarded_header = "x-real-ip"'),
         ("max_delay = 2.0", 1, "without a quota or rules has nothing to wait for"),
         ('[penalty]\nblock_for = "1 hour"', 1, "has no quota"),
         (f'{RULE}name = "a"\n\n[[rules]]\nname = "a"\npath = "/y"\nquota = "4/s"', 6, "two rules named 'a'"),
