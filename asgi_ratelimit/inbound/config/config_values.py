@@ -187,7 +187,7 @@ def duration(value: Any) -> Any:
 
 def tier_function(value: Any) -> Any:
     """A function of the connection that returns the name of a tier."""
-    return require_function("function", function(value), 1, "def plan_of(request): ...")
+    return require_function("function", function(value), 1, "def plan_of(request)")
 
 
 def proxies(value: Any) -> Any:
