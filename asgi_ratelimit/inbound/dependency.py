@@ -18,7 +18,7 @@ from ..keys import KeyFunction
 from ..keys.base import is_dependency
 from ..limiter import as_store, checked_name
 from ..overrides import limit_text, live_overrides, subscribe
-from ..quota_text import QuotaLike
+from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store
 from ..stores.name_owners import register
 from .delays import receiving_of
@@ -76,6 +76,7 @@ class RateLimit(NeedsDepends):
     @shows_use(
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
         settle="call await limits(request).settle(cost) in the endpoint",
+        limit="did you mean 'quota'?",
     )
     def __init__(
         self,
@@ -123,6 +124,8 @@ class RateLimit(NeedsDepends):
         wrong = [limit for limit in limits if not isinstance(limit, RateLimit)]
         if wrong:
             raise ConfigurationError(f"limits that are taken together are of RateLimit, not {wrong[0]!r}: {_TOGETHER}")
+        if not limits:
+            raise ConfigurationError(f"RateLimit.together() needs at least one RateLimit: {_TOGETHER}")
         count = len({id(limit._own.store) if limit._own else None for limit in limits})
         if count != 1:
             raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
@@ -148,7 +151,7 @@ class RateLimit(NeedsDepends):
 
     def __repr__(self) -> str:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
-        each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
+        each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
 
     @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
@@ -256,6 +259,12 @@ class RateLimit(NeedsDepends):
         numbers = count(number)
         own = [rule.name for rule in self.rules]
         return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
+
+
+def _quota_text(rule: CompiledRule) -> str:
+    """The quotas of a rule as a text that says the same, or else as they are."""
+    text = "" if callable(rule.quota) else as_text(rule.quota)
+    return f'"{text}"' if text and as_quotas(text) == rule.quota else repr(rule.quota)
 
 
 def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:

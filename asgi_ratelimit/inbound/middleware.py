@@ -76,7 +76,11 @@ class RateLimitMiddleware:
     """
 
     @logs_errors
-    @shows_use('app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")')
+    @shows_use(
+        'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")',
+        limit="did you mean 'quota'?",
+        messages='which is for a rule, Rule("/chat", None, messages="20/s")',
+    )
     def __init__(
         self,
         app: ASGIApp,

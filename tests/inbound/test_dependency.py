@@ -458,7 +458,17 @@ async def test_apps_of_the_same_routes_agree_on_names() -> None:
 def test_the_name_shows_only_where_it_was_given() -> None:
     """The name of a route is not part of the object."""
     assert "name=" not in repr(RateLimit(lambda connection: "1/s"))
-    assert repr(RateLimit("1/s", name="api")).endswith(", name='api')")
+    assert repr(RateLimit("1/s", name="api")) == "RateLimit(\"1/second\", name='api')"
+
+
+def test_its_quotas_show_as_text() -> None:
+    """Where the text says the same."""
+    both = RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name="daily"))
+    assert repr(both) == (
+        'RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name=\'daily\'))'
+    )
+    named = TokenBucket(5, 60, name="logins")
+    assert repr(RateLimit(named)) == f"RateLimit({(named,)!r})"
 
 
 # Key, cost, functions
@@ -667,7 +677,7 @@ async def test_those_together_take_over_the_key_and_the_store_of_the_middleware(
 @pytest.mark.parametrize(
     ("limits", "quote"),
     [
-        ([], "not 0: RateLimit.together"),
+        ([], r"RateLimit.together\(\) needs at least one RateLimit: RateLimit.together"),
         ([RateLimit("1/s"), RateLimit("1/s", store=MemoryStore())], "not 2: RateLimit.together"),
         ([RateLimit("1/s", name="odds"), RateLimit("2/s", name="odds")], "different quotas named 'per-second'"),
     ],

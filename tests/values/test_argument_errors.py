@@ -22,6 +22,7 @@ from asgi_ratelimit import (
     PacedTransport,
     Penalty,
     RateLimit,
+    RateLimitMiddleware,
     RedisStore,
     Rule,
     SyncLimiter,
@@ -39,6 +40,7 @@ from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
 from asgi_ratelimit.tools import Recorder
+from tests.support.asgi import ok
 
 CALLABLES: list[Callable[..., Any]] = [
     *(AdaptiveTransport, Limiter, MemoryStore, PacedTransport, RateLimit, RedisStore, Rule, SyncLimiter),
@@ -66,6 +68,14 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
         (Rule, with_arguments(method="POST"), "'method', did you mean 'methods'?: Rule(\"/login\", \"5/minute\", meth"),
         (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
         (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
+        (Rule, with_arguments("/x", limit="1/minute"), "'limit', did you mean 'quota'?: Rule("),
+        (RateLimit, with_arguments(limit="1/minute"), "'limit', did you mean 'quota'?: RateLimit("),
+        (RateLimitMiddleware, with_arguments(ok, limit="1/s"), "'limit', did you mean 'quota'?: app.add_middleware("),
+        (
+            RateLimitMiddleware,
+            with_arguments(ok, messages="20/s"),
+            '\'messages\', which is for a rule, Rule("/chat", None, messages="20/s"): app.add_middleware(',
+        ),
         (Limiter, with_arguments(limit="5/s"), "'limit': Limiter(\"10/s burst 20\""),
         (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
         (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),

@@ -230,6 +230,24 @@ async def test_a_rule_that_matches_no_route(path: str, options: Any, caplog: pyt
     assert repr(path) in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/nowhere", "is its path complete? ("),
+        ("/user/{id}", "is its path complete? The nearest route is '/users/{id:int}' ("),
+        ("/x/{name}", "is its path complete? The nearest route is '/v1/x/{name}' ("),
+        ("/users/*", "a parameter is written /users/{id}; the nearest route is '/users/{id:int}' ("),
+        ("/users/<id>", "a parameter is written /users/{id}; the nearest"),
+        ("/users/:id", "a parameter is written /users/{id}; the nearest"),
+        ("/search?q={text:path}", "a parameter is written /users/{id} ("),
+    ],
+)
+async def test_a_path_that_no_route_has(path: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The warning names the nearest one, and the syntax of parameters where another one is used."""
+    await warned(caplog, rule(path))
+    assert f"matches no route of the app: {reason}" in caplog.text
+
+
 async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
     """The warning lists those of the path, which is right."""
     await warned(caplog, rule("/users/{id}", methods=["PSOT"]))
