@@ -69,7 +69,7 @@ def has_limited_route(app: ASGIApp) -> bool:
     """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
     return any(
         any(isinstance(call, NeedsDepends) for call in route.dependencies)
-        or any(hasattr(each.app, "limits_nothing") for each in route.middlewares)
+        or any(hasattr(type(each.app), "limits_nothing") for each in route.middlewares)
         for route in walk(app)
     )
 
