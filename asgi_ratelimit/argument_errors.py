@@ -55,6 +55,13 @@ def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) 
     return f"{said}, {hint}" if hint else said
 
 
+def checked_flag(name: str, flag: bool) -> bool:
+    """``flag``, if it is ``True`` or ``False``; ``ConfigurationError`` otherwise, as for ``"false"``, which is true."""
+    if flag is True or flag is False:
+        return flag
+    raise ConfigurationError(f"{name} must be True or False, not {flag!r}: {name}=True")
+
+
 def used_as(use: str) -> Callable[[F], F]:
     """Put the right use of a method into the error that Python raises for a call with other arguments.
 

@@ -19,7 +19,7 @@ from starlette.responses import (
 )
 from starlette.types import Receive, Scope, Send
 
-from ..argument_errors import shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..errors import StoreError
 from ..keys.path_patterns import route_path
 from ..limiter import as_store
@@ -77,7 +77,7 @@ def dashboard(
     them, ``Rule("/limits/{path:path}", None)``.
     Raises ``ConfigurationError`` for arguments that cannot be, and for a store without documents.
     """
-    return Dashboard(as_store(store), Access(allow), Author(by), show_keys=show_keys)
+    return Dashboard(as_store(store), Access(allow), Author(by), show_keys=checked_flag("show_keys", show_keys))
 
 
 class Dashboard:

@@ -6,7 +6,7 @@ import logging
 import math
 from typing import Any
 
-from ..argument_errors import shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..clock import Clock, monotonic_us
 from ..decision import is_outage
 from ..errors import ConfigurationError
@@ -41,7 +41,7 @@ class log_refusals:  # noqa: N801  # a function to its users
         if not isinstance(level, int):
             raise ConfigurationError(f"level must be one of logging, not {level!r}: log_refusals(level=logging.INFO)")
         self._level = level
-        self._keys = keys
+        self._keys = checked_flag("keys", keys)
         self._every_us = every * SECOND_US
         self._now_us = monotonic_us if clock is None else clock.now_us
         self._rules: dict[str, tuple[float, int]] = {}

@@ -18,7 +18,7 @@ from ..keys import KeyFunction
 from ..keys.base import is_dependency
 from ..limiter import as_store, checked_name
 from ..overrides import limit_text, live_overrides, subscribe
-from ..quota_text import QuotaLike
+from ..quota_text import QuotaLike, as_quotas, as_text
 from ..stores import Store
 from ..stores.name_owners import register
 from .delays import receiving_of
@@ -26,6 +26,7 @@ from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
+from .functions.lacking_depends import NeedsDepends, require_no_decorator, require_no_default, used_as_decorator
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
@@ -53,7 +54,7 @@ _QUOTA_OF_A_DEPENDENCY = (
 _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", key=user()))'
 
 
-class RateLimit:
+class RateLimit(NeedsDepends):
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
     ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. A ``key`` may also be the value
@@ -75,6 +76,7 @@ class RateLimit:
     @shows_use(
         'RateLimit("5/minute", key=user()), and for two quotas RateLimit("5/minute; 100/hour")',
         settle="call await limits(request).settle(cost) in the endpoint",
+        limit="did you mean 'quota'?",
     )
     def __init__(
         self,
@@ -93,6 +95,7 @@ class RateLimit:
             raise QuotaError('a RateLimit needs a quota, not None: RateLimit("5/minute")')
         if is_dependency(quota):
             raise ConfigurationError(f"{quota!r} is not a quota: {_QUOTA_OF_A_DEPENDENCY}")
+        require_no_decorator(quota)
         name = _UNNAMED if name is None else checked_name(name)
         self._own = None if store is None else enforcer_of(as_store(store))
         key = INHERITED_KEY if key is None else DependencyKey(key) if is_dependency(key) else key
@@ -121,6 +124,8 @@ class RateLimit:
         wrong = [limit for limit in limits if not isinstance(limit, RateLimit)]
         if wrong:
             raise ConfigurationError(f"limits that are taken together are of RateLimit, not {wrong[0]!r}: {_TOGETHER}")
+        if not limits:
+            raise ConfigurationError(f"RateLimit.together() needs at least one RateLimit: {_TOGETHER}")
         count = len({id(limit._own.store) if limit._own else None for limit in limits})
         if count != 1:
             raise ConfigurationError(f"limits that are taken together need one store, not {count}: {_TOGETHER}")
@@ -146,13 +151,8 @@ class RateLimit:
 
     def __repr__(self) -> str:
         names = ["" if rule.name == _UNNAMED else f", name={rule.name!r}" for rule in self.rules]
-        each = [f"RateLimit({rule.quota!r}{name})" for rule, name in zip(self.rules, names)]
+        each = [f"RateLimit({_quota_text(rule)}{name})" for rule, name in zip(self.rules, names)]
         return each[0] if len(each) == 1 else f"RateLimit.together({', '.join(each)})"
-
-    @property
-    def dependency(self) -> "Any":
-        """FastAPI looks for this attribute where ``Depends`` is missing. Raises ``ConfigurationError``."""
-        raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
 
     @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
@@ -261,6 +261,12 @@ class RateLimit:
         return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
 
 
+def _quota_text(rule: CompiledRule) -> str:
+    """The quotas of a rule as a text that says the same, or else as they are."""
+    text = "" if callable(rule.quota) else as_text(rule.quota)
+    return f'"{text}"' if text and as_quotas(text) == rule.quota else repr(rule.quota)
+
+
 def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:
     """A rule of a limit behind an enforcer, with the key of that if it has none, and with its trusted proxies."""
     key = enforcer.key if rule.key is INHERITED_KEY else rule.key
@@ -275,6 +281,15 @@ def require_names(app: Any) -> None:
     """Raises ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
     for limit, names in _names_by_limit(app).items():
         _require_one_place(limit, names)
+
+
+def require_depends(app: Any) -> None:
+    """Raises ``ConfigurationError`` for a limit that stands somewhere in an app where FastAPI never calls it."""
+    for route in walk(app):
+        if isinstance(route.endpoint, RateLimit):
+            raise used_as_decorator(route.endpoint.rules[0].quota)
+        for function in (route.endpoint, *route.dependencies):
+            require_no_default(function)
 
 
 def register_limits(app: Any, enforcer: Enforcer) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from starlette.requests import HTTPConnection
 
+from ..argument_errors import checked_flag
 from ..decision import Charge, Decision, Take, checked_actual, checked_cost
 from ..errors import ConfigurationError
 from ..logs import warn_once
@@ -49,9 +50,11 @@ class Limits:
         Raises ``RateLimited`` where they do not fit. The request is then answered with 429, also where a framework
         makes something else of the error, or somebody catches it. With ``required=False`` nothing is raised: it returns
         ``False``, and the answer is up to the endpoint. What was charged before stays charged. A cost of 0 charges
-        nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up.
+        nothing. Raises ``ValueError`` for a cost that is not a finite number from 0 up, and ``ConfigurationError`` for
+        a ``required`` that is not ``True`` or ``False``.
         """
         enforcer = self._request_limits.enforcer
+        checked_flag("required", required)
         self._check_name("charge", name)
         taken: list[Taken] = []
         takes = list(self._takes(checked_cost(cost), name)) if cost != 0 else []

@@ -26,7 +26,7 @@ from ..stores import Store
 from ..stores.name_owners import register_instead
 from .config import AT_START, USUAL, LimitsFile, Options
 from .delays import MAX_WAITING, Receiving, WaitingCount, checked_max_waiting
-from .dependency import register_limits, require_names
+from .dependency import register_limits, require_depends, require_names
 from .enforcer import Enforcer
 from .functions.function_arguments import CostFunction, QuotaFunction
 from .functions.function_failures import Failures
@@ -43,7 +43,14 @@ from .rules import Rule, owned_quotas
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
 from .startup.route_templates import RouteTemplates
-from .startup.startup_warnings import warn_of_costs, warn_of_duplicate, warn_of_rules, warn_of_workers
+from .startup.startup_warnings import (
+    has_limited_route,
+    warn_of_costs,
+    warn_of_duplicate,
+    warn_of_no_limits,
+    warn_of_rules,
+    warn_of_workers,
+)
 from .websockets import MessageLimits, Throttled
 
 
@@ -69,7 +76,11 @@ class RateLimitMiddleware:
     """
 
     @logs_errors
-    @shows_use('app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")')
+    @shows_use(
+        'app.add_middleware(RateLimitMiddleware, quota="5/minute"), or RateLimitMiddleware(app, "5/minute")',
+        limit="did you mean 'quota'?",
+        messages='which is for a rule, Rule("/chat", None, messages="20/s")',
+    )
     def __init__(
         self,
         app: ASGIApp,
@@ -149,6 +160,12 @@ class RateLimitMiddleware:
     def limit_texts(self) -> dict[str, str]:
         """What the program says of each limit, by name, in the log of an override."""
         return self.rule_table.limit_texts()
+
+    @property
+    def limits_nothing(self) -> bool:
+        """Whether it charges nobody, nor lets anybody in or not, and no route behind it has a limit either."""
+        charges = any(not rule.is_exemption for rule in self.rule_table.declared)
+        return not charges and self._lists is None and not has_limited_route(self.app)
 
     def overrides_changed(self) -> None:
         """Let what applies now apply to the next request; called from any thread."""
@@ -303,6 +320,8 @@ class RateLimitMiddleware:
         find_handler(self._enforcer, scope, self.app)
         if outer is not None and "router" not in scope and outer.name == self._enforcer.name:
             warn_of_duplicate(self._enforcer.name)
+        if outer is None and self.limits_nothing:
+            warn_of_no_limits()
         self._own_names(self.rule_table)
         warn_of_workers(self._store)
         publish_counts(self._store, by_app=True)
@@ -318,6 +337,7 @@ class RateLimitMiddleware:
             return
         try:
             self._start(scope, scope.get(SCOPE_KEY))
+            require_depends(self.app)
             require_names(self.app)
             register_limits(self.app, self._enforcer)
         except ConfigurationError as error:

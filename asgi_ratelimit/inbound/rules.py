@@ -10,7 +10,7 @@ from functools import lru_cache
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from ..argument_errors import shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..decision import OnError, checked_cost, checked_on_error
 from ..errors import ConfigurationError
 from ..keys import KeyFunction, client_ip
@@ -39,7 +39,7 @@ from .responses.problem_details import LimitUnavailable, OnLimited, checked_on_l
 _ANY_PATH = re.compile("")
 
 
-@shows_use('Rule("/login", "5/minute", methods=["POST"])')
+@shows_use('Rule("/login", "5/minute", methods=["POST"])', limit="did you mean 'quota'?")
 @dataclass(frozen=True, slots=True, repr=False)
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.
@@ -129,6 +129,8 @@ def _require_valid(rule: Rule) -> None:
         raise ConfigurationError(
             f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
         )
+    checked_flag("only", rule.only)
+    checked_flag("shadow", rule.shadow)
     as_methods(rule.methods)
     as_on_error(rule.on_error)
     checked_penalty(rule.penalty, rule.quota)
@@ -324,7 +326,8 @@ def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for what is no list of them."""
     if methods is None:
         return None
-    if isinstance(methods, str) or not methods:
+    is_list = isinstance(methods, Collection) and not isinstance(methods, str)
+    if not (is_list and methods and all(isinstance(each, str) for each in methods)):
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
     named = {method.upper() for method in methods}
     return frozenset(named | {"HEAD"} if "GET" in named else named)

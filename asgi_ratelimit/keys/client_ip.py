@@ -143,7 +143,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
             return None
         packed = parse_address(text)
         if packed is None:
-            self._warn_once(_NOT_AN_ADDRESS, text[:MAX_TEXT])
+            self._warn_once(_NOT_AN_ADDRESS, text[:MAX_TEXT], _OF_TESTS if text == "testclient" else _OF_SERVERS)
             return _NOT_PARSED
         if self._trusted is not None and packed in self._trusted:
             return self._forwarded(packed, scope)
@@ -251,9 +251,11 @@ _EVERYBODY = (
     'client_ip(trusted_proxies=["cloudflare"]) ' + see("everybody-is-a-trusted-proxy")
 )
 _NOT_AN_ADDRESS = (
-    "the server reports %r as the client's address, which is not an IP address: all such clients share one bucket. "
-    "Does the server trust forwarding headers from anybody? " + see("an-address-that-is-not-valid")
+    "the server reports %r as the client's address, which is not an IP address: all such clients share one bucket. %s "
+    + see("an-address-that-is-not-valid")
 )
+_OF_SERVERS = "Does the server trust forwarding headers from anybody?"
+_OF_TESTS = 'If this is Starlette\'s TestClient: TestClient(app, client=("203.0.113.7", 50000))'
 _NOT_TRUSTED = (
     "a request from %r carries %s, which is not trusted, so all clients behind that address share one bucket: "
     "client_ip(trusted_proxies=[%r]) if it is your proxy " + see("a-peer-that-is-not-trusted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
@@ -126,7 +126,11 @@ async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | Non
 
 
 def _checked(keys: Iterable[KeyFunction], example: str) -> Sequence[KeyFunction]:
-    parts = tuple(keys)
+    parts: tuple[Any, ...] = tuple(keys)
+    uncalled = next((part for part in parts if isinstance(part, type) or part in (combine, first_of)), None)
+    if uncalled is not None:
+        name = uncalled.__name__
+        raise ConfigurationError(f"the part {name} of a key lacks its call, {name}(...): {example}")
     wrong = [part for part in parts if not callable(part)]
     if wrong and is_dependency(wrong[0]):
         raise ConfigurationError(f"{wrong[0]!r} cannot be a part of a key: {_OF_DEPENDENCIES}")

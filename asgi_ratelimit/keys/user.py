@@ -50,7 +50,8 @@ class user(ScopeKey):  # noqa: N801  # a function to its users
             self._warned = True
             logger.warning(
                 "a request came without a user, so %r has no key for it and it is not limited: "
-                "AuthenticationMiddleware must be outside the limit, that is before it in the list of middleware %s",
+                "AuthenticationMiddleware must be outside the limit: add it after the limit with add_middleware, or "
+                "before it in middleware=[...] %s",
                 self,
                 see("a-user-key-without-authentication"),
             )

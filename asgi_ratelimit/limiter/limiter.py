@@ -11,7 +11,7 @@ from itertools import repeat
 from types import TracebackType
 
 from ..algorithms import booked_ahead
-from ..argument_errors import shows_use
+from ..argument_errors import checked_flag, shows_use
 from ..buckets import DEFAULT_NAME
 from ..clock import SECOND_NS, monotonic_ns
 from ..decision import Charge, Decision, Take, max_wait_of
@@ -94,6 +94,8 @@ class Limiter:
         an id of yours such as that of a message, the same key and cost are charged once, from whatever process and
         however often; the decision is then that of the first time. A refusal, and what was given back, does not count.
         """
+        if best_effort is not False:
+            checked_flag("best_effort", best_effort)
         charges, operation = self.charges(key, cost), self._operation(operation)
         return await self._take(Take(charges, 0.0, best_effort, may_settle=True, operation=operation))
 

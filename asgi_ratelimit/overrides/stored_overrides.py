@@ -9,8 +9,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
+from ..errors import QuotaError
 from ..quota_text import QuotaLike, as_quotas, as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -25,6 +27,9 @@ WORDS = (SHADOW, OFF)
 
 LATEST_CHANGES = 100
 """So many changes are kept."""
+
+_MEAN_OFF = ("none", "no", "null", "false", "disable", "disabled", "unlimited")
+"""Texts by which somebody may mean that nothing is limited."""
 
 _KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in (TokenBucket, FixedWindow, RollingWindow)}
 
@@ -177,6 +182,17 @@ def checked_quota(quota: QuotaLike) -> str | tuple[Quota, ...]:
     """The quota of an override: a text or a word as it is, anything else as quotas. Raises ``QuotaError``."""
     if isinstance(quota, str):
         if quota not in WORDS:
+            _require_no_word(quota)
             as_quotas(quota)
         return quota
     return as_quotas(quota)
+
+
+def _require_no_word(text: str) -> None:
+    """Raise ``QuotaError`` for a text that means one of the words, and is none of them."""
+    word = text.strip().lower()
+    near = [OFF] if word in _MEAN_OFF else get_close_matches(word, WORDS, 1)
+    if near:
+        raise QuotaError(
+            f'{text!r} is neither a quota nor one of {SHADOW} and {OFF}, did you mean {near[0]!r}?: "10/minute"'
+        )

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
+from ..errors import ConfigurationError
 from ..inbound import RateLimit, RateLimitMiddleware
 from ..inbound.config import USUAL, LimitsFile
+from ..inbound.dependency import require_depends
 from ..inbound.functions.function_failures import Failures
 from ..inbound.rules import CompiledRule
 from ..inbound.startup.app_routes import walk
-from ..inbound.startup.startup_warnings import unused_rules
+from ..inbound.startup.startup_warnings import NO_LIMITS, unused_rules
 from ..quota_text import as_text
 from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
@@ -38,13 +40,22 @@ def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
     middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
     calls = {id(call): call for route in routes for call in route.dependencies}
     rules, found = list[CompiledRule](), list[str]()
-    for middleware in middlewares.values():
-        if isinstance(middleware, RateLimitMiddleware):
-            table = middleware.rule_table
-            rules += table.charging
-            found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
+    limiting = [each for each in middlewares.values() if isinstance(each, RateLimitMiddleware)]
+    for middleware in limiting:
+        table = middleware.rule_table
+        rules += table.charging
+        found += [*unused_rules(table.rules, middleware.app), *_beside_own(table.charging)]
+    found += [NO_LIMITS] if limiting and all(each.limits_nothing for each in limiting) else []
     rules += [rule for call in calls.values() if isinstance(call, RateLimit) for rule in call.rules]
-    return rules, [*found, *_findings_of(rules)]
+    return rules, [*_lacking_depends(app), *found, *_findings_of(rules)]
+
+
+def _lacking_depends(app: Any) -> Iterator[str]:
+    """Why a limit never applies that stands where FastAPI does not call it."""
+    try:
+        require_depends(app)
+    except ConfigurationError as error:
+        yield str(error)
 
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:

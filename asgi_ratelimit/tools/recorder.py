@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 from weakref import finalize
 
+from ..argument_errors import checked_flag
 from ..buckets import DEFAULT_NAME, as_bytes, digest
 from ..clock import Clock, SystemClock
 from ..errors import ConfigurationError
@@ -58,6 +59,7 @@ class Recorder:
             raise ConfigurationError(
                 f'salt must be a text or bytes, and not empty, not {salt!r}: Recorder(path, salt=os.environ["SALT"])'
             )
+        checked_flag("show_keys", show_keys)
         self._clock = clock or SystemClock()
         self._salt = b"" if show_keys else as_bytes(salt) if isinstance(salt, str) else salt or secrets.token_bytes(16)
         salt_id = digest(self._salt)[:8] if self._salt else ""

@@ -6,11 +6,13 @@ import json
 import re
 import subprocess
 import sys
+from copy import copy, deepcopy
 from typing import Annotated, Any
 
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Security, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel
 from redis import Redis
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient, WebSocketDenialResponse
@@ -33,6 +35,7 @@ from asgi_ratelimit import (
 )
 from asgi_ratelimit.keys import header
 from asgi_ratelimit.testing import SteppedClock
+from asgi_ratelimit.tools.quota_checks import rules_of
 from tests.support.asgi import CLIENT, Peer, ask, http, websocket
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +52,12 @@ def limit(quota: Any = "10/minute", **options: Any) -> Any:
 
 def hello() -> str:
     return "hello"
+
+
+def a_route(*dependencies: Any, endpoint: Any = hello, **options: Any) -> FastAPI:
+    app = FastAPI(**options)
+    app.get("/", dependencies=dependencies)(endpoint)
+    return app
 
 
 def within(app: FastAPI, quota: Any = None, **options: Any) -> FastAPI:
@@ -74,6 +83,86 @@ def test_a_limit_is_no_decorator() -> None:
         async def endpoint() -> None: ...
 
 
+def test_its_class_is_no_decorator() -> None:
+    """The function below ``@RateLimit`` would be its quota."""
+    endpoint: Any = hello
+    with pytest.raises(ConfigurationError, match=r'RateLimit is not a decorator.*Depends\(RateLimit\("5/minute"\)\)'):
+        RateLimit(endpoint)
+
+
+async def test_its_class_is_no_decorator_of_a_function_of_one_argument() -> None:
+    """That may be a quota function, so the start finds the limit in the place of the endpoint."""
+    app = within(FastAPI())
+    app.get("/{number}")(RateLimit(lambda number: number))
+    assert "RateLimit is not a decorator" in await failure_at_start(app)
+
+
+WITHOUT_DEPENDS = r'lacks Depends.*Depends\(RateLimit\("2/minute"\)\)'
+
+
+def test_a_limit_in_an_annotation_lacks_depends() -> None:
+    """FastAPI would take it for what describes a parameter of the request: refused when the route is built."""
+
+    def endpoint(limit: Annotated[None, RateLimit("2/minute")] = None) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=WITHOUT_DEPENDS):
+        a_route(endpoint=endpoint)
+
+
+def by_default(limit: Any = RateLimit("2/minute")) -> None:  # noqa: B008  # the mistake
+    """A dependency, or an endpoint, with a limit that lacks ``Depends``."""
+
+
+LACKING = [a_route(endpoint=by_default), a_route(Depends(by_default))]
+
+
+@pytest.mark.parametrize("app", LACKING)
+async def test_a_limit_as_a_default_lacks_depends(app: FastAPI) -> None:
+    """FastAPI would take it for the default of a parameter of the request: refused at the first request."""
+    with pytest.raises(ConfigurationError, match=WITHOUT_DEPENDS):
+        await ask(app)
+
+
+@pytest.mark.parametrize("app", LACKING)
+async def test_a_limit_as_a_default_lacks_depends_at_the_start(app: FastAPI) -> None:
+    """The middleware finds it when the app starts, and so does ``check``."""
+    assert re.search(WITHOUT_DEPENDS, await failure_at_start(RateLimitMiddleware(app, "9/minute")))
+    _, findings = rules_of(app)
+    assert any(re.search(WITHOUT_DEPENDS, each) for each in findings)
+
+
+async def failure_at_start(app: Any) -> str:
+    """Why an app does not start."""
+    refused = Peer([{"type": "lifespan.startup"}])
+    with pytest.raises(ConfigurationError):
+        await app({"type": "lifespan"}, refused.receive, refused.send)
+    assert [message["type"] for message in refused.sent] == ["lifespan.startup.failed"]
+    return str(refused.sent[0]["message"])
+
+
+async def test_a_router_with_a_limit_may_be_copied() -> None:
+    """Also deeply: the copy has a limit of its own."""
+    router = APIRouter(dependencies=[Depends(RateLimit("1/minute", name="api"))])
+    router.get("/")(hello)
+    apps = [FastAPI(), FastAPI(), FastAPI()]
+    for app, each in zip(apps, [router, copy(router), deepcopy(router)]):
+        app.include_router(each)
+    assert [await statuses(app, http(), http()) for app in apps] == [[200, 429]] * 3
+
+
+def test_a_model_may_have_a_limit_as_a_field() -> None:
+    """Pydantic asks the class nothing."""
+    own = RateLimit("5/minute")
+
+    class Settings(BaseModel, arbitrary_types_allowed=True):
+        limit: RateLimit = own
+        others: dict[str, Any] = {"limit": own}
+
+    settings = Settings()
+    assert (settings.limit, Settings(limit=own).limit) == (own, own)
+    assert isinstance(settings.model_copy(deep=True).limit, RateLimit)
+
+
 def test_two_quotas_of_one_limit() -> None:
     """They are one text; the error for two shows how that is written."""
     with pytest.raises(ConfigurationError, match=r'RateLimit\("5/minute; 100/hour"\)'):
@@ -93,12 +182,6 @@ def test_only_limits_are_taken_together() -> None:
     wrong: Any = ("5/minute", "6/hour")
     with pytest.raises(ConfigurationError, match=r"are of RateLimit, not '5/minute': RateLimit\.together\(RateLimit"):
         RateLimit.together(*wrong)
-
-
-def a_route(*dependencies: Any, endpoint: Any = hello, **options: Any) -> FastAPI:
-    app = FastAPI(**options)
-    app.get("/", dependencies=dependencies)(endpoint)
-    return app
 
 
 def left(peer: Peer) -> str:
@@ -375,7 +458,17 @@ async def test_apps_of_the_same_routes_agree_on_names() -> None:
 def test_the_name_shows_only_where_it_was_given() -> None:
     """The name of a route is not part of the object."""
     assert "name=" not in repr(RateLimit(lambda connection: "1/s"))
-    assert repr(RateLimit("1/s", name="api")).endswith(", name='api')")
+    assert repr(RateLimit("1/s", name="api")) == "RateLimit(\"1/second\", name='api')"
+
+
+def test_its_quotas_show_as_text() -> None:
+    """Where the text says the same."""
+    both = RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name="daily"))
+    assert repr(both) == (
+        'RateLimit.together(RateLimit("2/minute; 5/hour fixed"), RateLimit("1/day rolling", name=\'daily\'))'
+    )
+    named = TokenBucket(5, 60, name="logins")
+    assert repr(RateLimit(named)) == f"RateLimit({(named,)!r})"
 
 
 # Key, cost, functions
@@ -584,7 +677,7 @@ async def test_those_together_take_over_the_key_and_the_store_of_the_middleware(
 @pytest.mark.parametrize(
     ("limits", "quote"),
     [
-        ([], "not 0: RateLimit.together"),
+        ([], r"RateLimit.together\(\) needs at least one RateLimit: RateLimit.together"),
         ([RateLimit("1/s"), RateLimit("1/s", store=MemoryStore())], "not 2: RateLimit.together"),
         ([RateLimit("1/s", name="odds"), RateLimit("2/s", name="odds")], "different quotas named 'per-second'"),
     ],

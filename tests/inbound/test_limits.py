@@ -58,6 +58,12 @@ async def test_more_may_be_charged() -> None:
     assert (await ask(app)).status == 429
 
 
+async def test_required_is_true_or_false() -> None:
+    """A text such as ``"false"`` would be true."""
+    with pytest.raises(ConfigurationError, match="required must be True or False, not 'false': required=True"):
+        await ask(an_app(lambda request: request.charge(5, required="false")))
+
+
 async def test_a_request_that_charges_more_is_counted_once() -> None:
     """What is charged in an endpoint is no further request; where it is refused, that is counted as a refusal."""
     store = MemoryStore(clock=SteppedClock())

@@ -394,6 +394,8 @@ WRONG: Sequence[tuple[Callable[[], Rule], type[Exception], str]] = [
     (lambda: Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is not a valid path"),
     (lambda: Rule("/", "1/s", methods="POST"), ConfigurationError, "not 'POST'"),
     (lambda: Rule("/", "1/s", methods=[]), ConfigurationError, "not []"),
+    (lambda: Rule("/", "1/s", methods=[None]), ConfigurationError, "not [None]"),  # type: ignore[list-item]
+    (lambda: Rule("/", "1/s", methods=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
     (lambda: Rule("/", "1/s", name=""), ConfigurationError, "not ''"),
     (lambda: Rule("/", "1/s", cost=0), ValueError, "not 0"),
     (lambda: Rule("/", "1/s", cost=-1), ValueError, "not -1"),

@@ -342,6 +342,19 @@ def test_peers_with_an_invalid_address_share_one_key(caplog: pytest.LogCaptureFi
     assert len(caplog.text) < 1000
 
 
+@pytest.mark.parametrize(
+    ("peer", "hint"),
+    [
+        ("testclient", 'If this is Starlette\'s TestClient: TestClient(app, client=("203.0.113.7", 50000)) (docs/'),
+        ("unknown", "Does the server trust forwarding headers from anybody? (docs/"),
+    ],
+)
+def test_an_invalid_address_has_a_cause(peer: str, hint: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In tests, another one than in production."""
+    client_ip().of(http(client=(peer, 0)))
+    assert hint in caplog.text
+
+
 def test_a_forwarding_header_that_is_not_trusted_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """All clients behind an untrusted proxy share a bucket: the warning names the peer and the remedy."""
     key = client_ip()

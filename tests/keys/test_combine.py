@@ -156,6 +156,16 @@ def test_what_is_no_key_is_refused(made: Any, wrong: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("made", [combine, first_of])
+@pytest.mark.parametrize("part", [client_ip, user, header, combine])
+def test_a_part_that_lacks_its_call_is_refused(made: Any, part: Any) -> None:
+    """Each request would be a failure of the key."""
+    name = part.__name__
+    message = rf"the part {name} of a key lacks its call, {name}\(\.\.\.\): {made.__name__}\("
+    with pytest.raises(ConfigurationError, match=message):
+        made(header("x-api-key"), part)
+
+
+@pytest.mark.parametrize("made", [combine, first_of])
 def test_their_repr_shows_their_parts(made: Any) -> None:
     """And which of the two they are."""
     assert repr(made(user(), state("tenant"))) == f"{made.__name__}(user('identity'), state('tenant'))"

@@ -54,6 +54,7 @@ def test_without_authentication_there_is_no_user_and_one_warning(caplog: pytest.
     key = user()
     assert [key.of(http()) for _ in range(3)] == [None] * 3
     assert [(record.name, record.levelno) for record in caplog.records] == [("asgi_ratelimit", logging.WARNING)]
+    assert "add it after the limit with add_middleware, or before it in middleware=[...]" in caplog.text
 
 
 def test_state_is_a_value_of_outer_middleware() -> None:

@@ -133,7 +133,16 @@ async def test_no_change_is_lost_among_many(shared: tuple[Store, Overrides]) -> 
     ("arguments", "options", "error", "message"),
     [
         (("login", "10/minit"), {}, QuotaError, "'minit' is not a unit of time"),
-        (("login", "of"), {}, QuotaError, "Valid examples"),
+        (
+            ("login", "of"),
+            {},
+            QuotaError,
+            "'of' is neither a quota nor one of shadow and off, did you mean 'off'",
+        ),
+        (("login", "Off"), {}, QuotaError, "did you mean 'off'?"),
+        (("login", "none"), {}, QuotaError, "did you mean 'off'?"),
+        (("login", "SHADOWS"), {}, QuotaError, "did you mean 'shadow'?"),
+        (("login", "much"), {}, QuotaError, "Valid examples"),
         (("login", ""), {}, QuotaError, "a quota is missing"),
         (("login", None), {}, QuotaError, "a text or a quota"),
         (("login", []), {}, QuotaError, "at least one quota"),

@@ -8,10 +8,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
 
-from asgi_ratelimit import Quota, parse_quotas
-from asgi_ratelimit.tools.quota_checks import dominates, findings
+from asgi_ratelimit import Quota, RateLimitMiddleware, parse_quotas
+from asgi_ratelimit.tools.quota_checks import dominates, findings, rules_of
 from asgi_ratelimit.tools.simulate import simulate
+from tests.support.asgi import ok
 
 
 def quota(text: str) -> Quota:
@@ -76,6 +80,20 @@ def _sums(gaps: list[int]) -> Iterator[float]:
     for gap in gaps:
         time_us += gap
         yield time_us / 1e6
+
+
+def test_an_app_that_limits_nothing() -> None:
+    """Its middleware has no quota, no rules, and no dependencies within it."""
+    unlimited = Middleware(RateLimitMiddleware, name="a")
+    rules, (finding,) = rules_of(an_app(unlimited))
+    assert rules == []
+    assert finding.endswith('no route has a RateLimit: nothing is limited: quota="100/minute"')
+    limiting = Middleware(RateLimitMiddleware, "5/minute", name="b")
+    assert rules_of(an_app(unlimited, limiting))[1] == rules_of(an_app(limiting, unlimited))[1] == []
+
+
+def an_app(*middleware: Middleware) -> Starlette:
+    return Starlette(routes=[Route("/", ok)], middleware=middleware)
 
 
 def test_of_two_that_are_alike_one_stays() -> None:

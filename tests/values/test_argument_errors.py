@@ -22,6 +22,7 @@ from asgi_ratelimit import (
     PacedTransport,
     Penalty,
     RateLimit,
+    RateLimitMiddleware,
     RedisStore,
     Rule,
     SyncLimiter,
@@ -38,6 +39,8 @@ from asgi_ratelimit.keys import cookie, header, path_param, state, user
 from asgi_ratelimit.metrics import opentelemetry, prometheus
 from asgi_ratelimit.profiles import Profile
 from asgi_ratelimit.quotas import FixedWindow, RollingWindow, TokenBucket
+from asgi_ratelimit.tools import Recorder
+from tests.support.asgi import ok
 
 CALLABLES: list[Callable[..., Any]] = [
     *(AdaptiveTransport, Limiter, MemoryStore, PacedTransport, RateLimit, RedisStore, Rule, SyncLimiter),
@@ -65,6 +68,14 @@ def with_arguments(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], di
         (Rule, with_arguments(method="POST"), "'method', did you mean 'methods'?: Rule(\"/login\", \"5/minute\", meth"),
         (Rule, with_arguments("/login"), "missing 1 required positional argument: 'quota': Rule(\"/login\""),
         (Rule, with_arguments("/x", "1/minute", ["POST"]), "3 positional arguments but 4 were given: Rule("),
+        (Rule, with_arguments("/x", limit="1/minute"), "'limit', did you mean 'quota'?: Rule("),
+        (RateLimit, with_arguments(limit="1/minute"), "'limit', did you mean 'quota'?: RateLimit("),
+        (RateLimitMiddleware, with_arguments(ok, limit="1/s"), "'limit', did you mean 'quota'?: app.add_middleware("),
+        (
+            RateLimitMiddleware,
+            with_arguments(ok, messages="20/s"),
+            '\'messages\', which is for a rule, Rule("/chat", None, messages="20/s"): app.add_middleware(',
+        ),
         (Limiter, with_arguments(limit="5/s"), "'limit': Limiter(\"10/s burst 20\""),
         (client_ip, with_arguments(trusted=[]), "'trusted', did you mean 'trusted_proxies'?: client_ip("),
         (header, with_arguments(), "missing 1 required positional argument: 'name': header(\"x-api-key\")"),
@@ -114,6 +125,26 @@ def test_a_quota_shows_its_use_without_a_check(kind: type[Any], given: Any, mess
 def test_a_quota_is_built_by_its_own_constructor(kind: type[Any]) -> None:
     """There is no wrapper around it."""
     assert not hasattr(kind.__init__, "__wrapped__")
+
+
+@pytest.mark.parametrize(
+    ("called", "given", "name"),
+    [
+        (Rule, with_arguments("/", "2/minute"), "only"),
+        (Rule, with_arguments("/", "2/minute"), "shadow"),
+        (dashboard, with_arguments(MemoryStore(), allow=lambda request: True), "show_keys"),
+        (log_refusals, with_arguments(), "keys"),
+        (Recorder, with_arguments("requests.rec"), "show_keys"),
+        (SyncLimiter("5/s").rate_limit, with_arguments("alice"), "best_effort"),
+    ],
+)
+@pytest.mark.parametrize("wrong", ["false", "true", None, 0, 1])
+def test_a_flag_is_true_or_false(called: Callable[..., Any], given: Any, name: str, wrong: object) -> None:
+    """A text such as ``"false"``, which Python takes as true, is refused, and so is all else."""
+    arguments, options = given
+    with pytest.raises(ConfigurationError) as raised:
+        called(*arguments, **options, **{name: wrong})
+    assert str(raised.value) == f"{name} must be True or False, not {wrong!r}: {name}=True"
 
 
 def test_a_decorated_class_stays_what_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -14,6 +15,7 @@ EXAMPLES = {
     "client_ip": '[client_ip] with trusted_proxies = ["10.0.0.0/8"]',
     "cost": "cost = 1",
     "exempt": "exempt = true",
+    "forwarded_header": 'forwarded_header = "x-real-ip"',
     "function": 'function = "app.limits:plan_of"',
     "growth": "growth = 2.0",
     "headers": 'headers = "draft-10"',
@@ -54,10 +56,15 @@ class Problems:
         return ConfigurationError(f"{self._file}, line {line_of(self._lines, place)}: {problem}")
 
     def wrong(self, place: Place, value: object, problem: object) -> ConfigurationError:
-        """An error about a value, with a right example of its key."""
+        """An error about a value, in one line, with a right example of its key."""
         key = str(next((part for part in reversed(place) if isinstance(part, str)), ""))
         example = f": {EXAMPLES[key]}" if key in EXAMPLES else ""
-        return self.at(place, f"{key} = {shown(value)}: {str(problem).rstrip('.')}{example}")
+        text = str(problem).partition("\n")[0].removeprefix(f"{value!r}: ")
+        return self.at(place, f"{key} = {shown(value)}: {text.rstrip('.')}{example}")
+
+    def misplaced(self, place: Place, key: str) -> ConfigurationError:
+        """An error about an option of the middleware that stands in a table."""
+        return self.at(place, f"what is for all requests stands above the first [table]: {EXAMPLES[key]}")
 
     def unknown(self, place: Place, key: str, known: Iterable[str]) -> ConfigurationError:
         """An error about a key that does not exist."""
@@ -65,6 +72,20 @@ class Problems:
         hint = did_you_mean(key, listed)
         example = f": {EXAMPLES[hint[1]]}" if hint[1] in EXAMPLES else f": the keys here are {', '.join(listed)}"
         return self.at(place, f"there is no key {key!r}{hint[0]}{example}")
+
+
+_UNQUOTED = re.compile(r"""\s*([\w-]+)\s*=\s*([^\s="'\[{#][^"'#]*?)\s*(?:#.*)?""")
+
+
+def unquoted(line: str) -> str:
+    """What a line that is not valid TOML may lack, if it is a text without quotes; otherwise an empty text."""
+    found = _UNQUOTED.fullmatch(line)
+    if found is None:
+        return ""
+    key, value = found.groups()
+    if value.lower() in ("true", "false"):
+        return f", true and false have small letters: {key} = {value.lower()}"
+    return f', a text has quotes: {key} = "{value}"'
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, str]:

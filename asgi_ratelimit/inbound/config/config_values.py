@@ -187,7 +187,7 @@ def duration(value: Any) -> Any:
 
 def tier_function(value: Any) -> Any:
     """A function of the connection that returns the name of a tier."""
-    return require_function("function", function(value), 1, "def plan_of(request): ...")
+    return require_function("function", function(value), 1, "def plan_of(request)")
 
 
 def proxies(value: Any) -> Any:
@@ -203,7 +203,7 @@ OF_PENALTY: Mapping[str, Read] = {
     "longest": duration,
 }
 
-OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": number}
+OF_CLIENT_IP: Mapping[str, Read] = {"trusted_proxies": proxies, "ipv6_prefix": number, "forwarded_header": text}
 
 OF_BOTH: Mapping[str, Read] = {
     "quota": quota,

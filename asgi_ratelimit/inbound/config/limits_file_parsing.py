@@ -13,7 +13,7 @@ from ...keys import KeyFunction, client_ip
 from ...quota_text import as_quotas
 from ..rules import Rule
 from . import config_values as values
-from .config_errors import Problems, did_you_mean
+from .config_errors import Problems, did_you_mean, unquoted
 from .environment import with_environment
 from .line_numbers import Place, key_lines
 from .tiers import Tier
@@ -35,13 +35,25 @@ def settings_of(content: str, file: str, environment: Mapping[str, str]) -> Sett
     try:
         parsed = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
-        line = _LINE.search(str(error))
-        where = f"line {line[1]}" if line else "the last line"
-        raise ConfigurationError(f"{file}, {where}: not valid TOML: {error}") from error
+        raise ConfigurationError(f"{file}, {_invalid(content, str(error))}") from error
     except RecursionError as error:
         raise ConfigurationError(f'{file}: its lists are nested too deeply: quota = "100/minute"') from error
     problems = Problems(file, key_lines(content))
     return _Reader(with_environment(parsed, environment, problems), problems).settings()
+
+
+def _invalid(content: str, error: str) -> str:
+    """Where and why a text is not valid TOML."""
+    found = _LINE.search(error)
+    if found is None:
+        return f"the last line: not valid TOML: {error}"
+    line = content.splitlines()[int(found[1]) - 1 :][:1]
+    hint = unquoted(line[0]) if line else ""
+    return (
+        f"line {found[1]}: {line[0].strip()}: not valid TOML{hint}"
+        if hint
+        else f"line {found[1]}: not valid TOML: {error}"
+    )
 
 
 class _Reader:
@@ -146,5 +158,7 @@ class _Reader:
 
     def _require_known(self, table: dict[str, Any], known: Iterable[str], place: Place) -> None:
         for key in table:
+            if key not in known and place and key in values.OF_MIDDLEWARE:
+                raise self._problems.misplaced((*place, key), key)
             if key not in known:
                 raise self._problems.unknown((*place, key), key, known)

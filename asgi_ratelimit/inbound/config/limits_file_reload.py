@@ -101,12 +101,14 @@ class LimitsFile(Repeating):
 
     def _read(self) -> str:
         try:
-            with open(self._path, encoding="utf-8") as file:
+            with open(self._path, encoding="utf-8-sig") as file:
                 content = file.read()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f'{self._path} cannot be read: {error}: config="limits.toml"') from error
-        if not content.strip():
-            raise ConfigurationError(f'{self._path} is empty: quota = "100/minute"')
+        lines = [line.strip() for line in content.splitlines() if line.strip()]
+        if all(line.startswith("#") for line in lines):
+            what = "has nothing but comments" if lines else "is empty"
+            raise ConfigurationError(f'{self._path} {what}: quota = "100/minute"')
         return content
 
     def _signed(self) -> tuple[int, ...] | None:

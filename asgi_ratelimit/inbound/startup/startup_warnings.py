@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 
+from starlette.routing import PARAM_REGEX
 from starlette.types import ASGIApp
 
 from ...keys.path_patterns import compile_path
 from ...logs import warn_once
 from ...quota_text import as_text, readable
 from ...stores import MemoryStore, Store
+from ..functions.lacking_depends import NeedsDepends
 from ..rules import CompiledRule
 from .app_routes import AppRoute, example_path, walk
 from .worker_count import number_of_workers
@@ -51,6 +54,26 @@ def warn_of_duplicate(name: str) -> None:
     )
 
 
+def warn_of_no_limits() -> None:
+    """Warn of a middleware that limits nothing, as where the variable that is to be its quota is not set."""
+    warn_once("a-middleware-that-limits-nothing", NO_LIMITS)
+
+
+NO_LIMITS = (
+    "RateLimitMiddleware has no quota and no rules, and no route has a RateLimit: nothing is limited: "
+    'quota="100/minute"'
+)
+
+
+def has_limited_route(app: ASGIApp) -> bool:
+    """Whether a route of an app has a limit by a dependency, or a middleware of its own that may have."""
+    return any(
+        any(isinstance(call, NeedsDepends) for call in route.dependencies)
+        or any(hasattr(type(each.app), "limits_nothing") for each in route.middlewares)
+        for route in walk(app)
+    )
+
+
 def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
     """Warn of rules that never apply to any request."""
     for text in unused_rules(rules, app):
@@ -65,7 +88,8 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
         elif not any(_may_match(rule, route) for route in routes):
-            reason = _mismatch([route for route in routes if _may_match_path(rule, route)])
+            of_path = [route for route in routes if _may_match_path(rule, route)]
+            reason = _mismatch(of_path) if of_path else _missing(rule.path, [route.path for route in routes])
             yield f"{rule!r} matches no route of the app: {reason}"
         elif rule.messages and all(_is_plain(route) for route in routes if _may_match(rule, route)):
             yield f"{rule!r} has messages={as_text(rule.messages)!r}, and matches no route of a WebSocket"
@@ -76,9 +100,16 @@ def _mismatch(routes: Sequence[AppRoute]) -> str:
     methods = sorted({each for route in routes for each in route.methods or ()})
     if methods:
         return f"its path takes {', '.join(methods)} only"
-    if routes:
-        return "its path is that of a WebSocket, whose handshake has no method: leave out methods"
-    return "is its path complete?"
+    return "its path is that of a WebSocket, whose handshake has no method: leave out methods"
+
+
+def _missing(path: str, routes: Sequence[str]) -> str:
+    """Why none of these routes has this path, and which one is the nearest."""
+    near = get_close_matches(path, routes, 1)
+    if any(each in PARAM_REGEX.sub("", path) for each in "*<:?"):
+        nearest = f"; the nearest route is {near[0]!r}" if near else ""
+        return f"a parameter is written /users/{{id}}{nearest}"
+    return f"is its path complete?{f' The nearest route is {near[0]!r}' if near else ''}"
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:

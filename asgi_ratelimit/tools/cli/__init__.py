@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 
 from ...errors import RateLimitError
@@ -47,7 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for module in COMMANDS:
         module.add_commands(commands)
     complete(parser)
-    options = parser.parse_args(arguments)
+    given = [*(sys.argv[1:] if arguments is None else arguments)]
+    _require_command_first(parser, given, commands.choices)
+    options = parser.parse_args(given)
     if options.version:
         print(f"asgi-ratelimit {import_module('asgi_ratelimit').__version__}")
         return 0
@@ -60,6 +62,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except FileNotFoundError as error:
+        print(f"error: {error}: {options.example}", file=sys.stderr)
+        return 2
     except (RateLimitError, ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def _require_command_first(parser: Parser, arguments: Sequence[str], commands: Collection[str]) -> None:
+    """Exit with an error for an option of a command in front of it."""
+    command = next((each for each in arguments if each in commands), None)
+    option = arguments[0].partition("=")[0] if arguments else ""
+    if command is not None and option.startswith("--") and option not in ("--version", "--help"):
+        parser.example = f"asgi-ratelimit {command} {option} ..."
+        parser.error(f"{option} comes after the command")

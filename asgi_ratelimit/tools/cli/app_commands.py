@@ -12,11 +12,12 @@ from ...inbound.rules import CompiledRule
 from ...quota_text import as_text, explain, parse_quotas
 from ..coverage import Covered, coverage, quotas_as_text
 from ..quota_checks import findings, rules_of, rules_of_file
-from .arguments import add_app, add_folder, add_json, load_app
+from .arguments import add_app, add_folder, add_json, load_app, require_no_path
 from .output import print_json, print_table
 
 _ROUTES = "asgi-ratelimit routes main:app"
 _CHECK = 'asgi-ratelimit check main:app, or asgi-ratelimit check "10/s burst 20; 1000/hour"'
+_IS_WORD = re.compile(r"[A-Za-z_][\w.]*").fullmatch
 _IS_APP = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*").fullmatch
 
 
@@ -79,6 +80,7 @@ def check(options: argparse.Namespace) -> int:
         rules, found = _rules(options)
         limits = [_explained(rule.name, quotas_as_text(rule), rule.quota) for rule in rules]
     else:
+        _require_quota(options.app)
         quotas = parse_quotas(options.app)
         limits, found = [_explained("", as_text(quotas), quotas)], [*findings(quotas, checked_cost(options.cost))]
     if options.json:
@@ -90,6 +92,14 @@ def check(options: argparse.Namespace) -> int:
         print(*limit["explained"], "", sep="\n")
     print(*[f"finding: {each}" for each in found] or ["no findings"], sep="\n")
     return int(bool(found))
+
+
+def _require_quota(text: str) -> None:
+    """Raise ``ValueError`` for a text that is meant to be an app or a file, which no quota can be."""
+    require_no_path(text, _CHECK)
+    if _IS_WORD(text):
+        start = "asgi-ratelimit check"
+        raise ValueError(f"{text!r} is no quota, app or file: {start} {text}:app, {start} limits.toml")
 
 
 def _rules(options: argparse.Namespace) -> tuple[list[CompiledRule], list[str]]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 from ...errors import QuotaError
@@ -20,6 +21,7 @@ Options = argparse.Namespace
 
 _UNKNOWN_COMMAND = re.compile(r"argument command: invalid choice: '(.*?)' \((.*)\)")
 _WORD = re.compile(r"[a-z-]+")
+_PATH_OF_MODULE = re.compile(r"(?:(.*)/)?(\w+)\.py(?::([\w.]*))?")
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,6 +30,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *, example: str = "", **options: Any) -> None:
         super().__init__(**options, epilog=f"example: {example}")
         self.example = example
+        self.set_defaults(example=example)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Options, list[str]]:  # type: ignore[override]
         """Parse what is known of arguments; nothing else is accepted."""
@@ -60,6 +63,7 @@ def add_app(parser: argparse.ArgumentParser) -> None:
 
 def load_app(options: Options, example: str) -> Any:
     """The app at ``options.app``, as ``module:attribute``. Raises ``ValueError`` where there is none."""
+    require_no_path(options.app, example)
     module, _, attribute = options.app.partition(":")
     try:
         if not module or not attribute:
@@ -75,6 +79,25 @@ def load_app(options: Options, example: str) -> Any:
             hint = f"no module {error.name!r} in {folder!r}: {start} {options.app} --app-dir src"
             raise ValueError(f"no app at {options.app!r}: {hint}") from error
         raise ValueError(f"no app at {options.app!r}: {error}: {example}") from error
+    except (Exception, SystemExit) as error:  # the module is the program's, which may raise whatever it likes
+        raise ValueError(f"no app at {options.app!r}: {_raised(error)}: {example}") from error
+
+
+def require_no_path(app: str, example: str) -> None:
+    """Raise ``ValueError`` for the path of a file in the place of a module, with the module that is meant."""
+    path = _PATH_OF_MODULE.fullmatch(app)
+    if path is not None:
+        folder, module, attribute = path.groups()
+        meant, start = f"{module}:{attribute or 'app'}", " ".join(example.split()[:2])
+        folder = f" --app-dir {folder}" if folder else ""
+        raise ValueError(f"no app at {app!r}, did you mean {meant!r}?: {start} {meant}{folder}")
+
+
+def _raised(error: BaseException) -> str:
+    """What an app has raised, and where, in one line."""
+    place = extract_tb(error.__traceback__)[-1]
+    where = "" if isinstance(error, SyntaxError) else f" ({Path(place.filename).name}, line {place.lineno})"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{where}"
 
 
 def _made(factory: Any) -> Any:

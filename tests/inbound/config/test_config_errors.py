@@ -64,6 +64,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('headers = "draft-9"', 1, "it is not one of draft-10, legacy, both, none, did you mean 'draft-10'?"),
         ("max_waiting = 0", 1, "max_waiting must be a whole number"),
         ('[client_ip]\ntrusted_proxies = ["nowhere"]', 1, "nowhere"),
+        ("[client_ip]\nforwarded_header = 5", 2, '= 5: it must be a string: forwarded_header = "x-real-ip"'),
         ("max_delay = 2.0", 1, "without a quota or rules has nothing to wait for"),
         ('[penalty]\nblock_for = "1 hour"', 1, "has no quota"),
         (f'{RULE}name = "a"\n\n[[rules]]\nname = "a"\npath = "/y"\nquota = "4/s"', 6, "two rules named 'a'"),
@@ -71,7 +72,25 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('quota = "${NO-LIMIT}"', 1, "is not a variable: ${NAME}, or ${NAME:-default}"),
         ('\nkey = "header"', 2, 'key = "header": it lacks a name, header:X-Api-Key'),
         ('[[rules]]\npath = "/u/{id}"\nquota = "1/s"\nkey = "path_param:idd"', 4, "needs a parameter {idd}"),
-        ("\n\na = = 1", 3, "not valid TOML"),
+        ("\n\na = = 1", 3, "not valid TOML: "),
+        ("quota = 5/minute", 1, 'quota = 5/minute: not valid TOML, a text has quotes: quota = "5/minute"'),
+        (
+            "cost = 2\nkey = client_ip # all",
+            2,
+            'key = client_ip # all: not valid TOML, a text has quotes: key = "client_ip"',
+        ),
+        (RULE + "only = True", 4, "only = True: not valid TOML, true and false have small letters: only = true"),
+        (
+            '[client_ip]\nipv6_prefix = 64\nquota = "5/minute"',
+            3,
+            'what is for all requests stands above the first [table]: quota = "100/minute"',
+        ),
+        (RULE + 'headers = "both"', 4, "what is for all requests stands above the first [table]: headers ="),
+        (
+            f'[tiers.plan]\nfunction = "{HERE}:answer"\nfree = "1/s"',
+            2,
+            'does not take: def plan_of(request): function = "app.limits:plan_of"',
+        ),
     ],
 )
 def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, message: str) -> None:
@@ -80,6 +99,17 @@ def test_an_error_says_where_what_and_how(tmp_path: Path, text: str, line: int, 
     with pytest.raises(ConfigurationError, match=re.escape(f"{path}, line {line}: ")) as error:
         limited(path, text)
     assert message in str(error.value)
+
+
+def test_an_error_is_one_line(tmp_path: Path) -> None:
+    """Also where the quota has an error of several, because a log has one line for each."""
+    path = tmp_path / "limits.toml"
+    with pytest.raises(ConfigurationError) as error:
+        limited(path, 'quota = "4/mintue"')
+    assert str(error.value) == (
+        f"{path}, line 1: quota = \"4/mintue\": 'mintue' is not a unit of time, did you mean 'minute'?: "
+        'quota = "100/minute"'
+    )
 
 
 @pytest.mark.parametrize("statement", ["raise RuntimeError('not now')", "raise SystemExit('not now')", "(not now"])

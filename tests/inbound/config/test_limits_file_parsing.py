@@ -10,6 +10,7 @@ import pytest
 
 from asgi_ratelimit import MemoryStore, Penalty, RateLimitMiddleware, Rule, client_ip
 from asgi_ratelimit.keys import cookie, header, path_param, state, user
+from asgi_ratelimit.quota_text import as_text
 from tests.inbound.config import limits_of
 from tests.inbound.config.limits_of import HERE, limited
 
@@ -115,6 +116,19 @@ def test_trusted_proxies(tmp_path: Path) -> None:
     for key in ("", 'key = "client_ip"\n'):
         (own,) = limited(tmp_path / "limits.toml", f'quota = "1/s"\n{key}{text}').rule_table.declared
         assert repr(own.key) == repr(client_ip(["10.0.0.0/8"], ipv6_prefix=48))
+
+
+def test_the_header_of_proxies(tmp_path: Path) -> None:
+    """It is the one that they write."""
+    text = 'quota = "1/s"\n[client_ip]\ntrusted_proxies = "cloudflare"\nforwarded_header = "CF-Connecting-IP"\n'
+    (own,) = limited(tmp_path / "limits.toml", text).rule_table.declared
+    assert repr(own.key) == repr(client_ip("cloudflare", forwarded_header="cf-connecting-ip"))
+
+
+def test_a_mark_of_the_byte_order_is_no_text(tmp_path: Path) -> None:
+    """Some editors write one at the start of a file."""
+    (own,) = limited(tmp_path / "limits.toml", '\ufeffquota = "7/s"\n').rule_table.declared
+    assert as_text(own.quota) == "7/second"
 
 
 def test_values_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

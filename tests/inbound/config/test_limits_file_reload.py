@@ -110,6 +110,7 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
         broken = {
             RULE.format("3/year"): "line 4: quota",
             "": "is empty",
+            '# quota = "2/minute"\n\n  # a note\n': "has nothing but comments: quota",
             RULE.format("4/hour")
             + '[[rules]]\npath = "/y"\nname = "z"\nquota = "8/s"\n': "line 5: two rules named 'z'",
             "a = [": "the last line",

@@ -10,13 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 
-from asgi_ratelimit import MemoryStore, RateLimitMiddleware, RedisStore, Rule
+from asgi_ratelimit import MemoryStore, RateLimit, RateLimitMiddleware, RedisStore, Rule
 from asgi_ratelimit.inbound.startup.startup_warnings import warn_of_workers
 from asgi_ratelimit.logs import PAGE, warn_once
 from tests.support.asgi import Peer, ask, http, ok
@@ -177,6 +178,36 @@ async def test_two_middlewares_with_names(caplog: pytest.LogCaptureFixture) -> N
     assert await warned(caplog, limiting(), routes=[route]) == []
 
 
+# Nothing
+
+
+@pytest.mark.parametrize("middleware", [limiting(None), limiting(None, rules=[Rule("/", None)])])
+async def test_a_middleware_that_limits_nothing(middleware: Middleware, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no quota, and no rule that charges anything."""
+    assert await warned(caplog, middleware) == ["a-middleware-that-limits-nothing"]
+
+
+async def test_a_middleware_that_limits_nothing_is_logged_at_start_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Before any request, in words that show what is missing."""
+    app = Starlette(routes=ROUTES, middleware=[limiting(None)])
+    peer = Peer([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
+    await app({"type": "lifespan"}, peer.receive, peer.send)
+    assert (
+        "RateLimitMiddleware has no quota and no rules, and no route has a RateLimit: nothing is limited: "
+        'quota="100/minute"' in caplog.text
+    )
+
+
+async def test_a_middleware_without_limits_that_is_of_use(caplog: pytest.LogCaptureFixture) -> None:
+    """Dependencies use its store and its headers, another middleware may limit, and lists need no quota."""
+    app = FastAPI(dependencies=[Depends(RateLimit("5/minute", name="all"))])
+    app.get("/")(hello)
+    assert await warned(caplog, limiting(None), routes=[Mount("/", app)]) == []
+    assert await warned(caplog, limiting(None), routes=[Route("/", hello, middleware=[limiting()])]) == []
+    assert await warned(caplog, limiting(name="a"), limiting(None, name="b")) == []
+    assert await warned(caplog, limiting(None, deny=lambda request: False)) == []
+
+
 # Rules
 
 
@@ -197,6 +228,24 @@ async def test_a_rule_that_matches_no_route(path: str, options: Any, caplog: pyt
     """Its path is misspelt or lacks the mount, or the route has not its method."""
     assert await warned(caplog, rule(path, **options)) == ["a-rule-that-never-applies"]
     assert repr(path) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/nowhere", "is its path complete? ("),
+        ("/user/{id}", "is its path complete? The nearest route is '/users/{id:int}' ("),
+        ("/x/{name}", "is its path complete? The nearest route is '/v1/x/{name}' ("),
+        ("/users/*", "a parameter is written /users/{id}; the nearest route is '/users/{id:int}' ("),
+        ("/users/<id>", "a parameter is written /users/{id}; the nearest"),
+        ("/users/:id", "a parameter is written /users/{id}; the nearest"),
+        ("/search?q={text:path}", "a parameter is written /users/{id} ("),
+    ],
+)
+async def test_a_path_that_no_route_has(path: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The warning names the nearest one, and the syntax of parameters where another one is used."""
+    await warned(caplog, rule(path))
+    assert f"matches no route of the app: {reason}" in caplog.text
 
 
 async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
@@ -281,7 +330,7 @@ def test_each_warning_has_a_section_in_the_docs() -> None:
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
     source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "startup_warnings.py").read_text("utf-8")
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
-    assert len(sections) == 4
+    assert len(sections) == 5
     assert sections <= headings
 
 

@@ -153,6 +153,54 @@ def test_a_module_that_an_app_lacks(folder: Path, run: Callable[..., Run]) -> No
 
 
 @pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("\nraise RuntimeError('boom\\nat import')", "RuntimeError: boom (raising.py, line 2)"),
+        ("raise SystemExit('bye')", "SystemExit: bye (raising.py, line 1)"),
+        ("1 +", "SyntaxError: invalid syntax (raising.py, line 1)"),
+    ],
+)
+def test_a_module_that_raises(statement: str, why: str, folder: Path, run: Callable[..., Run]) -> None:
+    """The error is one line, which says what and where."""
+    (folder / "raising.py").write_text(statement, "utf-8")
+    done = run("routes", "raising:app")
+    assert (done.code, done.err) == (2, f"error: no app at 'raising:app': {why}: asgi-ratelimit routes main:app\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "what", "mend"),
+    [
+        (
+            "check",
+            "app",
+            "'app' is no quota, app or file: asgi-ratelimit check app:app, asgi-ratelimit check limits.toml",
+        ),
+        ("check", "app.py", "no app at 'app.py', did you mean 'app:app'?: asgi-ratelimit check app:app"),
+        ("check", "app.py:make", "no app at 'app.py:make', did you mean 'app:make'?: asgi-ratelimit check app:make"),
+        ("routes", "app.py:app", "no app at 'app.py:app', did you mean 'app:app'?: asgi-ratelimit routes app:app"),
+        ("check", "src/shop.py:app", "did you mean 'shop:app'?: asgi-ratelimit check shop:app --app-dir src"),
+        ("what-if", "nosuch.log --rule=/x_5/s", "'nosuch.log': asgi-ratelimit what-if access.log --rule \"/login 5/m"),
+        ("suggest", "nosuch.log", "No such file or directory: 'nosuch.log': asgi-ratelimit suggest access.log"),
+    ],
+)
+def test_what_is_no_app_and_no_file(command: str, what: str, mend: str, run: Callable[..., Run]) -> None:
+    """The error shows how an app or a file is named."""
+    done = run(command, *[each.replace("_", " ") for each in what.split()])
+    assert (done.code, done.out) == (2, "")
+    assert mend in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", [("--store", "redis://localhost"), ("--store=redis://localhost",)])
+def test_an_option_before_its_command(option: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not taken for a command."""
+    with pytest.raises(SystemExit) as ended:
+        main([*option, "top"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "error: --store comes after the command: asgi-ratelimit top --store ...\n"
+
+
+@pytest.mark.parametrize(
     ("command", "mend"),
     [
         ("chek", "'chek' is not a command, did you mean 'check'?: asgi-ratelimit routes main:app"),

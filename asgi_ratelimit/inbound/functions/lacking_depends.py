@@ -1,0 +1,78 @@
+"""A limit that FastAPI takes for something else than a dependency, and that would limit nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy, deepcopy
+from inspect import isfunction, signature
+from typing import Any, Self
+
+from ...errors import ConfigurationError
+from .function_arguments import takes
+
+_RIGHT = 'Depends(RateLimit("2/minute"))'
+
+
+class _Schema:
+    """What pydantic asks of a limit in an annotation, and not of its class: a model may have a limit as a field."""
+
+    def __get__(self, limit: object | None, owner: type[Any]) -> Callable[..., Any]:
+        if limit is None:
+            raise AttributeError("only an instance has __get_pydantic_core_schema__")
+        return _refuse_annotation
+
+
+def _refuse_annotation(source: Any, handler: Any) -> Any:
+    raise ConfigurationError(f"a RateLimit in an annotation lacks Depends: limit: Annotated[Any, {_RIGHT}]")
+
+
+class NeedsDepends:
+    """What raises ``ConfigurationError`` where a limit stands without ``Depends``, as early as FastAPI lets it."""
+
+    __get_pydantic_core_schema__ = _Schema()
+
+    @property
+    def dependency(self) -> Any:
+        """FastAPI looks for this attribute in a list of dependencies. Raises ``ConfigurationError``."""
+        raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy as a part of a router, say. A copy of its own is what FastAPI makes of the default of a parameter."""
+        if not memo:
+            raise _as_default("limit")
+        copied = memo[id(self)] = copy(self)
+        vars(copied).update(deepcopy(vars(self), memo))
+        return copied
+
+
+def _as_default(parameter: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"a RateLimit as the default of a parameter lacks Depends, and limits nobody: {parameter}={_RIGHT}"
+    )
+
+
+def require_no_default(function: Any) -> None:
+    """Raise ``ConfigurationError`` for a function that FastAPI calls with a limit as the default of a parameter."""
+    if isinstance(function, NeedsDepends):
+        return
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    for each in parameters:
+        if isinstance(each.default, NeedsDepends):
+            raise _as_default(each.name)
+
+
+def require_no_decorator(quota: Any) -> None:
+    """Raise ``ConfigurationError`` for a quota that is the function below ``@RateLimit``."""
+    if isfunction(quota) and quota.__name__ != "<lambda>" and not takes(quota, 1):
+        raise used_as_decorator(quota)
+
+
+def used_as_decorator(function: Any) -> ConfigurationError:
+    """The error for ``@RateLimit`` above a function."""
+    name = getattr(function, "__name__", repr(function))
+    return ConfigurationError(
+        f'RateLimit is not a decorator, and {name} is no function that returns a quota: Depends(RateLimit("5/minute"))'
+    )
