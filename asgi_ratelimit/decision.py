@@ -39,7 +39,11 @@ def checked_cost(cost: float) -> float:
 
 def checked_actual(cost: float) -> float:
     """As ``checked_cost``, for a cost that is known afterwards: it may be 0."""
-    return 0 if _as_float(cost) == 0 else checked_cost(cost)
+    units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
+    if 0 <= units <= MAX_UNITS:  # false for NaN, too
+        return units or 0
+    text = f"an actual cost must be a finite number from 0 up, at most 2**53, not {cost!r}"
+    raise ValueError(f"{text}: settle(decision, 3)")
 
 
 def _as_float(number: object) -> float:

@@ -165,7 +165,7 @@ class Limiter:
         if isinstance(booked, Ticket):
             await apply_settlement(self.store, booked.cancellation(self._ticket_quotas, self.name))
         else:
-            states = checked_decision(booked, "cancel(await limiter.pace(key))").states
+            states = checked_decision(booked, "cancel(await limiter.pace(key)), or cancel(Ticket.parse(text))").states
             await settle(self.store, booked, [0.0] * len(states))
 
     async def waiting(self, key: Key) -> float:

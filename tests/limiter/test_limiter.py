@@ -337,6 +337,24 @@ def test_threads_share_it(make_store: Callable[[], Store]) -> None:
     assert sum(decision.allowed for decision in decisions) == 30
 
 
+@pytest.mark.parametrize("actual", [-1, math.nan, 2**53 + 1, "1"], ids=repr)
+async def test_a_wrong_actual_cost_settles_nothing(store: Store, actual: Any) -> None:
+    """Nothing at all is a right one."""
+    limiter = Limiter(HOURLY, store=store)
+    decision = await limiter.rate_limit("key", 2)
+    with pytest.raises(ValueError, match=r"actual cost must be a finite number from 0 up.*settle\(decision, 3\)"):
+        await limiter.settle(decision, actual)
+    await limiter.settle(decision, 0)
+    assert (await limiter.peek("key")).remaining == 5
+
+
+async def test_only_what_was_decided_is_cancelled(store: Store) -> None:
+    """A job has the text of its ticket, which is parsed first."""
+    limiter = Limiter(HOURLY, store=store)
+    with pytest.raises(ValueError, match=r"not 'a text'.*cancel\(Ticket.parse\(text\)\)"):
+        await limiter.cancel("a text")  # type: ignore[arg-type]
+
+
 def test_errors_reach_the_caller(make_store: Callable[[], Store]) -> None:
     """They are not wrapped."""
     with SyncLimiter(HOURLY, store=make_store()) as limiter:

@@ -11,10 +11,10 @@ from ...counts import Row, outbound_sources
 from ...errors import ConfigurationError
 from ...headers import MAX_DELAY
 from ...hooks import ChangeHook
-from ...limiter import Limiter, publish_counts
+from ...limiter import Limiter, as_store, publish_counts
 from ...profiles import Profile, named
 from ...quota_text import QuotaLike, as_quotas
-from ...stores import MemoryStore, Store, open_store
+from ...stores import Store
 from ...stores.event_loops import running_loop
 from ...waiting import SlotWaiter, background_loop, run_async, run_sync
 from ..pace_decorator import EVEN_BURST
@@ -61,7 +61,7 @@ class AdaptiveTransport(WrappingTransport):
         self._wrap(transport, "AdaptiveTransport({})")
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
-        self._store: Store = open_store(store) if isinstance(store, str) else MemoryStore() if store is None else store
+        self._store = as_store(store)
         limiter = None
         if quota is not None:
             limiter = Limiter(as_quotas(quota, default_burst=EVEN_BURST), store=self._store, name=NAME)

@@ -32,7 +32,7 @@ def named(profile: Profile | str) -> Profile:
     """The profile itself, or that of the name; ``ConfigurationError`` where there is none."""
     if isinstance(profile, Profile):
         return profile
-    if profile not in PROFILES:
+    if not isinstance(profile, str) or profile not in PROFILES:
         raise ConfigurationError(
             f'a profile is a Profile or one of {", ".join(PROFILES)}, not {profile!r}: profile="auto"'
         )

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from asgi_ratelimit import AdaptiveTransport, ConfigurationError, QuotaError
+from asgi_ratelimit import AdaptiveTransport, ConfigurationError, MemoryStore, QuotaError
 from asgi_ratelimit.profiles import LimitHeaders, Profile
 from tests.support.adaptive_clients import Caller
 
@@ -146,6 +146,9 @@ def test_a_profile_of_ones_own() -> None:
     ("options", "error", "text"),
     [
         ({"profile": "dicsord"}, ConfigurationError, "dicsord"),
+        ({"profile": ["github"]}, ConfigurationError, r"\['github'\]"),
+        ({"store": 3}, ConfigurationError, r"not a builtins.int.*store=MemoryStore"),
+        ({"store": MemoryStore}, ConfigurationError, r"MemoryStore lacks its call: store=MemoryStore\(\)"),
         ({"quota": "10 a second"}, QuotaError, "10 a second"),
         ({"retries": -1}, ConfigurationError, "-1"),
         ({"retries": "1"}, ConfigurationError, "'1'"),
