@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from difflib import get_close_matches
 from functools import lru_cache
 
 from starlette.requests import HTTPConnection
@@ -322,14 +323,25 @@ def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
             yield rule.name, BLOCK
 
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
+
+_METHOD = re.compile("[A-Za-z]+(-[A-Za-z]+)*")
+
+_NEAR = 0.75
+"""How alike a mistyped method and the right one are, at the least, by ``difflib``."""
+
+
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
     """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for what is no list of them."""
     if methods is None:
         return None
     is_list = isinstance(methods, Collection) and not isinstance(methods, str)
-    if not (is_list and methods and all(isinstance(each, str) for each in methods)):
+    if not (is_list and methods and all(isinstance(each, str) and _METHOD.fullmatch(each) for each in methods)):
         raise ConfigurationError(f'methods is a list of HTTP methods, not {methods!r}: methods=["GET", "POST"]')
     named = {method.upper() for method in methods}
+    for method in sorted(named.difference(METHODS)):  # an app may have methods of its own
+        for near in get_close_matches(method, METHODS, 1, _NEAR):
+            raise ConfigurationError(f"{method!r} is not an HTTP method, did you mean {near!r}?: methods=[{near!r}]")
     return frozenset(named | {"HEAD"} if "GET" in named else named)
 
 
