@@ -39,7 +39,8 @@ class PacedMiddleware:
 
     @shows_use('PacedMiddleware("20/s burst 5")')
     def __init__(self, quota: QuotaLike, *, key: Any = host, cost: Any = 1, **options: Unpack[PacingOptions]) -> None:
-        self._transport = PacedTransport(_Inner(), quota, key=for_original(key), cost=for_original(cost), **options)
+        key, cost = for_original("key", key), for_original("cost", cost)
+        self._transport = PacedTransport(_Inner(), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:
         return repr(self._transport).replace("PacedTransport(aiohttp, ", "PacedMiddleware(", 1)

@@ -46,7 +46,7 @@ class PacedAdapter(BaseAdapter):
     ) -> None:
         super().__init__()
         self._adapter = _checked(adapter)
-        key, cost = for_original(key), for_original(cost)
+        key, cost = for_original("key", key), for_original("cost", cost)
         self._transport = PacedTransport(_Inner(adapter), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:
