@@ -23,7 +23,6 @@ NO_PROGRAM = (
 """It is true of a program that has just started, too."""
 
 
-
 @pytest.fixture
 def run(redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """Run the command on a store that the environment names; its exit code, and its output as JSON or as text."""
