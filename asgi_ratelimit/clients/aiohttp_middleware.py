@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..argument_errors import shows_use
+from ..errors import to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
@@ -19,7 +20,7 @@ try:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.payload import BytesPayload
 except ImportError as error:
-    raise ImportError('PacedMiddleware needs aiohttp 3.12: pip install "asgi-ratelimit-pacer[aiohttp]"') from error
+    raise ImportError(f"PacedMiddleware needs aiohttp 3.12: {to_install('aiohttp')}") from error
 
 
 def host(request: ClientRequest) -> str:
