@@ -39,3 +39,8 @@ class StoreTimeout(StoreError):
 
 class StoreUnavailable(StoreError):
     """Raised by a store that cannot be reached: refused, closed, loading, or out of connections."""
+
+
+def to_install(extra: str) -> str:
+    """How to install what an optional part of the package needs."""
+    return f'pip install "asgi-ratelimit-pacer[{extra}]", or, in a checkout, pip install ".[{extra}]"'

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..argument_errors import shows_use
+from ..errors import to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
@@ -19,7 +20,7 @@ try:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
     from aiohttp.payload import BytesPayload
 except ImportError as error:
-    raise ImportError('PacedMiddleware needs aiohttp 3.12: pip install "asgi-ratelimit-pacer[aiohttp]"') from error
+    raise ImportError(f"PacedMiddleware needs aiohttp 3.12: {to_install('aiohttp')}") from error
 
 
 def host(request: ClientRequest) -> str:
@@ -39,7 +40,8 @@ class PacedMiddleware:
 
     @shows_use('PacedMiddleware("20/s burst 5")')
     def __init__(self, quota: QuotaLike, *, key: Any = host, cost: Any = 1, **options: Unpack[PacingOptions]) -> None:
-        self._transport = PacedTransport(_Inner(), quota, key=for_original(key), cost=for_original(cost), **options)
+        key, cost = for_original("key", key), for_original("cost", cost)
+        self._transport = PacedTransport(_Inner(), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:
         return repr(self._transport).replace("PacedTransport(aiohttp, ", "PacedMiddleware(", 1)

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 from ..argument_errors import shows_use
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, to_install
 from ..outbound import PacedTransport
 from ..quota_text import QuotaLike
 from .translation import Body, ForwardedAnswer, ForwardedRequest, PacingOptions, Url, WholeBody, for_original
@@ -17,7 +17,7 @@ try:
     from requests import PreparedRequest, Response
     from requests.adapters import BaseAdapter
 except ImportError as error:
-    raise ImportError('PacedAdapter needs requests: pip install "asgi-ratelimit-pacer[requests]"') from error
+    raise ImportError(f"PacedAdapter needs requests: {to_install('requests')}") from error
 
 
 def host(request: PreparedRequest) -> str:
@@ -46,7 +46,7 @@ class PacedAdapter(BaseAdapter):
     ) -> None:
         super().__init__()
         self._adapter = _checked(adapter)
-        key, cost = for_original(key), for_original(cost)
+        key, cost = for_original("key", key), for_original("cost", cost)
         self._transport = PacedTransport(_Inner(adapter), quota, key=key, cost=cost, **options)
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypedDict
 
 from ..hooks import Hook
+from ..outbound import require_functions_of_request
 from ..stores import Store
 
 
@@ -108,10 +109,18 @@ class ForwardedAnswer:
         return original, None if stream is self.body else stream
 
 
-def for_original(option: Any) -> Any:
-    """A key or a cost for forwarded requests, where functions take the original ones."""
+def for_original(what: str, option: Any) -> Any:
+    """A key or a cost for forwarded requests, where functions take the original ones.
+
+    Raises ``ConfigurationError`` for a function that cannot be one of a request.
+    """
+    require_functions_of_request(what, option)
+    return _for_original(option)
+
+
+def _for_original(option: Any) -> Any:
     if isinstance(option, Mapping):
-        return {name: for_original(value) for name, value in option.items()}
+        return {name: _for_original(value) for name, value in option.items()}
     if hasattr(option, "learn"):
         return LearnedFromOriginal(option)
     return (lambda request: option(request.original)) if callable(option) else option

@@ -73,9 +73,8 @@ def _restricted(named: Any, quotas: Sequence[Quota]) -> Any:
 
 def _charged_quotas(quotas: Sequence[Quota], key: Key, cost: Cost) -> list[Quota]:
     """The quotas that the cost names; ``ValueError`` if one of them has no key."""
-    names = [quota.name for quota in quotas]
-    _require_names("key", key, names, "alice")
-    _require_names("cost", cost, names, 1)
+    _require_names("key", key, quotas, "alice")
+    _require_names("cost", cost, quotas, 1)
     charged = [quota for quota in quotas if not isinstance(cost, Mapping) or quota.name in cost]
     missing = [quota.name for quota in charged if isinstance(key, Mapping) and quota.name not in key]
     if missing:
@@ -83,13 +82,20 @@ def _charged_quotas(quotas: Sequence[Quota], key: Key, cost: Cost) -> list[Quota
     return charged
 
 
-def _require_names(what: str, given: Key | Cost, names: Sequence[str], example: str | int) -> None:
+def _require_names(what: str, given: Key | Cost, quotas: Sequence[Quota], example: str | int) -> None:
     if not isinstance(given, Mapping):
         return
-    unknown = set(given) - set(names)
+    names = [quota.name for quota in quotas]
+    unknown = sorted(set(given) - set(names))
     if unknown or not given:
         listed, right = ", ".join(map(repr, names)), {names[0]: example}
-        raise ValueError(f"{what} names {sorted(unknown)!r}, but the quotas are {listed}: {what}={right!r}")
+        renamed = "" if len(unknown) < len(given) or not given else _renamed(what, quotas[0], unknown[0])
+        raise ValueError(f"{what} names {unknown!r}, but the quotas are {listed}: {what}={right!r}{renamed}")
+
+
+def _renamed(what: str, quota: Quota, name: str) -> str:
+    """How a quota is named as a function or a profile names it, where all of its names are other ones."""
+    return f", or name the quotas as the {what} does: {_example(replace(quota, name=name))}"
 
 
 def checked_decision(decision: Decision, example: str) -> Decision:

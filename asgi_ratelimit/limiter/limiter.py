@@ -38,6 +38,7 @@ from .charges import (
     settled_units,
 )
 from .counting import count
+from .made_per_call import watch_memory
 from .spending import Spending
 from .tickets import REDEEMABLE_FOR, Ticket, late_by, on_time
 
@@ -69,6 +70,8 @@ class Limiter:
         self._log = FailureLog()
         self._own_name(quotas)
         self.live = LiveQuotas(self.store, self.name, quotas, self._read)
+        if self.store is not store:
+            watch_memory(self.store, quotas)
 
     _read: ReadQuotas = staticmethod(as_quotas)
     """Makes quotas of what an override says."""

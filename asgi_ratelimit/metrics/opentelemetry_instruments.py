@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..argument_errors import shows_use
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, to_install
 from ..hooks import Hook
 from .instruments import Instrument
 from .metrics_hook import Bind, Labels, MetricsHook, Record
@@ -16,9 +16,7 @@ from .metrics_hook import Bind, Labels, MetricsHook, Record
 try:
     from opentelemetry.metrics import Meter, MeterProvider, get_meter_provider
 except ImportError as error:
-    raise ImportError(
-        'metrics.opentelemetry() needs opentelemetry: pip install "asgi-ratelimit-pacer[opentelemetry]"'
-    ) from error
+    raise ImportError(f"metrics.opentelemetry() needs opentelemetry: {to_install('opentelemetry')}") from error
 
 _hooks: WeakKeyDictionary[MeterProvider, MetricsHook] = WeakKeyDictionary()
 _lock = Lock()

@@ -7,7 +7,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ..argument_errors import shows_use
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, to_install
 from ..hooks import Hook
 from .instruments import Instrument
 from .metrics_hook import Bind, Labels, MetricsHook, Record
@@ -15,9 +15,7 @@ from .metrics_hook import Bind, Labels, MetricsHook, Record
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
-    raise ImportError(
-        'metrics.prometheus() needs prometheus_client: pip install "asgi-ratelimit-pacer[prometheus]"'
-    ) from error
+    raise ImportError(f"metrics.prometheus() needs prometheus_client: {to_install('prometheus')}") from error
 
 _hooks: WeakKeyDictionary[CollectorRegistry, MetricsHook] = WeakKeyDictionary()
 _lock = Lock()

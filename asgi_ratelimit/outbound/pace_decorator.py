@@ -18,7 +18,7 @@ from ..quota_text import QuotaLike
 from ..stores import Store
 from ..stores.name_owners import register
 from ..waiting import SlotWaiter
-from .call_arguments import Resolve, depends_on_call, from_call
+from .call_arguments import Resolve, depends_on_call, from_call, warn_of_argument_name
 from .decorator_order import warn_of_route
 from .margin import reads_with_margin
 from .paced_functions import CallWaiter, TakeOfCall, wrapper_for
@@ -102,6 +102,8 @@ class Pace:
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         warn_of_route(function)
         wrap, limiter = wrapper_for(function), self._limiter
+        if self._given.key:
+            warn_of_argument_name(self._given.key, function)
         if self._name is None:
             limiter = limiter.renamed(_name_of(function))
         take_of, priority_of = self._take_of(function, limiter), self._priority_of(function)

@@ -64,9 +64,9 @@ class PacedTransport(WrappingTransport):
         name: str | None = None,
         hooks: Iterable[Hook] = (),
     ) -> None:
+        self._wrap(transport, 'PacedTransport({}, "20/s")')
         read = reads_with_margin(EVEN_BURST, margin)
         quotas = read(quota)
-        self._wrap(transport, 'PacedTransport({}, "20/s")')
         self._limiter = limiter = UnownedLimiter(
             quotas, store=store, name=NAME if name is None else name, hooks=hooks, read=read
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, QuotaError
+from ..quota_text import as_quotas
 
 
 def checked_transport(transport: Any, example: str) -> Any:
@@ -22,7 +23,17 @@ def checked_transport(transport: Any, example: str) -> Any:
         raise ConfigurationError(
             f"{name} goes into a client, not around one such as {client}: httpx.Client(transport={right})"
         )
+    if _is_quota(transport):
+        raise ConfigurationError(f"the transport comes first, and {transport!r} is a quota: {right}")
     raise ConfigurationError(f"{name} wraps a transport of httpx or httpx2, not {transport!r}: {right}")
+
+
+def _is_quota(given: Any) -> bool:
+    try:
+        as_quotas(given)
+    except QuotaError:
+        return False
+    return True
 
 
 def sends(transport: Any) -> bool:

@@ -116,8 +116,9 @@ def open_store(url: str, **options: Any) -> Store:
         from .redis import RedisStore
 
         return RedisStore(url, **options)
+    hint = ", it begins with a space" if isinstance(url, str) and url[:1].isspace() else ""
     raise ConfigurationError(
-        f"{shown(url)} is not the URL of a store: "
+        f"{shown(url)} is not the URL of a store{hint}: "
         '"memory://", "redis://localhost:6379/0", "rediss://user:password@host:6380/0", "unix:///run/redis.sock", '
         '"redis+cluster://host1:6379,host2:6379" or "redis+sentinel://host1:26379,host2:26379/mymaster"'
     )

@@ -36,18 +36,29 @@ def shown(url: object) -> str:
         return f"b{shown(url.decode('latin-1'))}"
     if not isinstance(url, str):
         return f"a {type(url).__module__}.{type(url).__qualname__}"
+    text = url.lstrip()
+    return repr(url[: len(url) - len(text)] + _visible(text))
+
+
+def _visible(url: str) -> str:
     scheme = _SCHEME.match(url)
     rest = url[scheme.end() + 3 :] if scheme else url
     credentials, at, target = rest.rpartition("@")
     is_plain = scheme is not None or _HOST_AND_PORT.fullmatch(rest) is not None
     if set("?#") & set(credentials) or not is_plain:
-        return repr(f"{scheme[0]}://{HIDDEN}" if scheme else HIDDEN)
+        return f"{scheme[0]}://{HIDDEN}" if scheme else _without_slashes(url)
     hosts_and_path, question, query = target.partition("#")[0].partition("?")
     hosts, slash, path = hosts_and_path.partition("/")
     hosts = _PORT.sub(HIDDEN, hosts) if _HOSTS.fullmatch(hosts) else HIDDEN
     options = "&".join(map(_shown_option, query.split("&"))) if query else ""
     prefix = f"{scheme[0]}://" if scheme else ""
-    return repr(f"{prefix}{HIDDEN + at if at else ''}{hosts}{slash}{path}{question}{options}")
+    return f"{prefix}{HIDDEN + at if at else ''}{hosts}{slash}{path}{question}{options}"
+
+
+def _without_slashes(url: str) -> str:
+    """A URL whose scheme has a colon, and lacks a slash: only a scheme of Redis is no part of the credentials."""
+    scheme, colon, _ = url.partition(":")
+    return f"{scheme}:{HIDDEN}" if colon and scheme in SCHEMES else HIDDEN
 
 
 def _shown_option(option: str) -> str:

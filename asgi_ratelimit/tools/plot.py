@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..errors import to_install
+
 Series: TypeAlias = Mapping[str, Sequence[float | None]]
 """Times in seconds by the name of their series; ``None`` stands for a refused request."""
 Histograms: TypeAlias = Mapping[str, Sequence[int]]
@@ -65,7 +67,7 @@ def figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('a PNG needs matplotlib: pip install "asgi-ratelimit-pacer[plot]", or omit --png') from error
+        raise ImportError(f"a PNG needs matplotlib: {to_install('plot')}, or omit --png") from error
     return Figure
 
 

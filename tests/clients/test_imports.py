@@ -29,5 +29,7 @@ def test_the_extra_of_a_missing_library(library: str, name: str, other: str) -> 
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     message, works = run.stdout.splitlines()
     assert message.startswith(f"{name} needs {library}")
-    assert message.endswith(f'pip install "asgi-ratelimit-pacer[{library}]"')
+    assert message.endswith(
+        f'pip install "asgi-ratelimit-pacer[{library}]", or, in a checkout, pip install ".[{library}]"'
+    )
     assert works == other

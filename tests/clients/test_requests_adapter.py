@@ -12,8 +12,10 @@ from requests.adapters import HTTPAdapter
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, PaceTimeout, QuotaError
 from asgi_ratelimit.clients import PacedAdapter
+from asgi_ratelimit.keys import header
 from asgi_ratelimit.testing import SteppedClock
 from tests.clients.service import BODY, LINES, Settled
+from tests.support.names import named
 
 
 class Session(requests.Session):
@@ -218,8 +220,15 @@ def test_the_wrapped_adapter_gets_all_options_and_is_closed(service: str) -> Non
 
 @pytest.mark.parametrize(
     ("wrong", "error"),
-    [({"quota": "10/fortnight"}, QuotaError), ({"retries": -1}, ConfigurationError), ({"max_delay": -1}, ValueError)],
-    ids=repr,
+    [
+        ({"quota": "10/fortnight"}, QuotaError),
+        ({"retries": -1}, ConfigurationError),
+        ({"max_delay": -1}, ValueError),
+        ({"key": header("x-api-key")}, ConfigurationError),
+        ({"key": lambda: "x"}, ConfigurationError),
+        ({"cost": lambda one, two: 1}, ConfigurationError),
+    ],
+    ids=named,
 )
 def test_arguments_are_checked_at_once(wrong: dict[str, Any], error: type[Exception]) -> None:
     """Not at the first request."""

@@ -34,7 +34,7 @@ DURATION = re.compile(r"\b\d+ (?:h|min|s)(?: \d+ (?:min|s))?")
 
 
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TYPED = re.compile(r"^(?:\$ |kubectl exec \S+ -- )?asgi-ratelimit ([^#\n]*[^#\s])", re.MULTILINE)
+TYPED = re.compile(r"^(?:\$ |kubectl exec \S+ -- |\.venv/bin/)?asgi-ratelimit ([^#\n]*[^#\s])", re.MULTILINE)
 TEXTS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 SCRIPTS = "\n".join(script for text in TEXTS for script in SHELL.findall(text.read_text("utf-8")))
 SHOWN = sorted(set(TYPED.findall(SCRIPTS)))

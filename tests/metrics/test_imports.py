@@ -31,7 +31,8 @@ def test_the_extra_of_a_missing_library(library: str, name: str, other: str) -> 
     code = CODE.format(library=library, name=name, other=other)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     message, works = run.stdout.splitlines()
-    assert message == f'metrics.{name}() needs {library}: pip install "asgi-ratelimit-pacer[{name}]"'
+    assert message.startswith(f'metrics.{name}() needs {library}: pip install "asgi-ratelimit-pacer[{name}]"')
+    assert message.endswith(f', or, in a checkout, pip install ".[{name}]"')
     assert works == other
 
 

@@ -57,6 +57,14 @@ async def test_a_name_that_no_quota_has(store: Store, cost: dict[str, float]) ->
     assert await states(limiter) == [10, 1000]
 
 
+async def test_quotas_that_are_all_named_otherwise(store: Store) -> None:
+    """The error shows how to name one: the names of an estimate of ``profiles`` cannot be chosen."""
+    limiter = Limiter([TokenBucket(500, 60, name="reqs"), TokenBucket(9000, 60, name="toks")], store=store)
+    with pytest.raises(ValueError, match="or name the quotas as the cost does") as raised:
+        await limiter.rate_limit("key", {"requests": 1, "tokens": 100})
+    assert "TokenBucket(500, 60, burst=500, name='requests')" in str(raised.value)
+
+
 async def test_a_name_that_a_decision_does_not_have(store: Store) -> None:
     """Only charged quotas can be settled, and after the error the decision can still be settled."""
     limiter = Limiter(NAMED, store=store)

@@ -114,6 +114,9 @@ def test_a_store_never_shows_its_password(url: str) -> None:
         ("redis://default:word", "'redis://default:***'"),
         ("localhost:6379", "'localhost:6379'"),
         ("host:word", "'***'"),
+        ("rediss:/localhost", "'rediss:***'"),
+        ("secret:/word", "'***'"),
+        (" redis://a:b@host", "' redis://***@host'"),
         ("", "''"),
         (b"redis://a:b@host", "b'redis://***@host'"),
         (None, "a builtins.NoneType"),
@@ -143,6 +146,23 @@ def test_a_password_that_has_to_be_quoted_is_explained(url: str) -> None:
         open_store(url)
     text = "".join(traceback.format_exception(raised.value))
     assert not any(part in text for part in ("s3", "cr3t", "user", "ss="))
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (" redis://localhost", "' redis://localhost' is not the URL of a store, it begins with a space"),
+        ("redis://localhost:63790000", "a port is not a number from 1 to 65535"),
+        ("unix://run/redis.sock", '"unix:///run/redis.sock"'),
+    ],
+    ids=["space", "port", "socket"],
+)
+def test_what_is_wrong_without_a_password_is_said_without_one(url: str, says: str) -> None:
+    """How a password is written is no help there."""
+    with pytest.raises(ConfigurationError) as raised:
+        open_store(url)
+    assert says in str(raised.value)
+    assert "quote(" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

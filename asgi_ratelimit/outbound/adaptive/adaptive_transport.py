@@ -53,12 +53,12 @@ class AdaptiveTransport(WrappingTransport):
         max_delay: float | None = None,
         hooks: Iterable[ChangeHook] = (),
     ) -> None:
+        self._wrap(transport, "AdaptiveTransport({})")
         if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
             raise ConfigurationError(f"retries must be a whole number of at least 0, not {retries!r}: retries=1")
         longest = MAX_DELAY if max_delay is None else max_delay
         if not isinstance(longest, int | float) or not 0 <= longest < math.inf:
             raise ConfigurationError(f"max_delay must be seconds from 0 up, not {max_delay!r}: max_delay=60.0")
-        self._wrap(transport, "AdaptiveTransport({})")
         self._profile = named(profile)
         self._owns_store = store is None or isinstance(store, str)
         self._store = as_store(store)

@@ -1,8 +1,18 @@
 """How a request is sent at its slot, for clients with and without ``async``."""
 
 from .exchange import unpaced
-from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues
+from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, require_functions_of_request
 from .sender import Sender
 from .settling import Settle, Settler
 
-__all__ = ["CostOfRequest", "KeyOfRequest", "Oversize", "RequestValues", "Sender", "Settle", "Settler", "unpaced"]
+__all__ = [
+    "CostOfRequest",
+    "KeyOfRequest",
+    "Oversize",
+    "RequestValues",
+    "Sender",
+    "Settle",
+    "Settler",
+    "require_functions_of_request",
+    "unpaced",
+]

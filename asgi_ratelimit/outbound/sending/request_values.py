@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from ...decision import Charge, Take, max_wait_of
 from ...errors import ConfigurationError
 from ...hooks.calling import ObservedWait
+from ...keys.base import PathKey, ScopeKey
 from ...limiter import Cost, Key, Limiter
 from ...quota_text import readable
 from ...waiting import Place
@@ -71,8 +72,8 @@ class RequestValues:
     ) -> None:
         if oversize not in ("wait", "raise"):
             raise ConfigurationError(f'oversize must be "wait" or "raise", not {oversize!r}: oversize="raise"')
-        _require_functions("key", key)
-        _require_functions("cost", cost)
+        require_functions_of_request("key", key)
+        require_functions_of_request("cost", cost)
         self._limiter = limiter
         self._live = limiter.live
         self._refuses_oversize = oversize == "raise"
@@ -139,8 +140,14 @@ def _sample(given: Any, stand_in: Any) -> Any:
     return stand_in if callable(given) else given
 
 
-def _require_functions(what: str, given: Any) -> None:
+def require_functions_of_request(what: str, given: Any) -> None:
+    """Raise ``ConfigurationError`` if a key or a cost has a function in it that cannot be one of a request."""
     for part in given.values() if isinstance(given, Mapping) else (given,):
+        if isinstance(part, ScopeKey | PathKey):
+            raise ConfigurationError(
+                f"{what}={part!r} reads requests that come in, and this is for calls that go out: "
+                f'{what}=lambda request: request.headers["x-api-key"]'
+            )
         if callable(part):
             require_function_of_one(what, part, "request", f"{what}=lambda request: ...")
 

@@ -188,7 +188,7 @@ def _scan(options: argparse.Namespace) -> Scan:
     return Scan(store_url(options), prefix=options.prefix, timeout=TIMEOUT)
 
 
-_COLUMNS = ("name", "key", "quota", ">used", ">share", "as good as new in")
+_COLUMNS = ("name", "key", "quota", ">used", ">share", "full again in")
 
 
 def _row(each: StoredBucket) -> Row:

@@ -20,7 +20,10 @@ VARIABLE = "ASGI_RATELIMIT_STORE"
 TIMEOUT = 2.0
 """Seconds in which the store has to answer: nobody waits for a command but the one who has typed it."""
 
-_NO_PROGRAM = "no program has been seen on this store in the last hour: are its URL and its prefix right?"
+_NO_PROGRAM = (
+    "no program has limited a request on this store in the last hour: none has had one yet, or programs use another "
+    "URL or prefix"
+)
 _EXAMPLE = f"--store redis://localhost:6379/0, or {VARIABLE}"
 
 

@@ -16,7 +16,11 @@ from asgi_ratelimit.tools.cli import main
 from tests.support.asgi import ask, ok
 
 KEY = "203.0.113.7"
-NO_PROGRAM = "warning: no program has been seen on this store in the last hour: are its URL and its prefix right?\n"
+NO_PROGRAM = (
+    "warning: no program has limited a request on this store in the last hour: none has had one yet, or programs use "
+    "another URL or prefix\n"
+)
+"""It is true of a program that has just started, too."""
 
 
 @pytest.fixture

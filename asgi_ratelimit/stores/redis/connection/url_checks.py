@@ -83,7 +83,7 @@ _QUOTED = 'a "/", "?", "#", "@" or ":" in a password is written as urllib.parse.
 
 def _require_socket(parts: SplitResult, hint: str) -> None:
     if parts.netloc.rpartition("@")[2] or not parts.path.strip("/"):
-        raise InvalidUrl(f"it names no socket, which begins with a third slash{hint}")
+        raise InvalidUrl(f'it names no socket, which begins with a third slash, "unix:///run/redis.sock"{hint}')
 
 
 def _require_hosts(parts: SplitResult, kind: str, hint: str) -> None:
@@ -98,7 +98,8 @@ def _require_hosts(parts: SplitResult, kind: str, hint: str) -> None:
             raise InvalidUrl(f"a host is missing{hint}")
         port = match[2]
         if port is not None and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65_536):
-            raise InvalidUrl(f"a port is not a number from 1 to 65535: {_QUOTED}")
+            quoted = f": {_QUOTED}" if at else hint
+            raise InvalidUrl(f"a port is not a number from 1 to 65535{quoted}")
 
 
 def _require_path(path: str, kind: str, hint: str) -> None:

@@ -1,0 +1,102 @@
+"""Limiters that are made anew for each call: each has a memory of its own, so that together they limit nothing.
+
+Nobody can tell when one is made, so what is told is what has happened: many that were made at one place within a minute
+are gone, after a few takes each, and have admitted more in all than one would have.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from weakref import finalize
+
+from ..clock import monotonic_us
+from ..counts import counts_of
+from ..counts.rule_counts import Counts
+from ..logs import warn_once
+from ..quota_text import readable
+from ..quotas import SECOND_US, Quota
+from ..stores import MemoryStore, Store
+
+PACKAGE = __name__.partition(".")[0]
+
+MANY = 20
+"""The number of memories of one place that are gone from which on it is warned of."""
+FEW = 3
+"""The most takes of a memory that was made for a single call."""
+WITHIN_US = 60_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A memory that is gone: when it was made, and how many takes it has admitted."""
+
+    made_at_us: float
+    admitted: int
+
+
+@dataclass(slots=True)
+class Place:
+    """A line of a program, and the last memories that were made there and are gone.
+
+    They are replaced as a whole: garbage may be collected, and so one be noted, while they are read.
+    """
+
+    line: str
+    gone: tuple[Gone, ...] = ()
+
+
+def watch_memory(store: Store, quotas: Sequence[Quota]) -> None:
+    """Note when the memory that a limiter has made for itself is gone, and warn of the place where many were made.
+
+    The warning comes when the next one is made: what runs when an object goes should not log.
+    """
+    if not isinstance(store, MemoryStore):
+        return
+    place, now = _place_at(_line()), monotonic_us()
+    gone = place.gone
+    if len(gone) == MANY and _have_admitted_too_much(gone, now, quotas) and "PYTEST_CURRENT_TEST" not in os.environ:
+        _warn(place.line, quotas)
+    finalize(store, _note, place, counts_of(store), now).atexit = False
+
+
+@lru_cache(maxsize=256)
+def _place_at(line: str) -> Place:
+    return Place(line)
+
+
+def _line() -> str:
+    """The line of the program that has called into this package."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _note(place: Place, counts: Counts, made_at_us: float) -> None:
+    """Note a memory that is gone. One that was used more often shows that this place makes what lasts."""
+    admitted, refused = [sum(numbers) for numbers in zip((0, 0), *(rule.numbers[:2] for rule in counts.values()))]
+    if admitted + refused > FEW:
+        place.gone = ()
+    elif admitted:
+        place.gone = (*place.gone, Gone(made_at_us, admitted))[-MANY:]
+
+
+def _have_admitted_too_much(gone: Sequence[Gone], now: float, quotas: Sequence[Quota]) -> bool:
+    """Whether they were made within a minute, and one in their place would have refused some, or let them wait."""
+    took_us = now - min(each.made_at_us for each in gone)
+    admitted = sum(each.admitted for each in gone)
+    most = min(quota.most + quota.limit * took_us / quota.period / SECOND_US for quota in quotas)
+    return took_us <= WITHIN_US and admitted > most
+
+
+def _warn(line: str, quotas: Sequence[Quota]) -> None:
+    limit = "; ".join(map(readable, quotas))
+    warn_once(
+        "a-limiter-for-each-call",
+        f"the limit {limit} at {line} was made {MANY} times within a minute, for a few calls each, and each time with "
+        "a memory of its own, so that it limits nothing: make it once, at module level",
+    )

@@ -1,0 +1,119 @@
+"""Limiters that are made anew for each call, and so limit nothing: that is told, and only that."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import httpx
+import pytest
+
+from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, SyncLimiter, pace
+from asgi_ratelimit.limiter import made_per_call
+from asgi_ratelimit.logs import warn_once
+
+KEPT: list[object] = []
+SHARED = MemoryStore()
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Each test has all warnings, as in a process of its own."""
+    warn_once.cache_clear()
+    made_per_call._place_at.cache_clear()
+    KEPT.clear()
+
+
+def limiter(quota: str = "1/minute", calls: int = 1, **options: Any) -> None:
+    made = SyncLimiter(quota, **options)
+    for _ in range(calls):
+        made.rate_limit("key")
+
+
+def limiter_with_async() -> None:
+    asyncio.run(Limiter("1/minute", store="memory://").rate_limit("key"))
+
+
+def transport() -> None:
+    answer = httpx.MockTransport(lambda request: httpx.Response(200))
+    with httpx.Client(transport=PacedTransport(answer, "1/minute")) as client:
+        client.get("http://api.example.com/")
+
+
+def paced_function() -> None:
+    @pace("1/minute")
+    def call() -> None: ...
+
+    call()
+
+
+def warnings(caplog: pytest.LogCaptureFixture, handle: Callable[[], None], times: int = 30) -> list[str]:
+    """What is logged while ``handle`` is called so often, in a program that runs no tests."""
+    with mock.patch.dict(os.environ):
+        del os.environ["PYTEST_CURRENT_TEST"]
+        call(handle, times)
+    return logged(caplog)
+
+
+def call(handle: Callable[[], None], times: int = 30) -> None:
+    for _ in range(times):
+        handle()
+        gc.collect(0)
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "a-limiter-for-each-call" in record.getMessage()]
+
+
+@pytest.mark.parametrize("handle", [limiter, limiter_with_async, transport, paced_function])
+def test_what_is_made_for_each_call_is_told_once(handle: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
+    """With its quota and the line that makes it, and with the remedy."""
+    (warning,) = warnings(caplog, handle)
+    assert "1/minute" in warning
+    assert f"{__file__}:" in warning
+    assert "make it once, at module level" in warning
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        lambda: limiter("100/minute"),
+        lambda: limiter("3/hour", calls=4),
+        lambda: limiter(calls=0),
+        lambda: limiter(store=SHARED),
+        lambda: limiter(store=MemoryStore()),
+        lambda: KEPT.append(SyncLimiter("1/minute")),
+    ],
+    ids=["within the limit", "used more often", "not used", "shared store", "own store", "kept"],
+)
+def test_what_may_be_meant_is_not_told(handle: Callable[[], None], caplog: pytest.LogCaptureFixture) -> None:
+    """Where one in their place would have admitted as much, where each is used more, or where the store was given."""
+    assert warnings(caplog, handle) == []
+
+
+def test_few_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as those of a short script."""
+    assert warnings(caplog, limiter, times=20) == []
+
+
+def test_those_of_a_long_time_are_not_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one for each job, every four seconds."""
+    times = iter(range(0, 10**12, 4_000_000))
+    monkeypatch.setattr(made_per_call, "monotonic_us", lambda: next(times))
+    assert warnings(caplog, limiter) == []
+
+
+def test_one_that_is_used_more_starts_the_count_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A place that makes limiters that last, such as one for each user, makes some for a single call, too."""
+    calls = iter([1] * 15 + [4] + [1] * 14)
+    assert warnings(caplog, lambda: limiter(calls=next(calls))) == []
+
+
+def test_tests_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Each of them makes a limiter, and means it."""
+    call(limiter)
+    assert logged(caplog) == []
