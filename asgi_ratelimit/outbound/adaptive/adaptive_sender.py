@@ -1,4 +1,4 @@
-"""How a request is sent when the limits of its server allow it, in a task or in a thread."""
+"""Sends a request when the limits of its server allow it, in a task or in a thread."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class AdaptiveSender:
             yield Discard(response)
 
     def state(self) -> tuple[LearnedBucket, ...]:
-        """What was learned, and who waits."""
+        """The buckets that were learned, and who waits for them."""
         with self._locked as model:
             return tuple(learned_buckets(model.hosts, self.now_us()))
 
     def _may_be_sent_again(self, call: Call, request: Any) -> bool:
-        """Whether the whole body is at hand, and its turn can come in time."""
+        """Whether the whole body is at hand, and the turn of the request can come in time."""
         if not (hasattr(request.stream, "__iter__") and hasattr(request.stream, "__aiter__")):
             return False
         with self._locked as model:
@@ -124,7 +124,7 @@ class AdaptiveSender:
             yield Sleep(call.wake_up)
 
     def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
-        """Send a request, and learn from its answer; returns that, and whether it is a refusal."""
+        """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""
         response = None
         try:
             response = yield Send(self._transport, request)
