@@ -15,7 +15,7 @@ from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
 
 EVERY = 0.9
-"""Seconds between two runs, so that what one of them reads is known everywhere within a second."""
+"""Seconds between two runs, so that a change is known everywhere within a second."""
 
 _failures = FailureLog()
 
@@ -23,10 +23,10 @@ Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Repeating:
-    """Work that ``run`` does, from ``start`` until it ``is_needed`` no more, or until nobody refers to this object.
+    """Work that ``run`` does, from ``start`` until it is no longer needed, or until nobody refers to this object.
 
     It runs on the background loop, whichever event loop or thread needs it, so that it lives longer than any of them.
-    ``close`` closes what the work has opened there; it must not refer to this object.
+    ``close`` closes what the work has opened there. It must not refer to this object.
     """
 
     def __init__(self, close: Close) -> None:
@@ -38,22 +38,22 @@ class Repeating:
 
     @property
     def is_needed(self) -> bool:
-        """Whether it is to go on."""
+        """Whether the work has to go on."""
         raise NotImplementedError
 
     async def run(self) -> float:
-        """Do the work once; returns the seconds until the next time."""
+        """Do the work once; return the seconds until the next time."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Begin, unless it is running or not needed. Thread-safe."""
+        """Begin, unless the work is running or not needed. Thread-safe."""
         with self._lock:
             if self._running is None and self.is_needed:
                 self._wake_up = asyncio.Event()
                 self._running = background_loop.start(_run(ref(self), self._wake_up, self._close))
 
     async def end(self) -> None:
-        """Wait until it has ended, where it is needed no more."""
+        """Wait until the work has ended, if it is no longer needed."""
         with self._lock:
             running, wake_up = self._running, self._wake_up
         if running is not None and wake_up is not None:
@@ -61,14 +61,14 @@ class Repeating:
             await asyncio.wait([asyncio.wrap_future(running)])
 
     def reset(self) -> None:
-        """A forked child has this object, but not the thread in which it runs."""
+        """Start afresh in a forked child, which has this object, but not the thread in which it runs."""
         self._lock = RLock()
         was_running, self._running = self._running is not None, None
         if was_running:
             self.start()
 
     def goes_on(self) -> bool:
-        """Whether it is still needed; if not, it has to be started again."""
+        """Whether the work is still needed; if not, it ends, and has to be started again."""
         with self._lock:
             if not self.is_needed:
                 self._running = None
