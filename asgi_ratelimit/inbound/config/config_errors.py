@@ -1,4 +1,4 @@
-"""What is wrong with a file of limits: where, what, and how it would be right."""
+"""Errors in a file of limits: where it is wrong, what is wrong, and what would be right."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXAMPLES = {
     "trusted_proxies": 'trusted_proxies = ["10.0.0.0/8"]',
     "within": 'within = "1 hour"',
 }
-"""A right example of each key."""
+"""A valid example for each key."""
 
 
 class Problems:
@@ -54,7 +54,7 @@ class Problems:
         return ConfigurationError(f"{self._file}, line {line_of(self._lines, place)}: {problem}")
 
     def wrong(self, place: Place, value: object, problem: object) -> ConfigurationError:
-        """An error about a value, with a right example of its key."""
+        """An error about a value, with a valid example for its key."""
         key = str(next((part for part in reversed(place) if isinstance(part, str)), ""))
         example = f": {EXAMPLES[key]}" if key in EXAMPLES else ""
         return self.at(place, f"{key} = {shown(value)}: {str(problem).rstrip('.')}{example}")
@@ -68,13 +68,13 @@ class Problems:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, str]:
-    """``", did you mean ...?"`` with the nearest known word, and that word; two empty texts where none is near."""
+    """``", did you mean ...?"`` with the nearest known word, and that word; two empty texts if none is near."""
     near = get_close_matches(word.lower(), known, 1)
     return (f", did you mean {near[0]!r}?", near[0]) if near else ("", "")
 
 
 def shown(value: object) -> str:
-    """A value about as it is written in TOML."""
+    """A value, roughly as TOML writes it."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, bool):
