@@ -21,7 +21,7 @@ class Documents(Protocol):
     """
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` where there is none."""
+        """The content of a document; ``None`` if there is none."""
         ...
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
@@ -93,7 +93,7 @@ class MemoryDocuments:
         self._parts: dict[str, dict[str, tuple[bytes, float]]] = {}
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` where there is none."""
+        """The content of a document; ``None`` if there is none."""
         with self._lock:
             return self._living(self._values).get(name)
 

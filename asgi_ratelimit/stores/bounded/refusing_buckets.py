@@ -76,7 +76,7 @@ class RefusingBuckets:
         return None
 
     def remove_oldest(self, under_way: Collection[str]) -> bool:
-        """Remove the one that came first, among those of about as many in turn, and none of those under way."""
+        """Remove the oldest bucket of the next dictionary that is not under way; return whether there was one."""
         for _ in range(len(under_way) + 1 if self.count else 0):
             self._hand = next_shard(self._shards, self._hand, self.count)
             for bucket in islice(self._shards[self._hand], len(under_way) + 1):

@@ -101,7 +101,7 @@ class RedisDocuments:
         self._calls: set[asyncio.Task[Any]] = set()
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` where there is none."""
+        """The content of a document; ``None`` if there is none."""
         return await self._call(_optional, "GET", self._key(name))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
