@@ -60,7 +60,7 @@ class RateLimit:
     value of a dependency, ``key=Depends(current_user_id)``, which a middleware cannot use because it runs earlier. By
     default, ``key`` and ``store`` are those of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise
     they are the client's address, and the store that ``set_store`` or ``app.state.rate_limit_store`` names, or else
-    memory. One instance is one limit. FastAPI charges a request each time that it calls the limit: once, except with
+    memory. One instance is one limit. A request is charged each time that FastAPI calls the limit: once, except with
     other scopes or ``use_cache=False``. Without a ``name``, a limit is named after its route. A limit that several
     routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
 

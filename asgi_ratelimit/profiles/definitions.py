@@ -22,10 +22,10 @@ class LimitHeaders:
 
     * ``limit``, ``remaining`` and ``used`` are units; ``utilization`` is the part of the limit that is used, 0 to 1;
       ``cost`` is the cost of this request.
-    * * ``reset`` is a time in ``reset_unit``; ``reset_means`` says what it means.
+    * ``reset`` is a time in ``reset_unit``; ``reset_means`` says what it means.
     * ``window`` is in seconds, or in ``window_unit``; ``policies`` are lists such as ``100;w=60, 5000;w=3600``.
     * ``refill`` units come back every ``refill_every`` seconds.
-    * * ``bucket`` identifies what is limited; ``scope`` says whose limit it is; ``unit`` says what is counted.
+    * ``bucket`` identifies what is limited; ``scope`` says whose limit it is; ``unit`` says what is counted.
     * ``exhausted`` is the sign that nothing is left, whatever the numbers say.
 
     Raises ``ConfigurationError`` for a value of a wrong kind.
@@ -117,13 +117,13 @@ class Ban:
 class Profile:
     """How to read the answers of an API; ``source`` is the page that documents them.
 
-    * * ``limits``: where answers state limits. Of two limits with one name, the first one present counts.
+    * ``limits``: where answers state limits. Of two limits with one name, the first one present counts.
     * ``drafts``: headers in the syntax of the IETF drafts, each with its ``-policy``; they come before ``limits``.
     * ``refusals``: the first that matches an answer makes it a refusal.
     * ``waits``: sources of the time to wait, in seconds, before ``Retry-After`` and its kin.
     * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: each of these signs says that it
       concerns all requests, not only those of this bucket.
-    * * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.
+    * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.
     * ``hidden_rate`` and ``hidden_concurrency``: limits that answers do not report, and that a transport searches for.
     * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first candidate
       whose sign the answer has, and otherwise by itself.

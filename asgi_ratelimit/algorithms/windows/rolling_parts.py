@@ -121,7 +121,7 @@ def paid(quota: RollingWindow, parts: Parts, units: float, at: float, stop: floa
 def _paid_in_turn(
     quota: RollingWindow, parts: Parts, units: float, at: float, stop: float
 ) -> tuple[Parts, float, float]:
-    """``paid`` if nothing lies ahead of ``at``: each part that leaves the window makes room, where the debit is paid.
+    """``paid`` if nothing lies ahead of ``at``: each part that leaves the window makes room for the debit.
 
     What a full window pays, it pays again one window later, once for each full limit of the debit.
     """
