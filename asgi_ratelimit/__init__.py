@@ -83,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``RedisStore`` is imported, and the version read, at first use: the memory store needs no redis."""
+    """Import ``RedisStore`` and read the version at first use, because the memory store needs no redis."""
     if name == "RedisStore":
         from .stores.redis import RedisStore
 

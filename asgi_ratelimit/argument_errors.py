@@ -1,4 +1,4 @@
-"""Calls whose arguments do not fit: the right use is in the error, and costs nothing where they do fit."""
+"""Errors for calls whose arguments do not fit: they show the right use, and cost nothing for calls that do fit."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _UNKNOWN = re.compile(r"(.* unexpected keyword argument '(\w+)')(?:\. Did you me
 def shows_use(use: str, **instead: str) -> Callable[[F], F]:
     """Raise ``ConfigurationError``, which shows the right use, if the arguments do not fit what is decorated.
 
-    It decorates functions, constructors, and classes whose constructor is generated. ``instead`` says what to use for
-    keywords that somebody may expect.
+    It decorates functions, constructors, and classes whose constructor is generated. ``instead`` says what to use
+    instead of keywords that somebody may expect.
     """
 
     def checks(made: F) -> F:
@@ -44,7 +44,7 @@ def shows_use(use: str, **instead: str) -> Callable[[F], F]:
 
 
 def _explained(problem: str, made: Callable[..., Any], instead: dict[str, str]) -> str:
-    """What Python says of arguments, and what an unknown keyword may mean."""
+    """Python's message about the arguments, and what an unknown keyword may mean."""
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is None:
         return problem
@@ -65,7 +65,7 @@ def checked_flag(name: str, flag: bool) -> bool:
 def used_as(use: str) -> Callable[[F], F]:
     """Put the right use of a method into the error that Python raises for a call with other arguments.
 
-    A check of the arguments would cost each call of what is called often.
+    For a method that is called often, a check of the arguments would slow down each call.
     """
 
     def rename(method: F) -> F:

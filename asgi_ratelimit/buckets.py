@@ -1,4 +1,4 @@
-"""How a bucket is written as text, in memory and in Redis, so that no two buckets ever share one.
+"""How a bucket is written as text, in memory and in Redis, so that no two buckets ever share a text.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -11,7 +11,7 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 DEFAULT_NAME = "default"
-"""The name of a limiter that was given none."""
+"""The name of a limiter without a name of its own."""
 
 LONGEST = 128
 """Bytes of a key that are kept as they are; a longer one is replaced by a hash."""
@@ -31,7 +31,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def as_key(key: str | bytes) -> str:
-    """A key of any content as text; bytes that are not UTF-8 stay apart from all that are. ``TypeError`` otherwise."""
+    """A key of any content as text; bytes that are not UTF-8 never equal any that are. ``TypeError`` otherwise."""
     if isinstance(key, str):
         return key
     if isinstance(key, bytes):
@@ -40,12 +40,12 @@ def as_key(key: str | bytes) -> str:
 
 
 def digest(data: bytes) -> str:
-    """A hash of 128 bits as 32 hexadecimal digits, keyed so that it is of no use outside this package."""
+    """A hash of 128 bits as 32 hexadecimal digits, keyed so that it is useless outside this package."""
     return hashlib.blake2b(data, digest_size=16, key=b"asgi_ratelimit").hexdigest()
 
 
 def short_key(key: str) -> str:
-    """``key`` itself, or, above 128 bytes, a stand-in of 33 that no short key is equal to."""
+    """``key`` itself, or, above 128 bytes, a stand-in of 33 bytes that no short key equals."""
     if len(key) <= SHORT:
         return key
     data = as_bytes(key)
@@ -54,10 +54,10 @@ def short_key(key: str) -> str:
 
 @lru_cache(maxsize=1024)
 def bucket_prefix(name: str, quota: str, kind: str = "") -> str:
-    """What the buckets of one limiter and quota have in common: ``name:quota:kind``, the first two escaped.
+    """The prefix that the buckets of one limiter and quota share: ``name:quota:kind``, the first two escaped.
 
     ``kind`` is empty or ends in a colon. It keeps quotas apart whose states mean different things: ``f60:`` is a fixed
-    window of 60 seconds, and ``r60/10:`` a rolling one in 10 parts.
+    window of 60 seconds, and ``r60/10:`` is a rolling one in 10 parts.
     """
     return f"{escaped(name)}:{escaped(quota)}:{kind}"
 
@@ -77,7 +77,7 @@ def bucket(prefix: str, key: str) -> str:
 
 @lru_cache(maxsize=1024)
 def escaped(text: str) -> str:
-    """One part of a bucket's text, with ``:``, braces and all that is not printable as ``%XX``."""
+    """One part of a bucket's text, with ``:``, braces and everything that is not printable as ``%XX``."""
     return _percent_encoded(as_bytes(text)).replace(":", "%3A")
 
 
@@ -90,7 +90,7 @@ def _percent(match: re.Match[bytes]) -> bytes:
 
 
 def key_in(text: str) -> str | None:
-    """The key of a bucket's text; ``None`` where it holds only a hash of the key."""
+    """The key in a bucket's text; ``None`` if the text holds only a hash of the key."""
     tag = text[text.index("{") + 1 : -1]
     if tag.startswith("%#"):
         return None

@@ -26,12 +26,12 @@ class SystemClock:
 
 
 def ns_of(clock: Clock) -> Callable[[], int]:
-    """The time of a clock in nanoseconds since the Unix epoch; that of the machine comes without a Python call."""
+    """The time of a clock in nanoseconds since the Unix epoch; for the machine's clock, without a Python call."""
     return time.time_ns if type(clock) is SystemClock else lambda: clock.now_us() * 1000
 
 
 def monotonic_us() -> float:
-    """Microseconds on a clock that never jumps and has no defined start: for the time between two moments."""
+    """Microseconds on a clock that never jumps and has no defined start, to measure the time between two moments."""
     return time.monotonic_ns() / 1000
 
 
@@ -53,12 +53,12 @@ def elapsed_us() -> float:
 
 
 def time_of(clock: Clock | None) -> Callable[[], float]:
-    """The function that measures waits: a clock that replaces that of the machine, or else ``elapsed_us``."""
+    """The function that measures waits: that of the clock which replaces the machine's, or else ``elapsed_us``."""
     return elapsed_us if clock is None or isinstance(clock, SystemClock) else clock.now_us
 
 
 def wait_for(event: Event, seconds: float, clock: Clock | None = None) -> None:
-    """Block this thread until ``event`` is set, for at most ``seconds``, or as the clock's own ``wait`` does."""
+    """Block this thread until ``event`` is set, at most for ``seconds``, or as the clock's own ``wait`` does."""
     wait = getattr(clock, "wait", None)
     if wait is None:
         event.wait(min(seconds, TIMEOUT_MAX))

@@ -1,4 +1,4 @@
-"""What a store decides, and its answers: charges, takes, decisions and settlements, values only.
+"""The questions to a store and its answers, as values: charges, takes, decisions and settlements.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -16,7 +16,7 @@ from .errors import ConfigurationError
 from .quotas import MAX_CHARGES, MAX_UNITS, SECOND_US, Quota, require_few
 
 OnError: TypeAlias = Literal["local", "allow", "deny"]
-"""Who decides while the store cannot: a limiter in this process, everybody may pass, or nobody may."""
+"""What happens while the store cannot decide: a limiter in this process decides, everybody passes, or nobody does."""
 
 
 def checked_on_error(on_error: OnError) -> OnError:
@@ -38,7 +38,7 @@ def checked_cost(cost: float) -> float:
 
 
 def checked_actual(cost: float) -> float:
-    """As ``checked_cost``, for a cost that is known afterwards: it may be 0."""
+    """Like ``checked_cost``, for a cost that is known only afterwards, which may be 0."""
     units = cost if type(cost) is int or type(cost) is float else _as_float(cost)
     if 0 <= units <= MAX_UNITS:  # false for NaN, too
         return units or 0
@@ -56,11 +56,11 @@ def _as_float(number: object) -> float:
 
 @dataclass(slots=True)
 class QuotaState:
-    """What a decision says of one charge: times in seconds, ``remaining`` in whole units.
+    """The part of a decision about one charge: times in seconds, ``remaining`` in whole units.
 
-    ``retry_after`` is 0.0 where this charge alone would have passed, ``reset_after`` the time until its bucket is
-    as good as new, ``more_after`` the time until one more unit than ``remaining`` is available (0.0: all are).
-    Never changed after it is built.
+    ``retry_after`` is 0.0 if this charge alone would have passed. ``reset_after`` is the time until its bucket is as
+    good as new. ``more_after`` is the time until one more unit than ``remaining`` is available (0.0: all are). Never
+    changed after it is built.
     """
 
     quota: Quota
@@ -98,9 +98,9 @@ class Charge:
 
 @dataclass(slots=True)
 class Condition(Charge):
-    """A charge of nothing: its take waits until the bucket has room for that, and leaves the bucket as it is.
+    """A charge of nothing: its take waits until the bucket has room, and leaves the bucket as it is.
 
-    A bucket has no room while its level is above the burst, or where its windows hold more than the limit.
+    A bucket has no room while its level is above the burst, or while its windows hold more than the limit.
     """
 
     cost: float = 0
@@ -111,7 +111,7 @@ class Condition(Charge):
 
 @dataclass(slots=True)
 class ChargeTemplate:
-    """A charge without its key: what a rule charges for each request. ``prefix`` is the start of its buckets' texts."""
+    """The charge of a rule for each request, without its key. ``prefix`` is the start of its buckets' texts."""
 
     quota: Quota
     cost: float
@@ -119,20 +119,21 @@ class ChargeTemplate:
     prefix: str
 
     def charge(self, bucket: str) -> Charge:
-        """The charge on one of its buckets, whose text holds the key as it is."""
+        """The charge on one of its buckets, whose text contains the key unchanged."""
         return Charge(self.quota, bucket[len(self.prefix) : -1], self.cost, self.name)
 
 
 @dataclass(slots=True)
 class Take:
-    """The charges of one request, decided as one, by a caller that waits at most ``max_wait`` seconds.
+    """The charges of one request, decided as one, for a caller that waits at most ``max_wait`` seconds.
 
-    0 is rate limiting, more is pacing, ``math.inf`` waits as long as it takes. With ``best_effort``, for rate
-    limiting only, as many whole units are granted as every charge can give, at least 1; all costs must be equal.
-    ``on_error`` says what to do without the store: ``None`` leaves that to the store. With ``may_settle``, the store
-    records what it takes to give back exactly. Takes with the same ``operation`` and charges are charged once.
-    Raises ``ValueError`` for a wait that is negative or no number, ``ConfigurationError`` for no charges, for too
-    many, for two charges on one bucket, which must be one charge of their sum, or for a best effort that cannot be.
+    A ``max_wait`` of 0 is rate limiting, more is pacing, and ``math.inf`` waits as long as it takes. With
+    ``best_effort``, for rate limiting only, as many whole units are granted as every charge can give, at least 1; all
+    costs must be equal. ``on_error`` says what to do without the store: ``None`` leaves that to the store. With
+    ``may_settle``, the store records what it needs to give units back exactly. Takes with the same ``operation`` and
+    charges are charged once.
+    Raises ``ValueError`` for a wait that is negative or not a number. Raises ``ConfigurationError`` for no charges, for
+    too many, for two charges on one bucket, which must be one charge of their sum, or for an invalid best effort.
     """
 
     charges: tuple[Charge, ...]
@@ -154,7 +155,7 @@ class Take:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is one charge, all or nothing, of which nothing is recorded."""
+        """Whether the take is one charge, all or nothing, for which nothing is recorded."""
         return not (self.may_settle or self.best_effort) and self.operation is None and len(self.charges) == 1
 
     def _require_few_distinct_buckets(self) -> None:
@@ -177,9 +178,9 @@ class Take:
 
 
 def max_wait_of(max_delay: float | None) -> float:
-    """The longest wait in seconds of a ``max_delay`` argument: for ever without one.
+    """The longest wait in seconds for a ``max_delay`` argument: unlimited without one.
 
-    Raises ``ConfigurationError`` for what is no number of seconds from 0 up.
+    Raises ``ConfigurationError`` for anything but a number of seconds from 0 up.
     """
     if max_delay is None:
         return math.inf
@@ -194,7 +195,7 @@ def _max_wait_us(max_wait: float) -> float:
     try:
         scaled = max_wait * SECOND_US
         if scaled >= 0:  # false for NaN, too
-            return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # but for a float's noise
+            return float(math.floor(round(scaled, 1))) if scaled < math.inf else math.inf  # without a float's noise
     except (TypeError, OverflowError):
         pass
     raise ValueError(f"max_wait must be seconds from 0 up, not {max_wait!r}: max_wait=2.5")
@@ -213,12 +214,12 @@ class Decision:
     * ``states``: one ``QuotaState`` for each charge of ``take``;
     * ``degraded``: decided without the store; ``shadow``: decided and counted, but not enforced.
 
-    ``before``, ``now_us`` (``times_us`` for each charge, where several nodes of a cluster decided), ``birth`` and
-    ``settled`` are for giving back: the states as they were, the time of the decision, a number that no other decision
-    on these buckets has (0: there is none), and whether it has been settled. ``parts`` are the decisions that this one
-    was joined from, where the charges were taken one after another: then each of those is settled. ``repeated_us`` is
-    the time at which the store repeated an earlier decision of the same operation, whose slot another caller has booked
-    (``None``: it is the first one). A caller that waits for that slot never gives it back.
+    ``before``, ``now_us`` (``times_us`` for each charge if several nodes of a cluster decided), ``birth`` and
+    ``settled`` are for giving back: the earlier states, the time of the decision, a number that no other decision on
+    these buckets has (0: there is none), and whether the decision has been settled. ``parts`` are the decisions that
+    this one was joined from if the charges were taken one after another; then each of those is settled. ``repeated_us``
+    is the time at which the store repeated an earlier decision of the same operation, whose slot another caller has
+    booked (``None``: this is the first one). A caller that waits for such a slot never gives it back.
     """
 
     allowed: bool
@@ -247,17 +248,17 @@ class Decision:
 
 
 def is_outage(decision: Decision) -> bool:
-    """Whether a refusal came because the store is out, and by no quota."""
+    """Whether a refusal came from an outage of the store, and not from a quota."""
     return decision.degraded and all(state.allowed for state in decision.states)
 
 
 @dataclass(slots=True)
 class SettledCharge:
-    """What a charge really came to: ``charge.cost`` units were booked at ``place``, ``actual`` were used.
+    """The actual cost of a charge: ``charge.cost`` units were booked at ``place``, and ``actual`` units were used.
 
-    ``since_us`` is the time at which it was booked, ``slot_us`` the time that it was booked for (half a microsecond
-    more, where others of the queue stay there), ``generation`` that of the bucket's state, and ``place`` is where: a
-    level, or the number of a window or part.
+    ``since_us`` is the time at which it was booked, and ``slot_us`` the time that it was booked for (half a microsecond
+    more if others of the queue stay there). ``generation`` is that of the bucket's state. ``place`` is a level, or the
+    number of a window or part.
     """
 
     charge: Charge
@@ -270,11 +271,11 @@ class SettledCharge:
 
 @dataclass(slots=True)
 class Settlement:
-    """What a take really came to: carried out once for each ``id`` and first bucket; ``degraded`` as its decision was.
+    """The actual cost of a take, settled once for each ``id`` and first bucket; ``degraded`` as its decision was.
 
-    That of a ticket is carried out before the time ``until_us`` only, and never after a ``Redemption`` of the same id.
-    ``taken`` is the take that is settled, if it names an operation. ``undone`` is the same one, where it is given back
-    altogether: its operation is forgotten.
+    The settlement of a ticket is carried out only before the time ``until_us``, and never after a ``Redemption`` of the
+    same id. ``taken`` is the take that is settled, if it names an operation. ``undone`` is the same take if all of it
+    is given back: its operation is forgotten.
     """
 
     id: float
@@ -294,8 +295,8 @@ class Settlement:
 class Redemption:
     """The use of a ticket, which is booked as ``take``: the first one before ``until_us`` succeeds, all others fail.
 
-    ``id`` is that of the settlement that cancels the ticket: one of the two comes first, and the other has no effect.
-    ``token`` is this caller's own, so that sending it twice does no harm.
+    The settlement that cancels the ticket has the same ``id``: the first of the two to come has its effect, and the
+    other has none. ``token`` is this caller's own, so that sending it twice does no harm.
     """
 
     id: float

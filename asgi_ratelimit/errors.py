@@ -18,7 +18,7 @@ from __future__ import annotations
 
 
 class RateLimitError(Exception):
-    """The root: catch it to catch every exception of this package's own."""
+    """The root: catch it to catch every exception that this package defines."""
 
 
 class QuotaError(RateLimitError, ValueError):

@@ -1,4 +1,4 @@
-"""What is logged of mistakes and failures: a warning once, a failure at most once a minute with a count."""
+"""The log of mistakes and failures: a warning once, and a failure at most once a minute with a count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE = "docs/warnings.md"
 """The page that explains the warnings: a path in the repository, until the docs are published."""
 
 REPORT_EVERY_US = 60_000_000
-"""Microseconds between two reports of the same failure, at least."""
+"""The least number of microseconds between two reports of the same failure."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -29,7 +29,7 @@ def warn_once(section: str, text: str) -> None:
 
 
 class FailureLog:
-    """Failures by what failed. The first is logged at once, later ones at most once a minute, with their number."""
+    """Failures, by what failed. The first is logged at once, later ones at most once a minute, with their number."""
 
     def __init__(self) -> None:
         self._unreported: dict[object, tuple[float, int]] = {}
@@ -44,13 +44,13 @@ class FailureLog:
             logger.error("%s%s: %r", what, times, error, exc_info=error)
 
     def warn(self, section: str, text: str, of: object) -> None:
-        """Log a warning with a link to a section of the docs, unless one of the same was logged in the last minute."""
+        """Log a warning with a link to a section of the docs, unless the same one was logged in the last minute."""
         times = self._times(of)
         if times is not None:
             logger.warning("%s%s %s", text, times, see(section))
 
     def _times(self, of: object) -> str | None:
-        """What a report says of how often something failed; ``None`` if it is not yet to be reported again."""
+        """How often something failed, as text for a report; ``None`` if it is too soon for another report."""
         now = monotonic_us()
         reported_at, count = self._unreported.get(of, (-math.inf, 0))
         if now - reported_at < REPORT_EVERY_US:

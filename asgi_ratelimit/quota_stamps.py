@@ -2,7 +2,7 @@
 
 Little-endian: B the format, then the limit in 24 bits, rounded to 18 binary digits; 75 times the binary logarithm of
 the burst in 12 bits; the digits of the period in microseconds, at most 65,000, in 16 bits; and how many zeros follow
-them, and 1, in 4 bits. A longer period is rounded up. Read as a double, a stamp is a usual number, never infinite or
+them, and 1, in 4 bits. A longer period is rounded up. Read as a double, a stamp is a normal number, never infinite or
 subnormal, so that equal stamps are equal numbers. No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -23,7 +23,7 @@ _FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<I")
 _DROPPED = 6
 """The last bits of a float32, which the code of a limit leaves out."""
 _LEAST = 64 << 17
-"""The first bits of the float32 of 2**-63, and the code of that."""
+"""The first bits of the float32 of 2**-63, and its code."""
 
 
 def bucket_stamp(period_us: float, limit: float, burst: float) -> bytes:
@@ -37,7 +37,7 @@ def bucket_stamp(period_us: float, limit: float, burst: float) -> bytes:
 
 
 def numbers_in(stamp: bytes) -> tuple[float, float, int]:
-    """The period in microseconds, the limit and the code of the burst in a stamp; the period is 0 where it is none."""
+    """The period in microseconds, the limit and the code of the burst in a stamp; the period is 0 if it is invalid."""
     low, high = _STAMP.unpack(stamp)
     zeros, digits = (high >> 28) - 1, high >> 12 & 0xFFFF
     period_us = float(digits * 10**zeros) if zeros >= 0 and low & 0xFF == BUCKET_FORMAT else 0.0
@@ -45,7 +45,7 @@ def numbers_in(stamp: bytes) -> tuple[float, float, int]:
 
 
 def limit_code(limit: float) -> int:
-    """What stands for a limit, and for all others that are equal to 18 binary digits."""
+    """The code of a limit, and of all others that are equal to 18 binary digits."""
     (bits,) = _BITS.unpack(_FLOAT.pack(limit))
     return int(bits >> _DROPPED) - _LEAST
 
@@ -56,7 +56,7 @@ def _limit(code: int) -> float:
 
 
 def burst_code(burst: float) -> int:
-    """What stands for a burst, and for others that differ from it by less than a hundredth."""
+    """The code of a burst, and of others that differ from it by less than a hundredth."""
     return round(math.log2(burst) * BURST_SCALE)
 
 

@@ -33,7 +33,7 @@ RESERVED_NAMES = frozenset({"pause", "penalty-block", "penalty-blocks", "penalty
 """Names of buckets that stand beside those of quotas, under the same limiter and key."""
 
 _EXAMPLE_OF_OBJECT = re.compile(r": \w+\(.*\)$")
-"""The end of an error of a quota, which shows how to build one."""
+"""The end of an error about a quota, which shows how to build one."""
 
 _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 
@@ -41,7 +41,7 @@ _WORD = re.compile(r"[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?|[A-Za-z]+|/|\S")
 def parse_quotas(text: str, *, default_burst: float | None = None) -> tuple[Quota, ...]:
     """The quotas of a text such as ``"10/s burst 20; 1000/hour"``, in the same order.
 
-    ``default_burst`` is the burst, in units, of a token bucket whose text names none (``None``: its limit).
+    ``default_burst`` is the burst, in units, of a token bucket whose text does not name one (``None``: its limit).
     Raises ``QuotaError``, which quotes the text, points at the wrong part and shows valid examples.
     """
     if not isinstance(text, str):
@@ -78,7 +78,7 @@ _KINDS = {"fixed": "fixed", "rolling": "rolling", "sliding": "rolling", "burst":
 
 
 def _hint(word: str, kind: str) -> str:
-    """What a word may mean that follows a rate, or the kind of a quota."""
+    """What a word after a rate, or after the kind of a quota, may mean."""
     if word in (",", "+", "&", "and"):
         return ', and two quotas have ";" between them: "10/s; 1000/hour"'
     near = get_close_matches(word, _KINDS, 1)
@@ -158,7 +158,7 @@ class _Parser:
         self.at += 1
 
     def without_noun(self) -> str:
-        """A hint at what ``10 requests per minute``, ``10r/s`` or ``10 minutes`` may mean, if that can be read."""
+        """A hint at what ``10 requests per minute``, ``10r/s`` or ``10 minutes`` may mean, if that is clear."""
         limit, *words = [word for word, _ in self.words]
         rest = words[2:] if words[1:2] in (["/"], ["per"]) else words
         near = f"{limit}{' per ' if _is_digit(rest[0][0]) else '/'}{' '.join(rest)}" if rest else ""
@@ -228,7 +228,7 @@ def _flatten(quota: QuotaLike, default_burst: float | None) -> Iterable[Quota]:
 
 
 def as_text(quota: QuotaLike) -> str:
-    """Quotas in the form that ``parse_quotas`` reads; their names, and a slower burst, have no place in it."""
+    """Quotas in the form that ``parse_quotas`` reads, which cannot express their names or a slower burst."""
     return "; ".join(_written(each) for each in as_quotas(quota))
 
 
@@ -253,7 +253,7 @@ def _written(quota: Quota) -> str:
 
 
 def _units(units: float) -> str:
-    """A number without an exponent, that is read as the same one."""
+    """A number without an exponent that parses to the same number."""
     return f"{Decimal(repr(float(units))).normalize():f}"
 
 

@@ -24,13 +24,13 @@ MAX_REFILL = 100 * 366 * 86_400.0
 
 
 FIXED_FORMAT, ROLLING_FORMAT = 8, 9
-"""The first byte of a stored value; see ``algorithms/packed.py``."""
+"""The first byte of a stored value; see ``algorithms/packed_states.py``."""
 
 
 class _Stamped:
-    """A quota has a ``stamp``: the start of its stored values, which are their format and the numbers they are for.
+    """A quota has a ``stamp``, the start of its stored values: their format and the numbers that they are for.
 
-    It is bytes, and no field, so that a quota's fields are numbers and texts alone.
+    It is bytes, and not a field, so that a quota's fields are only numbers and texts.
     """
 
     __slots__ = ("stamp",)
@@ -70,9 +70,9 @@ class TokenBucket(_Stamped):
     slow_rate: float = field(init=False, repr=False, compare=False)
     """How fast the level drains below the burst floor, in each microsecond."""
     is_simple: bool = field(init=False, repr=False, compare=False)
-    """Whether all of the level drains at one rate."""
+    """Whether the whole level drains at one rate."""
     kind: str = field(init=False, repr=False, compare=False)
-    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
+    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, burst and name are never None
 
@@ -110,7 +110,7 @@ class TokenBucket(_Stamped):
         )
 
     weight: ClassVar[int] = 1
-    """As how many charges of a take one of this quota counts."""
+    """As how many charges of a take one charge of this quota counts."""
 
     @property
     def most(self) -> float:
@@ -135,10 +135,10 @@ class FixedWindow(_Stamped):
 
     is_simple: ClassVar[bool] = False
     weight: ClassVar[int] = 1
-    """As how many charges of a take one of this quota counts."""
+    """As how many charges of a take one charge of this quota counts."""
     period_us: float = field(init=False, repr=False, compare=False)
     kind: str = field(init=False, repr=False, compare=False)
-    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
+    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -175,9 +175,9 @@ class RollingWindow(_Stamped):
     period_us: float = field(init=False, repr=False, compare=False)
     part_us: float = field(init=False, repr=False, compare=False)
     weight: int = field(init=False, repr=False, compare=False)
-    """As how many charges of a take one of this quota counts."""
+    """As how many charges of a take one charge of this quota counts."""
     kind: str = field(init=False, repr=False, compare=False)
-    """The part of a bucket's text that tells its kind; see ``bucket_prefix``."""
+    """The part of a bucket's text that shows its kind; see ``bucket_prefix``."""
 
     if TYPE_CHECKING:  # None stands for the default: once built, name is never None
 
@@ -219,11 +219,11 @@ MOST_IN_ONE_TAKE = (
     f"a take has at most {MAX_CHARGES} charges, where a rolling window counts as {ROLLING_WEIGHT} and one more for "
     f"each {BUCKETS_OF_ONE} of its buckets"
 )
-"""The start of what errors say of charges that are too many."""
+"""The start of errors about too many charges."""
 
 
 def require_few(weight: int) -> None:
-    """Raise ``ConfigurationError`` if charges of this weight in all are too many for one take."""
+    """Raise ``ConfigurationError`` if charges of this total weight are too many for one take."""
     if weight > MAX_CHARGES:
         raise ConfigurationError(
             f"{MOST_IN_ONE_TAKE}, not {weight}: take fewer together, or use fewer buckets: "
@@ -238,7 +238,7 @@ def whole_us(seconds: float) -> float:
 
 
 def _is_whole(number: float) -> bool:
-    """Whether a number is whole but for what a double cannot hold."""
+    """Whether a number is whole, up to the precision of a double."""
     return abs(number - round(number)) < 1e-3 + number / 2**50
 
 
@@ -266,7 +266,7 @@ def _require_period(value: object, example: str) -> None:
 
 
 def _window_us(limit: float, period: float, example: str) -> float:
-    """The period of a window, whose borders must fall on whole microseconds; raises for a wrong limit, too."""
+    """The period of a window, whose borders must fall on whole microseconds; also raises for a wrong limit."""
     _require_units("limit", limit, example)
     if limit < 1:
         raise QuotaError(f"the limit of a window must be at least 1, not {limit!r}: {example}")
@@ -328,7 +328,7 @@ UNITS = {
     "week": 604_800.0,
     "weeks": 604_800.0,
 }
-"""Seconds in each unit of time, by every name of it."""
+"""Seconds in each unit of time, by each of its names."""
 _LARGEST_FIRST = ("week", "day", "hour", "minute", "second")
 
 
@@ -339,6 +339,6 @@ def period_name(period: float) -> str:
 
 
 def in_units(period: float) -> tuple[float, str]:
-    """A period as a whole number of the largest unit that allows it, else in seconds."""
+    """A period as a whole number of the largest unit that allows it, or else in seconds."""
     unit = next((unit for unit in _LARGEST_FIRST if period % UNITS[unit] == 0), "second")
     return period / UNITS[unit], unit

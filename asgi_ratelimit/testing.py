@@ -1,4 +1,4 @@
-"""For the tests of users: a clock that is moved by hand, an event loop and a limiter that run on it."""
+"""For tests in other projects: a clock that is moved by hand, and an event loop and a limiter that run on it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SteppedClock:
         return self._now_us
 
     def advance(self, seconds: float) -> None:
-        """Move by ``seconds``, rounded up to whole microseconds; a negative number sets the clock back."""
+        """Move the clock by ``seconds``, rounded up to whole microseconds; a negative number sets it back."""
         self._now_us += math.ceil(round(seconds * 1e6, 1))
 
     def move_to(self, now: float) -> None:
@@ -81,7 +81,7 @@ class _SteppedLoop(asyncio.SelectorEventLoop):
 
 
 class _SteppedSelector(selectors.DefaultSelector):
-    """Moves the clock to the next timer where the loop would sleep until then."""
+    """Moves the clock to the next timer when the loop would sleep until then."""
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__()
@@ -108,8 +108,8 @@ class SteppedLimiter(Limiter):
 def stepped_dependencies(clock: SteppedClock | None = None) -> Iterator[SteppedClock]:
     """Reset the limits of ``Depends(RateLimit(...))``, and stop their time: ``with stepped_dependencies() as clock:``.
 
-    Within it, those that no ``RateLimitMiddleware`` is around are in a new memory store, even those with a store of
-    their own, and time stands still until ``clock`` is moved. Afterwards all is as before.
+    Within this block, limits without a ``RateLimitMiddleware`` around them are in a new memory store, even those with a
+    store of their own, and time stands still until ``clock`` is moved. Afterwards, everything is as before.
     """
     clock = SteppedClock() if clock is None else clock
     with app_stores.replaced(MemoryStore(clock=clock)):

@@ -1,21 +1,20 @@
 """The arithmetic of admission: pure functions of a quota, a state, the time and a cost.
 
-There is one module for each kind of quota, and all have the same functions. ``take`` decides a request over all its
-buckets; ``settle`` corrects what a request was charged.
+Each kind of quota has a module, and all of these modules have the same functions. ``take`` decides a request over all
+its buckets; ``settle`` corrects what a request was charged.
 No ``await``, no clock, no lock, no logging in this package. ``stores/redis/rate_limit.lua`` has the same functions
-under the same names in the same order, with the same operations on doubles, so that both give answers equal to the
-bit.
+under the same names in the same order, with the same operations on doubles, so that both give bit-identical answers.
 
 Times are whole microseconds as floats. A state is a tuple ``(core, last, generation, gaps, lows, older)``, and ``None``
 stands for a bucket that was never used:
 
-* ``core``: what was used, in the terms of the kind of quota;
+* ``core``: what was used, in the form that the kind of quota counts it;
 * ``last``: when the state last changed;
-* ``generation``: the number that the state was given when it was first made; no two lives of a bucket share it, so that
-  nothing is given back to a bucket that was reset since;
-* ``gaps``: slots in the future that were given back, at most ``MAX_PIECES`` pairs in order;
-* ``lows``: what may be given back of past charges of a token bucket, at most ``MAX_LOWS`` pairs in order;
-* ``older``: the value of another version of the quota, under another limit, which other processes may still use.
+* ``generation``: the number that the state got when it was first made; no two lives of a bucket share one, so nothing
+  is given back to a bucket that was reset since;
+* ``gaps``: slots in the future that were given back, as at most ``MAX_PIECES`` pairs in order;
+* ``lows``: how much of the past charges of a token bucket can be given back, as at most ``MAX_LOWS`` pairs in order;
+* ``older``: the value of another version of the quota, with another limit, which other processes may still use.
 """
 
 from .charge_outcomes import decision_of, decision_of_booking, is_allowed, wait_of

@@ -1,4 +1,4 @@
-"""What came of one charge that does not wait, as the stores report it before anybody needs a decision.
+"""The outcome of one charge that does not wait, as the stores report it until somebody needs a decision.
 
 No ``await``, no clock, no lock, no logging in this module.
 """

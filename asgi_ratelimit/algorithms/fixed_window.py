@@ -1,11 +1,11 @@
 """The fixed window: at most ``limit`` units in each window, and windows aligned to the epoch.
 
 The core is ``(debit, runs)``. Runs ``(start, stop, count)`` are in order: each window from ``start`` to before ``stop``
-has ``count`` units. No run has 0, and two that meet differ. A take goes into the first window with room, so that the
-free rest of every window is used, and what is given back is free again.
-The debit is units that no window has had room for yet, as of the window of the latest change. All room from that one
-on goes to the debit first: nobody takes anything before it is paid back. What is booked ahead keeps its slots.
-Where a clock fell back into an earlier window, nothing is taken before the window of the latest change.
+has ``count`` units. No run has a count of 0, and adjacent runs have different counts. A take goes into the first window
+with room, so the free rest of every window is used. What is given back is free again.
+The debit holds the units that no window has had room for yet, as of the window of the latest change. All room from that
+window on goes to the debit first: nobody takes anything before it is paid back. What is booked ahead keeps its slots.
+If a clock fell back into an earlier window, nothing is taken before the window of the latest change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fresh(now: float, birth: int = 0) -> State:
 
 
 def rebased(quota: FixedWindow, state: State, now: float, birth: int = 0) -> State:
-    """The state as if it had been last changed now: all windows are moved back by whole ones."""
+    """The state as if its last change were now: all windows move back by a whole number of windows."""
     (debit, runs), last, _, _, _, older = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(start - back, stop - back, count) for start, stop, count in runs])
@@ -55,14 +55,14 @@ def take(
 
 
 def without_what_is_over(quota: FixedWindow, state: State, now: float) -> State:
-    """The state without another version that means nothing any more."""
+    """The state without another version that no longer matters."""
     older = state[5]
     is_over = older and reset_us(quota, of_older(quota, older), now) <= 0.0
     return (*state[:5], b"") if is_over else state
 
 
 def wait(quota: FixedWindow, state: State, now: float, cost: float, min_wait_us: float = 0.0) -> float:
-    """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
+    """The least whole number of microseconds, at least ``min_wait_us``, after which ``cost`` conforms."""
     if cost > quota.limit:
         return NEVER
     most = snapped(quota, snapped(quota, quota.limit) - snapped(quota, cost))  # beside the cost
@@ -100,7 +100,7 @@ def place(quota: FixedWindow, state: State, now: float, cost: float, wait_us: fl
 def give_back(quota: FixedWindow, state: State, now: float, settled: SettledCharge) -> State:
     """The state after a charge came to less than its cost, unless the window that it was booked in is over.
 
-    Where that is one run too many, nothing is given back: of two that become one, a window would count more.
+    If that makes one run too many, nothing is given back: joining two runs would make a window count more.
     """
     state = paid_back(quota, state, now)
     (left, runs), last, generation, _, _, older = state
@@ -116,9 +116,9 @@ def give_back(quota: FixedWindow, state: State, now: float, settled: SettledChar
 
 
 def debit(quota: FixedWindow, state: State, now: float, units: float, place: float) -> State:
-    """The state with ``units`` more in the window ``place``, or in that of now if it is over.
+    """The state with ``units`` more in the window ``place``, or in the current window if ``place`` is over.
 
-    What that one has no room for is paid back by the room to come. A window ahead counts it all the same.
+    Units that this window has no room for are paid back by the room to come. A window ahead still counts them.
     """
     (left, runs), last, generation, _, _, older = paid_back(quota, state, now)
     base, units = max(now, last), snapped(quota, units)
@@ -133,7 +133,7 @@ def debit(quota: FixedWindow, state: State, now: float, units: float, place: flo
 
 
 def paid_back(quota: FixedWindow, state: State, now: float) -> State:
-    """The state with what windows have had room for until now paid back."""
+    """The state after paying back as much debit as the windows up to now have had room for."""
     (left, runs), last, generation, _, _, older = state
     if left <= 0.0:
         return state
@@ -151,7 +151,7 @@ def runs_with_debit(quota: FixedWindow, state: State) -> tuple[Run, ...]:
 
 
 def reset_us(quota: FixedWindow, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
+    """Microseconds until the bucket is as good as never used, so that its state no longer matters, in all versions."""
     (debit, runs), last, _, _, _, older = state
     if debit > 0.0:
         runs = runs_with_debit(quota, state)
@@ -161,7 +161,7 @@ def reset_us(quota: FixedWindow, state: State, now: float) -> float:
 
 
 def of_version(quota: FixedWindow, stored: State, stamp: bytes, older: bytes) -> State:
-    """The state that is made from one that was ``stored`` under another limit: what the window of ``last`` has.
+    """The state made from one ``stored`` under another limit: the units of the window of ``last``.
 
     What was used stays used, and the debit is paid back under the new limit. What is booked ahead keeps its slots, and
     nobody else waits for them.
@@ -173,7 +173,7 @@ def of_version(quota: FixedWindow, stored: State, stamp: bytes, older: bytes) ->
 
 
 def merged(quota: FixedWindow, own: State, other: State) -> State:
-    """The state made of the ``other`` version's, and what this one had booked ahead when that took over from it."""
+    """The ``other`` version's state, with what this version had booked ahead when the other took over from it."""
     (_, runs), last, generation, _, _, _ = own
     if last > other[1]:  # a clock fell back since
         return (*own[:5], other[5])

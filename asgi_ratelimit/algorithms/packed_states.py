@@ -1,4 +1,4 @@
-"""States as bytes: what both stores hold for a bucket.
+"""States as bytes: the value that both stores hold for a bucket.
 
 A value is packed, little-endian. It starts with the quota's ``stamp``:
 
@@ -6,17 +6,17 @@ A value is packed, little-endian. It starts with the quota's ``stamp``:
 * of a fixed window: B 8, f limit;
 * of a rolling window: B 9, f limit, H buckets.
 
-Then follows of a token bucket  d last, d level, I generation; and of a window  d last, d generation, and the core:
+Then come ``d last, d level, I generation`` for a token bucket, or ``d last, d generation`` and the core for a window:
 
 * of a fixed window: d debit, and for each run d start, d stop, d count;
 * of a rolling window: d full_until, d debit, and for each part d part, d count.
 
-In the value of a token bucket, H gaps and B lows follow where there are any, d, d for each gap, d, d, d for the first
-low, d, d for each other, and the value of another version of the quota to the end. In that of a window, the value of
-another version follows where there is one, and I its length. A value with another stamp of the same format is of
-another version (see below). Any other one counts as never used, and so does one with a number that is not
-finite, or one of a window whose places are not whole and in order.
-``rate_limit.lua`` packs and unpacks the same. No ``await``, no clock, no lock, no logging in this module.
+In the value of a token bucket, H gaps and B lows follow if there are any, d, d for each gap, d, d, d for the first low,
+d, d for each other low, and the value of another version of the quota up to the end. In the value of a window, the
+value of another version follows if there is one, and I its length. A value with another stamp of the same format
+belongs to another version (see below). Any other value counts as never used. So does a value with a number that is not
+finite, and that of a window whose places are not whole and in order.
+``rate_limit.lua`` packs and unpacks values in the same way. No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _FIRST_LOW = struct.Struct("<ddd")
 _LENGTH = struct.Struct("<I")
 
 MAX_DEBIT = 2.0**63
-"""More than any debit, which a value that means something is below."""
+"""More than any debit: the debit in a valid value is below it."""
 
 ANEW = GENERATIONS
-"""A generation differs by this where a state is made from that of another version."""
+"""The generation of a state made from another version's differs by this."""
 
 _PLAIN = struct.Struct("<8sddI")
 """The value of a token bucket that has neither gaps nor lows nor an older version: stamp, ``last``, level, generation.
 
-With 28 bytes or fewer, a server whose allocator counts in steps of 16 bytes needs at most 120 for a bucket."""
+With 28 bytes or fewer, a server whose allocator counts in steps of 16 bytes needs at most 120 bytes for a bucket."""
 pack_plain, unpack_plain, PLAIN_SIZE = _PLAIN.pack, _PLAIN.unpack, _PLAIN.size
 
 
@@ -76,10 +76,10 @@ def _packed_pairs(pairs: Gaps) -> bytes:
 
 
 def unpacked(quota: Quota, value: bytes, most: int = MAX_PIECES) -> State | None:
-    """The state in a value of this version, with so many of its gaps, runs, or parts ahead at most.
+    """The state in a value of this version, with at most ``most`` of its gaps, runs, or parts ahead.
 
-    Gaps that are left out are lost, and windows that are left out count as full. ``None`` where it means nothing.
-    ``struct.error`` where it is cut short.
+    Gaps that are left out are lost, and windows that are left out count as full. Returns ``None`` for an invalid value.
+    Raises ``struct.error`` for a value that is cut short.
     """
     if isinstance(quota, TokenBucket):
         return _unpacked_bucket(quota, value, most)
@@ -107,7 +107,7 @@ def _is_debit(units: float) -> bool:
 
 
 def _are_parts(parts: Gaps) -> bool:
-    """Whether parts are ones that takes may leave: whole numbers in order, and each has units."""
+    """Whether takes can leave such parts: their numbers are whole and in order, and each has units."""
     last = -NEVER_US
     for part, count in parts:
         if not (part > last and part % 1.0 == 0.0 and 0.0 < count < math.inf):
@@ -117,7 +117,7 @@ def _are_parts(parts: Gaps) -> bool:
 
 
 def _are_runs(runs: tuple[Run, ...]) -> bool:
-    """Whether runs are ones that takes may leave: whole numbers in order, and each has units."""
+    """Whether takes can leave such runs: their numbers are whole and in order, and each has units."""
     last = -NEVER_US
     for start, stop, count in runs:
         if not (last <= start < stop and start % 1.0 == stop % 1.0 == 0.0 and 0.0 < count < math.inf):
@@ -127,7 +127,7 @@ def _are_runs(runs: tuple[Run, ...]) -> bool:
 
 
 def _first_runs(quota: FixedWindow, value: bytes, most: int) -> tuple[Run, ...]:
-    """The first runs of a value; the windows of all others are one run, and full."""
+    """The first runs of a value; the windows of all other runs become one run, which is full."""
     count, first = len(value) / _RUN.size, max(most, 2) - 1
     if count <= first + 1 or count % 1:
         return tuple(_RUN.iter_unpack(value))
@@ -140,9 +140,9 @@ def _first_runs(quota: FixedWindow, value: bytes, most: int) -> tuple[Run, ...]:
 def _last_parts(
     quota: RollingWindow, full_until: float, debit: float, value: bytes, most: int
 ) -> tuple[float, float, Gaps]:
-    """The core with the last parts of a value; where there are others, nothing is taken before the last ones.
+    """The core with the last parts of a value; if there are others, nothing is taken before the last ones.
 
-    With ``most`` 0, it is those of one window, the first ones.
+    With ``most`` 0, these are the parts of one window, the first ones.
     """
     others, start, stop = len(value) // _PAIR.size - most - quota.buckets, 0, len(value)
     if len(value) % _PAIR.size == 0:
@@ -163,7 +163,7 @@ def _unpacked_bucket(quota: TokenBucket, value: bytes, most: int) -> State | Non
 
 
 def _without_older(quota: FixedWindow | RollingWindow, value: bytes, at: int) -> tuple[bytes, bytes]:
-    """The value of a window and that of the other version in it; its core is from ``at`` on."""
+    """The value of a window, and the value of the other version in it; the core begins at ``at``."""
     fixed, each = (_DEBIT.size, _RUN.size) if isinstance(quota, FixedWindow) else (_PAIR.size, _PAIR.size)
     if (len(value) - at - fixed) % each == 0:
         return value, b""
@@ -175,7 +175,7 @@ def _without_older(quota: FixedWindow | RollingWindow, value: bytes, at: int) ->
 
 
 def _pairs(value: bytes, at: int, count: int) -> tuple[Gaps, int]:
-    """So many pairs from a place in a value on, and the place behind them."""
+    """The ``count`` pairs from a place in a value on, and the place after them."""
     numbers = struct.unpack_from(f"<{2 * count}d", value, at)
     return tuple(zip(numbers[::2], numbers[1::2])), at + count * _PAIR.size
 
@@ -193,13 +193,13 @@ def _tail(value: bytes, at: int, most: int) -> tuple[Gaps, Lows, bytes]:
     return gaps, (first, *lows), value[at:]
 
 
-# Versions: the same bucket under another limit (or a token bucket's burst or period), as while a new one rolls out.
-# Each version decides on a state of its own, and the other one's value is carried along as ``older`` while it means
-# anything. What was used under either counts for both; see ``of_version`` and ``merged`` of each kind.
+# Versions: the same bucket under another limit (or a token bucket's burst or period), as during a rollout. Each version
+# decides on a state of its own, and carries the other one's value along as ``older`` while it matters. What was used
+# under either counts for both; see ``of_version`` and ``merged`` of each kind.
 
 
 def is_version(quota: Quota, value: bytes) -> bool:
-    """Whether a value is one of a quota of this kind, whatever its numbers are."""
+    """Whether a value belongs to a quota of this kind, whatever its numbers are."""
     if not isinstance(quota, TokenBucket):
         return value[:1] == quota.stamp[:1] and value[5 : len(quota.stamp)] == quota.stamp[5:]
     if len(value) < PLAIN_SIZE:
@@ -209,7 +209,7 @@ def is_version(quota: Quota, value: bytes) -> bool:
 
 
 def without_carried(quota: Quota, value: bytes, carried: bytes) -> bytes:
-    """A value without that of the other version in it."""
+    """A value without the other version's value in it."""
     length = len(carried)
     if carried and not isinstance(quota, TokenBucket):
         length += _LENGTH.size
@@ -219,14 +219,14 @@ def without_carried(quota: Quota, value: bytes, carried: bytes) -> bytes:
 def rescaled(quota: TokenBucket, level: float, stamp: bytes) -> float:
     """A level under another stamp, scaled by the period of this quota.
 
-    Of a period that a stamp rounds, it is the units rounded down, so that no unit that is left is lost.
+    If the stamp rounds the period, the units are rounded down, so that no unit that is left is lost.
     """
     own, other = numbers_in(quota.stamp)[0], numbers_in(stamp)[0]
     return level if own == other else float(math.ceil(level / other * quota.period_us))
 
 
 def of_older(quota: Quota, older: bytes) -> State:
-    """The state of the other version of a window; one that was never used where its value means nothing."""
+    """The state of the other version of a window; if its value is invalid, a state that was never used."""
     try:
         state = unpacked(quota, older, 1)
     except struct.error:
@@ -235,7 +235,7 @@ def of_older(quota: Quota, older: bytes) -> State:
 
 
 def older_reset_us(quota: TokenBucket, older: bytes, now: float) -> float:
-    """Microseconds until the value of the other version means nothing any more; below 0 if it has been so for long."""
+    """Microseconds until the other version's value no longer matters; below 0 if that was long ago."""
     stamp, last, level, _ = _PLAIN.unpack_from(older)
     _, limit, _ = numbers_in(stamp)
     return float(last + math.ceil(level / (limit * (quota.slow_rate / quota.limit))) - now)

@@ -1,4 +1,4 @@
-"""What the three kinds of quota have in common: the functions of their modules, found by the kind."""
+"""The functions that the modules of the three kinds of quota have in common, looked up by the kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .token_bucket_level import admit
 
 
 class Algorithm(Protocol):
-    """The functions that the module of each kind of quota has; see there."""
+    """The functions in the module of each kind of quota, which documents them."""
 
     def fresh(self, now: float, birth: int = 0) -> State: ...
     def rebased(self, quota: Quota, state: State, now: float, birth: int = 0) -> State: ...
@@ -52,18 +52,19 @@ ALGORITHMS: dict[type, Algorithm] = {
 }
 
 PIECES_OF_A_LOOK = 32
-"""So many runs or parts of a window are gone through in the time of one look into a token bucket."""
+"""The number of runs or parts of a window that can be searched in the time of one look into a token bucket."""
 
 DEBIT_LOOKS = 4
-"""So many times are the runs or parts gone through where a debit is to be paid back."""
+"""How many times the runs or parts are searched when a debit is to be paid back."""
 
 States: TypeAlias = Sequence[State | None]
 
 
 def unpack(quota: Quota, value: bytes | None, charges: int = 1) -> State | None:
-    """The state in a value; ``None`` where the value means nothing for this quota, or nothing at all.
+    """The state in a value; ``None`` if the value is invalid for this quota.
 
-    A take of many ``charges`` leaves some gaps, runs or parts out: all its charges read ``PIECES_OF_TAKE`` at most.
+    A take of many ``charges`` leaves some gaps, runs or parts out: all its charges together read at most
+    ``PIECES_OF_TAKE``.
     """
     if value is None:
         return None
@@ -80,13 +81,13 @@ def unpack(quota: Quota, value: bytes | None, charges: int = 1) -> State | None:
 
 
 def is_read_in_whole(quota: Quota, state: State) -> bool:
-    """Whether takes of any number of charges read all gaps, runs or parts of this state."""
+    """Whether a take of any number of charges reads all gaps, runs or parts of this state."""
     pieces = len(state[3]) if isinstance(quota, TokenBucket) else len(state[0][-1])
     return pieces < PIECES_OF_TAKE // MAX_CHARGES
 
 
 def _unpacked_version(quota: Quota, value: bytes, most: int) -> State | None:
-    """The state of this version of a quota in the value of another, under which it may have been used since."""
+    """The state of this version of a quota, from the value of another version that may have been used since."""
     stored = unpacked(quota, value, 0) if is_version(quota, value) else None
     if stored is None:
         return None
@@ -99,9 +100,9 @@ def _unpacked_version(quota: Quota, value: bytes, most: int) -> State | None:
 
 
 def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> State:
-    """The state to decide on; one that is made here is of the generation that begins with ``birth``.
+    """The state to decide on; a state that is made here is of the generation that begins with ``birth``.
 
-    Where the clock fell back by more than a period, the state is as if it had last changed now.
+    If the clock fell back by more than a period, the state is as if its last change were now.
     A smaller step back is left alone and drains nothing, so that it neither gives units nor locks anyone out.
     """
     if state is None:
@@ -112,9 +113,9 @@ def current(quota: Quota, state: State | None, now: float, birth: int = 0) -> St
 
 
 def taken_now(quota: Quota, stored: State | None, now: float, cost: float) -> State | None:
-    """The state that ``take`` without a wait leaves, and ``None`` if it refuses: the same without its outlook.
+    """The state that ``take`` without a wait leaves, without its outlook; ``None`` if it refuses.
 
-    For those who need no decision, and whose clock never falls back by more than a period.
+    For callers that need no decision, and whose clock never falls back by more than a period.
     """
     if quota.is_simple:
         level, last, generation, gaps, lows, older = stored or token_bucket.fresh(now)
@@ -130,7 +131,7 @@ def taken_now(quota: Quota, stored: State | None, now: float, cost: float) -> St
 
 
 def at_end(quota: Quota, state: State) -> State:
-    """The state as if nothing were free before the end of what is booked."""
+    """The state as if nothing were free before the end of the bookings."""
     return ALGORITHMS[type(quota)].at_end(quota, state)
 
 
@@ -140,7 +141,7 @@ def is_queue(quota: Quota, state: State, now: float) -> bool:
 
 
 def looks(quota: Quota, state: State) -> int:
-    """How much it costs to look for room in a state, compared with that in a token bucket with gaps."""
+    """The cost of looking for room in a state, relative to that in a token bucket with gaps."""
     if isinstance(quota, TokenBucket):
         return 1
     debit, pieces = state[0] if isinstance(quota, FixedWindow) else state[0][1:]
@@ -148,17 +149,17 @@ def looks(quota: Quota, state: State) -> int:
 
 
 def reset_us(quota: Quota, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more."""
+    """Microseconds until the bucket is as good as never used, so that its state no longer matters."""
     return ALGORITHMS[type(quota)].reset_us(quota, state, now)
 
 
 def used(quota: Quota, state: State, now: float) -> float:
-    """The units that count now, or will: those that are booked ahead are among them."""
+    """The units that count now or later, including those that are booked ahead."""
     return ALGORITHMS[type(quota)].used(quota, state, now)
 
 
 def booked_ahead(quota: Quota, state: State, now: float) -> float:
-    """The units that are booked, and whose time has not come yet."""
+    """The booked units whose time has not come yet."""
     return ALGORITHMS[type(quota)].booked_ahead(quota, state, now)
 
 

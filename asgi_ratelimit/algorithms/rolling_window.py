@@ -4,12 +4,12 @@ A part's units go only when its end has left the window: a unit in part i counts
 ``i + buckets + 1``. So any ``buckets + 1`` parts in a row have at most ``limit`` units, and these cover every interval
 of one period: that is the promise, at the price of one part's delay.
 
-The core is ``(full_until, debit, parts)``: parts are pairs ``(part, count)`` in order, for those that may still matter,
-none of 0, and some may lie ahead. A take goes into the first part that leaves all windows around it at or under the
-limit. Nothing is taken before the part ``full_until``, because there were too many to store.
-The debit is units that no window has had room for yet, as of the part of the latest change; see ``paid``. Nobody takes
-anything before it is paid back. What is booked ahead keeps its slots.
-Where a clock fell back into an earlier part, nothing is taken before the part of the latest change.
+The core is ``(full_until, debit, parts)``. Parts are pairs ``(part, count)`` in order, for the parts that may still
+matter. No count is 0, and some parts may lie ahead. A take goes into the first part that leaves all windows around it
+at or under the limit. Nothing is taken before the part ``full_until``, because there were too many parts to store.
+The debit holds the units that no window has had room for yet, as of the part of the latest change; see ``paid``. Nobody
+takes anything before it is paid back. What is booked ahead keeps its slots.
+If a clock fell back into an earlier part, nothing is taken before the part of the latest change.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def fresh(now: float, birth: int = 0) -> State:
 
 
 def rebased(quota: RollingWindow, state: State, now: float, birth: int = 0) -> State:
-    """The state as if it had been last changed now: all parts are moved back by whole ones."""
+    """The state as if its last change were now: all parts move back by a whole number of parts."""
     (full_until, debit, parts), last, _, _, _, older = state
     back = index(quota, last) - index(quota, now)
     moved = tuple([(part - back, count) for part, count in parts])
@@ -63,14 +63,14 @@ def take(
 
 
 def without_what_is_over(quota: RollingWindow, state: State, now: float) -> State:
-    """The state without another version that means nothing any more."""
+    """The state without another version that no longer matters."""
     older = state[5]
     is_over = older and reset_us(quota, of_older(quota, older), now) <= 0.0
     return (*state[:5], b"") if is_over else state
 
 
 def wait(quota: RollingWindow, state: State, now: float, cost: float, min_wait_us: float = 0.0) -> float:
-    """The least whole number w of microseconds from ``min_wait_us`` on, such that ``cost`` conforms at ``now + w``."""
+    """The least whole number of microseconds, at least ``min_wait_us``, after which ``cost`` conforms."""
     if cost > quota.limit:
         return NEVER
     (full_until, debit, parts), last, _, _, _, _ = state
@@ -93,7 +93,7 @@ def book(quota: RollingWindow, state: State, now: float, cost: float, wait_us: f
 
 
 def bounded(quota: RollingWindow, full_until: float, debit: float, parts: Parts, first: float) -> Core:
-    """A core without what no longer matters from the part ``first`` on; at most ``MAX_PIECES + buckets`` parts."""
+    """A core without what no longer matters from the part ``first`` on, with at most ``MAX_PIECES + buckets`` parts."""
     if full_until <= first:
         full_until = 0.0
     number, most = bisect_left(parts, (max(first, full_until) - quota.buckets,)), MAX_PIECES + quota.buckets
@@ -123,9 +123,9 @@ def give_back(quota: RollingWindow, state: State, now: float, settled: SettledCh
 
 
 def debit(quota: RollingWindow, state: State, now: float, units: float, place: float) -> State:
-    """The state with ``units`` more in the part ``place``, or in that of now if it no longer counts.
+    """The state with ``units`` more in the part ``place``, or in the current part if ``place`` no longer counts.
 
-    What has no room now is paid back by the room to come. A part ahead counts it all the same.
+    Units that have no room now are paid back by the room to come. A part ahead still counts them.
     """
     (full_until, left, parts), last, generation, _, _, older = paid_back(quota, state, now)
     base, limit, units = max(now, last), snapped(quota, quota.limit), snapped(quota, units)
@@ -143,7 +143,7 @@ def debit(quota: RollingWindow, state: State, now: float, units: float, place: f
 
 
 def paid_back(quota: RollingWindow, state: State, now: float) -> State:
-    """The state with what parts have had room for until now paid back."""
+    """The state after paying back as much debit as the parts up to now have had room for."""
     (full_until, left, parts), last, generation, _, _, older = state
     if left <= 0.0:
         return state
@@ -153,7 +153,7 @@ def paid_back(quota: RollingWindow, state: State, now: float) -> State:
 
 
 def with_debit(quota: RollingWindow, state: State) -> tuple[float, Parts]:
-    """The part before which nobody takes anything, and the parts as they will be then, when the debit is paid back."""
+    """The part before which nobody takes anything, and the parts as they will be once the debit is paid back."""
     (full_until, left, parts), last, _, _, _, _ = state
     if left <= 0.0:
         return full_until, parts
@@ -162,7 +162,7 @@ def with_debit(quota: RollingWindow, state: State) -> tuple[float, Parts]:
 
 
 def reset_us(quota: RollingWindow, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
+    """Microseconds until the bucket is as good as never used, so that its state no longer matters, in all versions."""
     (full_until, debit, parts), last, _, _, _, older = state
     if debit > 0.0:
         full_until, parts = with_debit(quota, state)
@@ -172,7 +172,7 @@ def reset_us(quota: RollingWindow, state: State, now: float) -> float:
 
 
 def of_version(quota: RollingWindow, stored: State, stamp: bytes, older: bytes) -> State:
-    """The state that is made from one that was ``stored`` under another limit: the parts until that of ``last``.
+    """The state made from one ``stored`` under another limit: the parts up to that of ``last``.
 
     What was used stays used, and the debit is paid back under the new limit. What is booked ahead keeps its slots, and
     nobody else waits for them.
@@ -184,7 +184,7 @@ def of_version(quota: RollingWindow, stored: State, stamp: bytes, older: bytes) 
 
 
 def merged(quota: RollingWindow, own: State, other: State) -> State:
-    """The state made of the ``other`` version's, and what this one had booked ahead when that took over from it."""
+    """The ``other`` version's state, with what this version had booked ahead when the other took over from it."""
     (full_until, _, parts), last, generation, _, _, _ = own
     if last > other[1]:  # a clock fell back since
         return (*own[:5], other[5])

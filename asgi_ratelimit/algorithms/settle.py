@@ -1,4 +1,4 @@
-"""What a decision really came to: how it is settled, once, in all its buckets.
+"""How the actual cost of a decision is settled, once, in all its buckets.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -17,7 +17,7 @@ from .state import State
 
 
 def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
-    """How to settle a decision at the ``actual`` cost of each charge; ``None`` where nothing was booked."""
+    """How to settle a decision at the ``actual`` cost of each charge; ``None`` if nothing was booked."""
     if decision.take is None or decision.before is None or not decision.allowed:
         return None
     delay_us = float(round(decision.delay * SECOND_US))
@@ -40,16 +40,17 @@ def _settled_charge(charge: Charge, state: State, units: float, now: float, dela
 def _identity(decision: Decision) -> float:
     """A number for a decision and its copies, the same in all processes.
 
-    No other decision has the same birth; where there is none, no other has the same time, delay and states before it.
+    No other decision has the same birth. If it has no birth, no other decision has the same time, delay and states
+    before it.
     """
     if decision.birth:
         return float(decision.birth)
-    numbers = [state[:5] for state in decision.before or ()]  # not ``older``: the hash of bytes is that of one process
+    numbers = [state[:5] for state in decision.before or ()]  # not ``older``: a hash of bytes differs between processes
     return float(hash((decision.now_us, decision.delay, tuple(numbers))) % 2**53)
 
 
 def settle(settlement: Settlement, states: States, now: float, birth: int = 0) -> list[State | None]:
-    """The new states of a settlement's buckets, ``None`` where nothing is written.
+    """The new states of a settlement's buckets; ``None`` for each that is not written.
 
     Units that were charged in excess are given back; missing units are debited. Nothing is given back to a bucket that
     was made anew since. A state that is made for charge number i is of the generation ``birth + i``.

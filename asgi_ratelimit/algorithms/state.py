@@ -18,23 +18,23 @@ Outlook: TypeAlias = tuple[float, float, float]
 """The whole units that can be taken now, and the microseconds until one more can be, and until all can be."""
 
 Taken: TypeAlias = tuple["State | None", float, Outlook]
-"""The new state (``None``: refused), the wait in microseconds, and the outlook from the state that results."""
+"""The new state (``None`` if refused), the wait in microseconds, and the outlook from the resulting state."""
 
 PlainOutcome: TypeAlias = tuple[float, float, int, float, float, int]
-"""What came of one charge that a token bucket granted at once, where nothing but its level counts: the level before,
-``last``, the generation, the time, the level after, and the birth of the decision."""
+"""The outcome of one charge that a token bucket granted at once, if only its level counts: the level before, ``last``,
+the generation, the time, the level after, and the birth of the decision."""
 
 GeneralOutcome: TypeAlias = tuple[Taken, State, float, int]
-"""What came of any other charge that does not wait: what was taken, the state before, the time, and the birth."""
+"""The outcome of any other charge that does not wait: what was taken, the state before, the time, and the birth."""
 
 Outcome: TypeAlias = PlainOutcome | GeneralOutcome
 
 Booking: TypeAlias = tuple[float, PlainOutcome]
-"""What came of one charge that may wait, of a token bucket where nothing but its level counts: the microseconds until
-its slot, and what a charge that waits for nothing comes to."""
+"""The outcome of one charge of a token bucket that may wait, if only its level counts: the microseconds until its slot,
+and the outcome of a charge that does not wait."""
 
 PLAIN_PARTS: Final = 6
-"""The parts of a ``PlainOutcome``, which the other kind has not."""
+"""The number of parts of a ``PlainOutcome``; the other kind has another number."""
 
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
@@ -43,17 +43,17 @@ MAX_PIECES = 256
 """The most gaps of a token bucket's state, runs of a fixed window's, and parts ahead of a rolling window's."""
 
 PIECES_OF_TAKE = 512
-"""The most of them that all charges of a take read together: of three or more, each leaves some out."""
+"""The most of them that all charges of a take read together: with three or more charges, each leaves some out."""
 
 MAX_LOWS = 8
 """The most lows that a state holds."""
 
 BIRTH_BITS = 48
-"""A birth is a whole number from 0 to below 2 to this power."""
+"""A birth is a whole number from 0 up to, but not including, 2 to this power."""
 
 GENERATIONS = 2**31
-"""A state that is made is of the generation of its birth, modulo this. Births are random, so two states of a bucket,
-the second made after the first had expired, are of one generation with a chance of one in 2**31."""
+"""The generation of a new state is its birth modulo this. Births are random, so two states of a bucket, the second made
+after the first had expired, have the same generation with a chance of one in 2**31."""
 
 NEVER = math.inf
 
@@ -65,7 +65,8 @@ FINE = 2.0**30
 def snapped(quota: FixedWindow | RollingWindow, units: float) -> float:
     """``units`` as a window counts them: a whole number, or a multiple of a millionth, but not 0 unless they are 0.
 
-    So sums are exact, and nothing is left of what is given back: ten costs of 0.1 are 1, and less all ten they are 0.
+    So sums are exact, and giving back leaves no remainder: ten costs of 0.1 are 1, and 0 again after all ten are given
+    back.
     """
     if units % 1.0 == 0.0:
         return units
@@ -83,7 +84,7 @@ def given_back(quota: FixedWindow | RollingWindow, count: float, cost: float, ac
 
 
 def debit_beside(quota: FixedWindow | RollingWindow, debit: float, count: float, settled: SettledCharge) -> float:
-    """The ``debit`` after a charge came to less by more than its window or part counts: that was debited, too."""
+    """The ``debit`` after a charge came to less by more than its window or part counts: the rest was in the debit."""
     if debit <= 0.0:
         return 0.0
     beyond = snapped(quota, settled.charge.cost) - snapped(quota, settled.actual) - count

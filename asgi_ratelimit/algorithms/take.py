@@ -18,17 +18,17 @@ UNKNOWN: Outlook = (0.0, 0.0, 0.0)
 """Stands for an outlook that has not been worked out."""
 
 MAX_LOOKS = 600
-"""How often several charges look for a slot that suits all, before they go to the end of all queues."""
+"""How often several charges look for a slot that suits all before they go to the end of all queues."""
 
 
 def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Decision, list[State | None]]:
-    """The decision of a take over the states of its charges, and their new states, ``None`` where nothing is written.
+    """The decision of a take over the states of its charges, and their new states: ``None`` for each not written.
 
-    Each charge is evaluated first, and the longest wait decides: within the take's ``max_wait`` all book at that
-    moment, otherwise none does. A condition, whose cost is 0, is waited for, and writes nothing. A refusal writes
-    nothing, but for a state that a clock set back by more than a period had left in the future: it is moved back once,
-    so that it does not lock its key out. A state that is made here for charge number i is of the generation
-    ``birth + i``.
+    Each charge is evaluated first, and the longest wait decides: if it is within the take's ``max_wait``, all charges
+    book at that moment; otherwise none does. A condition, whose cost is 0, counts for the wait, and writes nothing. A
+    refusal writes nothing, with one exception: a state that a clock set back by more than a period had left in the
+    future is moved back once, so that it does not lock its key out. A state that is made here for charge number i is of
+    the generation ``birth + i``.
     """
     if take.best_effort:
         take_now = _with_cost(take, _partial_cost(take, states, now))
@@ -61,14 +61,14 @@ def decide(take: Take, states: States, now: float, birth: int = 0) -> tuple[Deci
 
 
 def decide_taken(take: Take, before: list[State], taken: list[Taken], now: float, birth: int) -> Decision:
-    """The decision of a take of one charge without a wait, of which is known what it took."""
+    """The decision of a take of one charge without a wait, from what the charge took."""
     if taken[0][0] is None:
         return _refusal(take, before, taken, taken[0][1], now)
     return _grant(take, before, taken, taken[0][1], now, birth)
 
 
 def foresee(take: Take, states: States, now: float) -> Decision:
-    """What ``decide`` would answer, with the states as they are: nothing is taken, and nothing is written."""
+    """The decision that ``decide`` would return for these states; nothing is taken, and nothing is written."""
     decision, _ = decide(take, states, now)
     if not decision.allowed or decision.before is None:
         return decision
@@ -82,7 +82,7 @@ def foresee(take: Take, states: States, now: float) -> Decision:
 def _agreed(
     take: Take, before: Sequence[State], taken: list[Taken], wait_us: float, now: float
 ) -> tuple[float, list[Taken]]:
-    """The least wait from ``wait_us`` on that suits all charges, and what each of them takes then."""
+    """The least wait, at least ``wait_us``, that suits all charges, and what each of them takes then."""
     quotas = [charge.quota for charge in take.charges]
     if wait_us and not all(map(is_queue, quotas, before, repeat(now))):
         wait_us = _common_wait(take, before, wait_us, now)
@@ -92,17 +92,17 @@ def _agreed(
         ALGORITHMS[type(charge.quota)].take(charge.quota, state, now, charge.cost, NEVER, wait_us, take.may_settle)
         for charge, state in zip(take.charges, before)
     ]
-    if wait_us > 0.0 and any(each[1] == NEVER for each in agreed):  # so late that a window has no place for it
+    if wait_us > 0.0 and any(each[1] == NEVER for each in agreed):  # too late for a window to have a place for it
         return NEVER, taken
     return wait_us, agreed
 
 
 def _common_wait(take: Take, before: Sequence[State], wait_us: float, now: float) -> float:
-    """The least wait from ``wait_us`` on at which all charges conform.
+    """The least wait, at least ``wait_us``, at which all charges conform.
 
-    What is free before the end of a queue is so for a while only: a wait that suits one charge may be too late for
-    another. So each in turn looks for its first one from there on, until all say the same, or else, after
-    ``MAX_LOOKS``, until the ends of all queues.
+    Room before the end of a queue is free only for a while: a wait that suits one charge may be too late for another.
+    So each charge in turn looks for its first wait from there on, until all agree. After ``MAX_LOOKS`` looks, they go
+    to the ends of all queues instead.
     """
     charges, looked, agreeing = list(zip(take.charges, before)), 0, 0
     for charge, state in cycle(charges):
@@ -121,7 +121,7 @@ def _common_wait(take: Take, before: Sequence[State], wait_us: float, now: float
 
 
 def _partial_cost(take: Take, states: States, now: float) -> float:
-    """The most whole units that all charges can give now, and 1 where that is nothing; at most the cost."""
+    """The most whole units that all charges can give now: at least 1, and at most the cost."""
     cost = take.charges[0].cost
     most = [_most_at_once(charge, state, now) for charge, state in zip(take.charges, states)]
     return max(min(cost, *most), min(cost, 1.0))
@@ -203,7 +203,7 @@ def _retry_after(state: QuotaState) -> float:
 
 
 def undone(decision: Decision) -> Decision:
-    """A decision with what its buckets would say if it had taken nothing; as it is where that is not known."""
+    """The decision with the quota states as if it had taken nothing; unchanged if these are not known."""
     if decision.take is None or decision.before is None:
         return decision
     times = decision.times_us or repeat(decision.now_us)

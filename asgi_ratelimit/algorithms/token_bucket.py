@@ -1,12 +1,13 @@
 """The token bucket: a leaky bucket as a meter.
 
-The core of the state is the level as it was at the time ``last``, scaled by the period: a cost of 1 is ``period_us``,
-and the bucket drains by ``limit`` for each microsecond. No interval has to be rounded, at any rate.
+The core of the state is the level at the time ``last``, scaled by the period: a cost of 1 is ``period_us``, and the
+bucket drains by ``limit`` in each microsecond. So no interval has to be rounded, whatever the rate.
 
 The level is also the length of a queue that runs off at the full rate. Each admitted unit has its own piece of the
 queue, which runs off no earlier than the unit's slot, and at most ``burst_level`` after it. The units of any interval
-of length T therefore lie on ``T * limit + burst_level`` of the queue, and are at most ``T * limit / period + burst``:
-that is the promise. Units that are given back leave a gap ``(start, size)`` in the queue, in levels as of ``last``.
+of length T therefore lie within ``T * limit + burst_level`` of the queue, and number at most ``T * limit / period +
+burst``. That is the promise. Units that are given back leave a gap ``(start, size)`` in the queue, in levels as of
+``last``.
 The next charge that fits takes it. A gap at the end of the queue is cut off.
 """
 
@@ -59,7 +60,7 @@ def fresh(now: float, birth: int = 0) -> State:
 
 
 def rebased(quota: TokenBucket, state: State, now: float, birth: int = 0) -> State:
-    """The state as if it had last changed now."""
+    """The state as if its last change were now."""
     return (state[0], now, birth, state[3], (), state[5])
 
 
@@ -74,8 +75,8 @@ def take(
 ) -> Taken:
     """Take ``cost`` units at the earliest slot from ``now + min_wait_us`` on, or none if it is too far away.
 
-    The slot is the first gap that the cost fits into, or else the end of the queue. Until its slot, a booked bucket is
-    held so full that it drains back to the right level at that moment.
+    The slot is the first gap that the cost fits into, or else the end of the queue. Until the slot, the level of the
+    bucket is kept so high that it drains to the right level at that moment.
     """
     level, last, generation, gaps, lows, older = state
     if older and older_reset_us(quota, older, now) <= 0.0:
@@ -102,9 +103,10 @@ def take(
 def wait(
     quota: TokenBucket, state: State, now: float, cost: float, min_wait_us: float = 0.0, max_wait_us: float = NEVER
 ) -> float:
-    """The least wait from ``min_wait_us`` on at which a cost conforms, in a gap or at the end of the queue.
+    """The least wait, at least ``min_wait_us``, at which a cost conforms, in a gap or at the end of the queue.
 
-    A cost above the burst never conforms when rate limiting; when pacing it waits for an empty bucket.
+    A cost above the burst never conforms if nothing may wait. If it may wait, as when pacing, it waits for an empty
+    bucket.
     """
     level, last, _, gaps, _, _ = state
     scaled, elapsed, wait_us = scaled_cost(quota, cost), now - last, min_wait_us
@@ -122,7 +124,7 @@ def wait(
 
 
 def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float, may_settle: bool) -> State:
-    """The state after taking a ``scaled`` cost at ``now + wait_us``, in the first gap that it fits into then."""
+    """The state after taking a ``scaled`` cost at ``now + wait_us``, in the first gap that fits it, if one does."""
     level, last, generation, gaps, lows, older = state
     since, is_recorded = (now if now > last else last), may_settle or bool(lows)
     left_now, slot = drained(quota, level, since - last), max(now + wait_us, since)
@@ -142,7 +144,7 @@ def _booked(quota: TokenBucket, state: State, now: float, scaled: float, wait_us
 def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
     """The whole units that could be taken now one by one, and the microseconds until one more, and until all.
 
-    One more is counted at the end of the queue: where units were given back, it may come even sooner.
+    The one more is counted at the end of the queue. If units were given back, it may come even sooner.
     """
     level, last, _, gaps, _, _ = state
     elapsed = now - last
@@ -157,18 +159,19 @@ def outlook(quota: TokenBucket, state: State, now: float) -> Outlook:
 
 
 def most_at_once(quota: TokenBucket, state: State, now: float) -> float:
-    """The most whole units that one take could have now: those at the end of the queue, or in the largest gap."""
+    """The most whole units that one take could get now: at the end of the queue, or in the largest gap."""
     level, last, _, gaps, _, _ = state
     units = units_at(quota, drained(quota, level, now - last))
     return max([units, *units_in_gaps(quota, gaps, now - last)]) if gaps else units
 
 
 def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: float) -> tuple[float, float]:
-    """The level below this cost, where ``take`` puts it, as of now (or ``last``, if that lies ahead), and its slot.
+    """The level below this cost where ``take`` puts it, as of now (or ``last``, if that lies ahead), and its slot.
 
-    The level is given with what it has sunk until then, which is no longer so when it has sunk further. At the end of
-    the queue, slots are in the order of their bookings: what was booked last is above all, even if it may go earlier.
-    In a gap, and where it is not the charge's own, a slot ends in half a microsecond, so that this is known later.
+    The level includes what the level of the bucket has sunk by so far, so that later sinking can be taken into account.
+    At the end of the queue, slots are in the order of their bookings: the latest booking is above all others, even if
+    it may go earlier. A slot in a gap ends in half a microsecond, and so does one that is not the charge's own, so that
+    this is known later.
     """
     level, last, _, gaps, lows, _ = state
     in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
@@ -181,7 +184,7 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
 
 
 def give_back(quota: TokenBucket, state: State, now: float, settled: SettledCharge) -> State:
-    """The state without what was charged too much; when everything is given back, it is as if never used."""
+    """The state without the units charged in excess; when everything is given back, the bucket is as if never used."""
     level, last, generation, gaps, lows, older = state
     scaled = scaled_cost(quota, settled.charge.cost)
     units = scaled - (scaled_cost(quota, settled.actual) if settled.actual > 0.0 else 0.0)
@@ -221,10 +224,10 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
 def _units_given_back(
     quota: TokenBucket, state: State, base: float, slot: float, piece: tuple[float, float, float], units: float
 ) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink, too.
+    """Level, gaps and pairs without the last ``units`` of a charge whose time has come; the gaps above it sink too.
 
     A piece is the level below a charge in a gap at its slot, and where it started and ended in the queue at ``last``.
-    Where a gap that sinks would make somebody wait longer, nothing is given back.
+    If a sinking gap would make somebody wait longer, nothing is given back.
     """
     level, last, _, gaps, lows, _ = state
     below, start, end = piece
@@ -240,10 +243,10 @@ def _units_given_back(
 def _slot_given_back(
     quota: TokenBucket, state: State, base: float, piece: tuple[float, float, float, float], slot: float
 ) -> tuple[float, Gaps, Pairs]:
-    """Level, gaps and pairs without a piece of the queue: it is a gap, or the end of the queue moves back.
+    """Level, gaps and pairs without a piece of the queue: it becomes a gap, or the end of the queue moves back.
 
-    A piece is the level that the queue moves back to, its start and its end, and the level then at its slot, if some of
-    the charge is left there.
+    A piece is the level that the queue moves back to, its start, its end, and the level that is left at its slot if
+    some of the charge stays there.
     """
     level, last, _, gaps, lows, _ = state
     bottom, start, end, rest = piece
@@ -272,14 +275,14 @@ def debit(quota: TokenBucket, state: State, now: float, units: float, place: flo
 
 
 def reset_us(quota: TokenBucket, state: State, now: float) -> float:
-    """Microseconds until the bucket is as good as never used, and its state means nothing any more, in all versions."""
+    """Microseconds until the bucket is as good as never used, so that its state no longer matters, in all versions."""
     level, last, _, _, _, older = state
     own_us = (last - now if last > now else 0.0) + drain_time(quota, drained(quota, level, now - last), 0.0)
     return max(own_us, older_reset_us(quota, older, now)) if older else own_us
 
 
 def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) -> State:
-    """The state that is made from one that was ``stored`` under another ``stamp``; see ``older`` there.
+    """The state made from one ``stored`` under another ``stamp``, with the other version's value ``older``.
 
     What was used stays used, up to the burst. What is booked ahead keeps its slots, and nobody else waits for them.
     """
@@ -288,7 +291,7 @@ def of_version(quota: TokenBucket, stored: State, stamp: bytes, older: bytes) ->
 
 
 def merged(quota: TokenBucket, own: State, other: State) -> State:
-    """The fuller one of this version's ``own`` state, which the other has carried, and that made of the ``other``'s."""
+    """The fuller of this version's ``own`` state, which the other one carried, and the one made from ``other``."""
     level, last, generation, gaps, lows, _ = own
     since = max(last, other[1])
     left, used = drained(quota, level, since - last), drained(quota, other[0], since - other[1])

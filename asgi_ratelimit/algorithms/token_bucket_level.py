@@ -1,6 +1,6 @@
-"""How the level of a token bucket drains, what one more charge makes of it, and when there is room for it.
+"""How the level of a token bucket drains, how one more charge raises it, and when there is room for that charge.
 
-The level is scaled by the period, as that of a state is. Nothing here knows of gaps.
+The level is scaled by the period, as in a state. Nothing here knows about gaps.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -13,7 +13,7 @@ from .state import NEVER, NEVER_US, Outlook, Taken
 
 
 def scaled_cost(quota: TokenBucket, cost: float) -> float:
-    """A cost scaled by the period, as a whole number, so that sums are exact: rounded up, but for a float's noise."""
+    """A cost scaled by the period, rounded up to a whole number so that sums are exact, except for a float's noise."""
     scaled = cost * quota.period_us
     if scaled % 1.0 == 0.0:
         return scaled
@@ -45,7 +45,7 @@ def drained(quota: TokenBucket, level: float, elapsed: float) -> float:
 
 
 def drain_time(quota: TokenBucket, level: float, target: float) -> float:
-    """Microseconds, rounded up, until the level is down to ``target``, but for what rounding may add or take away."""
+    """Microseconds, rounded up, until the level is down to ``target``, up to a rounding error."""
     if level <= target:
         return 0.0
     if target >= quota.burst_floor or quota.slow_rate == quota.limit:
@@ -55,7 +55,7 @@ def drain_time(quota: TokenBucket, level: float, target: float) -> float:
 
 
 def drain_wait(quota: TokenBucket, level: float, elapsed: float, target: float) -> float:
-    """The least whole number of microseconds from now on after which the level is down to ``target``, exactly."""
+    """The exact least whole number of microseconds from now until the level is down to ``target``."""
     if level <= target:
         return 0.0
     wait_us = drain_time(quota, level, target) - elapsed
@@ -80,9 +80,9 @@ def simple_wait(quota: TokenBucket, level: float, elapsed: float, target: float)
 def book(
     quota: TokenBucket, level: float, elapsed: float, cost: float, max_wait_us: float
 ) -> tuple[float, float] | None:
-    """The level after taking ``cost`` at the earliest slot, and the microseconds until that; at one rate.
+    """The level after taking ``cost`` at the earliest slot, and the microseconds until that slot; at one rate.
 
-    ``None`` where ``take`` has to decide: the slot is too far away, the cost is above the burst, or other charges were
+    ``None`` if ``take`` has to decide: the slot is too far away, the cost is above the burst, or other charges were
     booked in this microsecond. Nothing is recorded for settlements.
     """
     limit, scaled = quota.limit, cost * quota.period_us
@@ -104,7 +104,7 @@ def book(
 
 
 def units_at(quota: TokenBucket, level: float) -> float:
-    """The whole units that fit above a level, on the terms of ``take``, whatever the division rounds."""
+    """The whole units that fit above a level, by the rules of ``take``, however the division rounds."""
     units = (quota.burst_level - level) / quota.period_us // 1.0
     if level > quota.burst_level - units * quota.period_us:
         units -= 1.0
@@ -112,7 +112,7 @@ def units_at(quota: TokenBucket, level: float) -> float:
 
 
 def available(quota: TokenBucket, level: float) -> tuple[float, float]:
-    """The whole units that fit above a level of now, and the microseconds until one more does, at one rate."""
+    """The whole units that fit above the current level, and the microseconds until one more does, at one rate."""
     period_us, burst_level, limit = quota.period_us, quota.burst_level, quota.limit
     units = (burst_level - level) / period_us // 1.0
     enough = burst_level - (units + 1.0) * period_us
@@ -136,7 +136,7 @@ def refused(quota: TokenBucket, level: float, elapsed: float, cost: float) -> Ta
 
 
 def simple_outlook(quota: TokenBucket, level: float, elapsed: float) -> Outlook:
-    """``outlook`` of a bucket with this level ``elapsed`` ago, without gaps, that drains at one rate."""
+    """``outlook`` of a bucket without gaps that drains at one rate and had this level ``elapsed`` microseconds ago."""
     limit, period_us, burst_level = quota.limit, quota.period_us, quota.burst_level
     left = level - elapsed * limit
     if left < 0.0:

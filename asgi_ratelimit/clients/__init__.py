@@ -1,6 +1,6 @@
 """Clients other than httpx whose requests wait for their slots, as those of ``PacedTransport`` do.
 
-Each needs its client library, which is imported at first use: ``pip install "asgi-ratelimit-pacer[requests]"``, or
+Each needs its client library, which it imports at first use: ``pip install "asgi-ratelimit-pacer[requests]"``, or
 ``[aiohttp]``.
 """
 
@@ -19,7 +19,7 @@ _MODULES = {"PacedAdapter": "requests_adapter", "PacedMiddleware": "aiohttp_midd
 
 
 def __getattr__(name: str) -> Any:
-    """Import a client at first use, so that one needs no library of another."""
+    """Import a client at first use, so that no client needs the library of another."""
     if name in _MODULES:
         return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

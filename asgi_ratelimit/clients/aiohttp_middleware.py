@@ -33,8 +33,8 @@ class PacedMiddleware:
 
     ``ClientSession(middlewares=[PacedMiddleware("20/s")])``. The options are those of ``PacedTransport``; ``key`` and
     ``cost`` are values, or functions of the ``ClientRequest``. A redirect costs as much as a request. The ``total``
-    timeout of aiohttp, five minutes by default, counts the wait for a slot. Several sessions may share one. Close it
-    with ``aclose``, or use it in ``async with``, if it opened its store. Raises ``QuotaError`` and
+    timeout of aiohttp, five minutes by default, includes the wait for a slot. Several sessions may share one
+    middleware. If it opened its store, close it with ``aclose``, or use it in ``async with``. Raises ``QuotaError`` and
     ``ConfigurationError``; a request raises ``PaceTimeout``.
     """
 
@@ -94,7 +94,7 @@ class _Inner:
 
 
 def _watch(response: ClientResponse, body: Body, stream: Any) -> None:
-    """Tell the stream what is read of the response, through the body, and when it ends or is closed."""
+    """Report to the stream what is read of the response, through the body, and when the response ends or is closed."""
     content = _Content(response.content, body, stream)
     if not stream.settles:  # a small answer that is dropped unread keeps no place
         response.content.on_eof(content.close_soon)
@@ -146,7 +146,7 @@ class _Content:
         return _chunks(self.readany)
 
     async def iter_chunks(self) -> AsyncIterator[tuple[bytes, bool]]:
-        """Chunks as the server has sent them, each with whether it ends there."""
+        """Chunks as the server has sent them; each comes with a flag that says whether the chunk ends there."""
         while (chunk := await self.readchunk()) != (b"", False):
             yield chunk
 
@@ -174,7 +174,7 @@ class _Content:
             await self._stream.aclose()
 
     def close_soon(self) -> None:
-        """Close the body from code without ``async``; outside of a loop, the garbage collector does."""
+        """Close the body from code without ``async``; outside a loop, the garbage collector closes it."""
         if not self._is_closed and self._closing is None:
             with contextlib.suppress(RuntimeError):
                 self._closing = asyncio.get_running_loop().create_task(self._close())
@@ -182,7 +182,7 @@ class _Content:
                 self._closing.add_done_callback(_tasks.discard)
 
     async def closed(self) -> None:
-        """Wait until that is done."""
+        """Wait until the body is closed."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
 

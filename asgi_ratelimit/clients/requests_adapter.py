@@ -30,8 +30,8 @@ class PacedAdapter(BaseAdapter):
 
     ``session.mount("https://api.example.com/", PacedAdapter(HTTPAdapter(), "20/s"))``. The options are those of
     ``PacedTransport``; ``key`` and ``cost`` are values, or functions of the ``PreparedRequest``. A redirect costs as
-    much as a request. The timeouts of requests do not count the wait for a slot. It raises ``PaceTimeout``, which is
-    none of the exceptions of requests. Raises ``QuotaError`` and ``ConfigurationError``.
+    much as a request. The timeouts of requests do not include the wait for a slot. A request raises ``PaceTimeout``,
+    which is not one of the exceptions of requests. Raises ``QuotaError`` and ``ConfigurationError``.
     """
 
     @shows_use('PacedAdapter(HTTPAdapter(), "20/s burst 5")')

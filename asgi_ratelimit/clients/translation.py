@@ -1,4 +1,4 @@
-"""Requests and answers of other clients, in the form that ``PacedTransport`` reads those of httpx.
+"""Requests and answers of other clients, in the form in which ``PacedTransport`` reads those of httpx.
 
 So the flow is the same for all clients: places, slots, pauses, retries and settlements.
 """
@@ -30,7 +30,7 @@ class PacingOptions(TypedDict, total=False):
 
 @dataclass(slots=True)
 class Url:
-    """Where a request goes to."""
+    """The destination of a request."""
 
     host: str
 
@@ -100,7 +100,7 @@ class ForwardedAnswer:
         self.extensions: dict[str, Any] = {}
 
     def released(self) -> tuple[Any, Any]:
-        """The original answer, and its body if somebody wants to know what is read of it, or when it is closed.
+        """The original answer, and its body if somebody needs to know what is read of it, or when it is closed.
 
         Nothing here refers to them from now on, so that both are deleted when the client drops the answer.
         """

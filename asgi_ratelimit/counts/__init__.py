@@ -1,4 +1,4 @@
-"""What a process counts of its decisions, and publishes once a second, so that all processes can be summed up."""
+"""The counts of a process's decisions, which it publishes once a second, so that all processes can be summed up."""
 
 from .minute_recordings import ALL, Recording, recording_in
 from .minutes import FORMAT, LASTS, MINUTES, NONE, Minute, Numbers, RuleMinute, added, document_of

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 ALL = 2**32
-"""The bound below which all checksums are."""
+"""A bound above all checksums."""
 
 MOST_CELLS = 4096
 """The most seconds with requests that are recorded in a minute, of all clients of all rules."""
 
 FEWEST_CELLS = 64
-"""So many are recorded of each rule in any case."""
+"""The number of these that are recorded for each rule in any case."""
 
 
 @dataclass(slots=True)
@@ -29,10 +29,10 @@ class Recording:
     below: int = ALL
     clients: dict[int, dict[int, int]] = field(default_factory=dict)
     cells: int = field(default=0, compare=False)
-    """How many seconds with requests are recorded, of all clients."""
+    """How many seconds with requests are recorded, over all clients."""
 
     def add(self, second: int, requests: Mapping[str, int], most: int) -> None:
-        """Record requests by bucket, all in one second; then forget clients until at most so many cells are left."""
+        """Record requests by bucket, all in one second; then forget clients until at most ``most`` cells are left."""
         below, clients = self.below, self.clients
         for bucket, count in requests.items():
             checksum = crc32(bucket.encode())
@@ -50,7 +50,7 @@ class Recording:
             self.thin(self.below >> 1)
 
     def thin(self, below: int) -> None:
-        """Forget the clients whose checksums are not below this."""
+        """Forget the clients whose checksums are not below ``below``."""
         self.below = min(self.below, below)
         self.clients = {client: seconds for client, seconds in self.clients.items() if client < self.below}
         self.cells = sum(map(len, self.clients.values()))
@@ -61,7 +61,7 @@ class Recording:
 
 
 def most_cells(rules: int) -> int:
-    """The most cells for each of so many rules."""
+    """The most cells for each rule, if there are this many rules."""
     return max(FEWEST_CELLS, MOST_CELLS // max(rules, 1))
 
 

@@ -1,6 +1,6 @@
 """What one process has counted in one minute, and how it is written into the documents of the store.
 
-The documents are a ring: that of a minute has a part for each process, and is used again an hour later.
+The documents are a ring: the document of a minute has a part for each process, and is reused an hour later.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .rule_counts import RESULTS, RuleCounts
 from .waits import WaitTimes
 
 FORMAT = 1
-"""Of what is written; a reader leaves out what has another one."""
+"""The version of what is written; a reader leaves out what has another one."""
 
 MINUTES = 60
-"""The minutes that can be read back."""
+"""The number of minutes that can be read back."""
 
 LASTS = 3900.0
-"""Seconds after which what was written is gone."""
+"""Seconds after which a written minute is gone."""
 
 FEW = 256
-"""So many cells of recordings are written every second; more of them only when the minute is over."""
+"""Up to this many cells of recordings are written every second; more than that only when the minute is over."""
 
 _RING = 64
 _MOST_KEYS, _LEFT_KEYS = 512, 256
@@ -51,7 +51,7 @@ def added(numbers: Iterable[int], more: Iterable[int]) -> Numbers:
 
 @dataclass(slots=True)
 class RuleMinute:
-    """The counts of one rule in this minute; ``keys`` are the requests and refusals by bucket, those of many only."""
+    """The counts of one rule in this minute; requests and refusals by bucket are kept only for buckets with many."""
 
     numbers: Numbers = NONE
     requests: Counter[str] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class RuleMinute:
 
 @dataclass(slots=True, eq=False)
 class Minute:
-    """All that one process has counted in a minute since the epoch; ``seconds`` are the sums over all rules."""
+    """Everything that one process has counted in a minute since the epoch; ``seconds`` are the sums over all rules."""
 
     number: int
     rules: dict[str, RuleMinute] = field(default_factory=dict)
@@ -69,10 +69,10 @@ class Minute:
     waits: WaitTimes = field(default_factory=WaitTimes)
     is_over: bool = False
     has_news: bool = False
-    """Whether anything was added that is not written yet."""
+    """Whether something was added that is not written yet."""
 
     def add(self, name: str, second: int, numbers: Numbers, counts: RuleCounts) -> None:
-        """Add what was counted of a rule in one second; its latest requests and refusals are read and forgotten."""
+        """Add the counts of a rule in one second; its latest requests and refusals are read and forgotten."""
         rule = self.rules.setdefault(name, RuleMinute())
         rule.numbers = added(rule.numbers, numbers)
         self.has_news = True
@@ -92,7 +92,7 @@ class Minute:
     def content(
         self, process: Mapping[str, Any], quotas: Mapping[str, list[str]], penalties: list[str], outbound: list[Row]
     ) -> bytes:
-        """This minute as the part of a document: JSON, and behind a line break the recordings."""
+        """This minute as the part of a document: JSON, and the recordings after a line break."""
         most = min(20, max(_FEWEST_PUBLISHED, _PUBLISHED_KEYS // max(len(self.rules), 1)))
         values = {
             "format": FORMAT,
@@ -109,13 +109,13 @@ class Minute:
         return json.dumps(values, separators=(",", ":")).encode() + b"\n" + self._recordings()
 
     def _recordings(self) -> bytes:
-        """Recordings are written when the minute is over, or where they are small."""
+        """The recordings to write: all of them once the minute is over or if they are small, otherwise none."""
         recordings = {name: rule.recording for name, rule in self.rules.items()}
         return encoded(recordings if self.is_over or sum(each.cells for each in recordings.values()) <= FEW else {})
 
 
 def _read(latest: deque[str], count: int) -> Counter[str]:
-    """The latest buckets, scaled up to what was counted where there were more than are remembered."""
+    """The counts of the latest buckets, scaled up to ``count`` if there were more than are remembered."""
     buckets = [latest.popleft() for _ in range(len(latest))]  # other threads may append meanwhile
     read = Counter(buckets)
     if buckets and count > len(buckets):
@@ -125,7 +125,7 @@ def _read(latest: deque[str], count: int) -> Counter[str]:
 
 
 def _add_most(counter: Counter[str], more: Counter[str]) -> None:
-    """Add counts, and forget the smallest where there are too many."""
+    """Add counts, and forget the smallest if there are too many."""
     counter.update(more)
     if len(counter) > _MOST_KEYS:
         kept = counter.most_common(_LEFT_KEYS)

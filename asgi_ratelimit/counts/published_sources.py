@@ -7,14 +7,14 @@ from typing import Any, Protocol, TypeAlias
 from weakref import ref
 
 Row: TypeAlias = dict[str, Any]
-"""What is published of one queue or bucket: values that JSON has."""
+"""The published values of one queue or bucket; JSON can represent all of them."""
 
 
 class OutboundSource(Protocol):
     """An object with queues or limits that are published."""
 
     def outbound_rows(self) -> Iterable[Row]:
-        """What is to be published of it now; called from any thread."""
+        """The rows to publish now; called from any thread."""
         ...
 
 
@@ -25,11 +25,11 @@ class OutboundSources:
         self._sources: list[ref[OutboundSource]] = []
 
     def add(self, source: OutboundSource) -> None:
-        """Ask this object as well, for as long as it lives."""
+        """Publish the rows of this object too, for as long as it lives."""
         self._sources.append(ref(source, self._sources.remove))
 
     def rows(self) -> Iterator[Row]:
-        """What all of them say."""
+        """The rows of all of them."""
         for reference in list(self._sources):
             source = reference()
             if source is not None:

@@ -29,7 +29,7 @@ SECOND_US = 1_000_000
 
 
 class Publisher:
-    """Publishes the counts of this process on one store, which it does not keep alive. One event loop runs it."""
+    """Publishes the counts of this process on one store without keeping the store alive. One event loop runs it."""
 
     def __init__(self, store: Store) -> None:
         self._store = reference(store)
@@ -42,12 +42,12 @@ class Publisher:
         self._outbound: list[Row] = []
         self._minute = Minute(0)
         self._unwritten: list[Minute] = []
-        """Minutes that are over; the last write of each has still to succeed."""
+        """Minutes that are over, and whose last write has not succeeded yet."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_elsewhere = False
-        """Whether its event loop is not that of those whose decisions it publishes."""
+        """Whether its event loop is another one than that of the decisions that it publishes."""
         self._lock = Lock()
         self._log = FailureLog()
 
@@ -64,7 +64,7 @@ class Publisher:
 
     @property
     def is_running(self) -> bool:
-        """Whether an event loop publishes that has not ended."""
+        """Whether an event loop publishes, and has not ended."""
         loop = self._loop
         return loop is not None and not loop.is_closed() and (self._is_elsewhere or loop.is_running())
 
@@ -93,7 +93,7 @@ class Publisher:
             await self._documents.aclose()
 
     def reset(self) -> None:
-        """In a forked child, nothing is counted yet, and no event loop publishes."""
+        """Start afresh in a forked child: nothing is counted yet, and no event loop publishes."""
         store = self._store()
         if store is not None:
             counts = counts_of(store)  # type: ignore[arg-type]  # it is one
@@ -105,7 +105,7 @@ class Publisher:
         self._lock = Lock()
 
     async def publish_all(self) -> None:
-        """Publish all that is new. Where another task or thread is doing so, it is left to that."""
+        """Publish everything new, unless another task or thread is already doing so."""
         if not self._lock.acquire(blocking=False):
             return
         try:
@@ -117,9 +117,9 @@ class Publisher:
             self._lock.release()
 
     async def collect(self, now_us: float) -> bool:
-        """Add what was counted since the last time to the minute of half a second ago; whether there was anything.
+        """Add what was counted since the last call to the minute of half a second ago; return whether anything changed.
 
-        Others run between two rules.
+        Other tasks may run between two rules.
         """
         store = self._store()
         minute, second = divmod(int(now_us - SECOND_US // 2) // SECOND_US, 60)
@@ -180,7 +180,7 @@ class Publisher:
         return await self.collect(self._time.now_us())
 
     def _this_process(self) -> dict[str, Any]:
-        """What identifies this process, also beside the one that it was forked from."""
+        """What identifies this process, and distinguishes it from the one that it was forked from."""
         if self._process.get("pid") != os.getpid():
             name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
             self._process = {"process": name, "pid": os.getpid(), "started": self._time.now_us() // SECOND_US}
@@ -218,9 +218,10 @@ class Publisher:
         return True
 
     async def _content(self, minute: Minute, quotas: dict[str, list[str]], penalties: list[str]) -> bytes:
-        """What is written of a minute. One that is over has much to encode, which a thread does.
+        """The content to write for a minute. A minute that is over has much to encode, so a thread encodes it.
 
-        A stepped clock would go on while a loop waits for a thread, and a loop that ends has no threads any more.
+        No thread is used with a stepped clock, which would go on while the loop waits, nor in a loop that is ending,
+        which has no threads left.
         """
         values = self._this_process(), quotas, penalties, self._outbound
         if minute.is_over and self._is_real_time:
@@ -236,7 +237,7 @@ _lock = Lock()
 def publish(store: Store) -> None:
     """Publish the counts of this process on ``store``, from the running event loop of asyncio, until that ends.
 
-    It does nothing where there is no such event loop, and for a store that has no documents.
+    It does nothing if there is no such event loop, or if the store has no documents.
     """
     loop = _get_running_loop()
     if loop is not None:
@@ -272,7 +273,7 @@ def _publisher_of(store: Store) -> Publisher:
 
 
 def reset_publishers() -> None:
-    """In a forked child, leave to its parent what that has counted."""
+    """In a forked child, leave the counts of the parent to the parent."""
     global _lock
     _lock = Lock()
     for publisher in _publishers.values():

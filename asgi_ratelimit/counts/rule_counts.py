@@ -21,8 +21,9 @@ LATEST = 1024
 class RuleCounts:
     """The counts of one rule or limiter, and the buckets of its latest requests and refusals.
 
-    ``shadowed`` would have been refused by a shadow rule, ``degraded`` were decided without the store, and are among
-    the admitted or refused ones as well, and in ``failed`` ones a function of the program has failed.
+    ``shadowed`` counts those that a shadow rule would have refused. ``degraded`` counts those that were decided without
+    the store, which are also among the admitted or refused ones. ``failed`` counts those in which a function of the
+    program failed.
     """
 
     __slots__ = ("admitted", "degraded", "failed", "refusals", "refused", "requests", "shadowed")
@@ -57,7 +58,7 @@ class RuleCounts:
 
 
 RESULTS = ("admitted", "refused", "shadowed", "degraded", "failed")
-"""What is counted of each rule."""
+"""The names of the counts of each rule."""
 
 
 class Counts(dict[str, RuleCounts]):
@@ -66,16 +67,16 @@ class Counts(dict[str, RuleCounts]):
     def __init__(self) -> None:
         self.waits = WaitTimes()
         self.is_published = False
-        """Whether somebody sees to it that they are published."""
+        """Whether a publisher takes care of them."""
 
     def __missing__(self, name: str) -> RuleCounts:
         counts = self[name] = RuleCounts()
         return counts
 
     def count(self, decisions: Iterable[Decision]) -> None:
-        """Count decisions: each for the rules that it charges, or, where it is refused, for those that refuse it.
+        """Count decisions: each for the rules that it charges, or, if it is refused, for those that refuse it.
 
-        What no quota refuses, but an outage, is refused by all of them.
+        A decision that an outage refuses, and not a quota, counts as refused by all of its rules.
         """
         for decision in decisions:
             if decision.take is not None:
@@ -104,7 +105,7 @@ _lock = Lock()
 
 
 def counts_of(store: Store) -> Counts:
-    """The counts of this process on a store, the same for all who use that object."""
+    """The counts of this process on a store, shared by all users of that object."""
     counts = _counts.get(store)
     if counts is None:
         with _lock:

@@ -13,7 +13,7 @@ BOUNDS_NS = tuple(int(unit * step) for unit in (1e4, 1e5, 1e6, 1e7, 1e8, 1e9) fo
 
 @dataclass(slots=True)
 class WaitTimes:
-    """How many waits there were in each part of the histogram, and the nanoseconds of all of them."""
+    """How many waits each part of the histogram has, and the sum of all waits in nanoseconds."""
 
     parts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
     total_ns: int = 0
@@ -30,11 +30,11 @@ class WaitTimes:
         self.total_ns += other.total_ns
 
     def since(self, earlier: WaitTimes) -> WaitTimes:
-        """What was added to an earlier copy of this one."""
+        """The waits that were added since an earlier copy of this histogram."""
         return WaitTimes([now - then for now, then in zip(self.parts, earlier.parts)], self.total_ns - earlier.total_ns)
 
     def copy(self) -> WaitTimes:
-        """The same numbers, which stay as they are."""
+        """A copy of the numbers, which later waits do not change."""
         return WaitTimes(self.parts.copy(), self.total_ns)
 
     @property
@@ -44,7 +44,7 @@ class WaitTimes:
 
     @property
     def mean(self) -> float:
-        """The mean wait in seconds; 0.0 where there was none."""
+        """The mean wait in seconds; 0.0 if there was none."""
         return self.total_ns / self.count / 1e9 if self.count else 0.0
 
     def quantile(self, share: float) -> float:

@@ -1,4 +1,4 @@
-"""``dashboard``: a page that shows what the limits of all processes do, and changes them; and its figures for programs.
+"""``dashboard``: a page that shows and changes the limits of all processes; and its figures for programs.
 
 ``app.mount("/limits", dashboard(store, allow=is_admin))`` serves the page. ``summary(store)`` returns its figures.
 """

@@ -1,4 +1,4 @@
-"""Who may see the page, and who changes limits there: functions of the program say so, and may fail."""
+"""Who may see the page, and who changes limits there: functions of the program decide, and may fail."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Allow: TypeAlias = Callable[[Request], bool | Awaitable[bool]]
 """Says whether the sender of a request may see the page and change limits; sync or async."""
 
 By: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
-"""Says whom the history of changes names for a request; sync or async."""
+"""Returns the name that the history of changes shows for a request; sync or async."""
 
 EXAMPLE = 'dashboard(store, allow=lambda request: request.session.get("role") == "admin")'
 
 
 class Access:
-    """Asks ``allow``. Raises ``ConfigurationError`` if it is no function."""
+    """Calls ``allow``. Raises ``ConfigurationError`` if it is not a function."""
 
     def __init__(self, allow: Allow) -> None:
         if not callable(allow) or isinstance(allow, type):
@@ -34,7 +34,7 @@ class Access:
         self._log = FailureLog()
 
     async def permits(self, request: Request) -> bool:
-        """Whether ``allow`` returns ``True``. A failure is logged, and permits nothing; so is a value that is no bool.
+        """Whether ``allow`` returns ``True``. A failure or a value that is not a bool is logged, and permits nothing.
 
         An ``HTTPException`` is raised, so that ``allow`` may ask for a password.
         """
@@ -53,7 +53,7 @@ class Access:
 
 
 class Author:
-    """Asks ``by``, where there is one. Raises ``ConfigurationError`` if it is no function."""
+    """Calls ``by``, if there is one. Raises ``ConfigurationError`` if it is not a function."""
 
     def __init__(self, by: By | None) -> None:
         if by is not None and not callable(by):
@@ -64,7 +64,7 @@ class Author:
         self._log = FailureLog()
 
     async def of(self, request: Request) -> str | None:
-        """Whom the history names. A failure is logged, and names nobody: it must not keep an admin from a change.
+        """The name for the history. A failure is logged, and gives no name: it must not keep an admin from a change.
 
         An ``HTTPException`` is raised.
         """

@@ -57,7 +57,7 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of every answer."""
+"""The headers of every answer."""
 
 
 @shows_use('app.mount("/limits", dashboard(store, allow=is_admin))')
@@ -72,16 +72,16 @@ def dashboard(
 
     ``store`` is that of the limits, or its URL. ``allow(request)``, sync or async, says whether the sender may see the
     page, and change limits; anything but ``True`` is answered with 403. Keys are shown as hashes, or as they are with
-    ``show_keys``. ``by(request)``, sync or async, is the name that the history of changes shows, ``"page"`` by default;
-    where it fails, that is logged, and the history shows none. Requests to the page are limited like any others: exempt
-    them, ``Rule("/limits/{path:path}", None)``.
-    Raises ``ConfigurationError`` for arguments that cannot be, and for a store without documents.
+    ``show_keys``. ``by(request)``, sync or async, returns the name that the history of changes shows, ``"page"`` by
+    default; if it fails, the failure is logged, and the history shows no name. Requests to the page are limited like
+    any others: exempt them with ``Rule("/limits/{path:path}", None)``.
+    Raises ``ConfigurationError`` for invalid arguments, and for a store without documents.
     """
     return Dashboard(as_store(store), Access(allow), Author(by), show_keys=checked_flag("show_keys", show_keys))
 
 
 class Dashboard:
-    """The page of a store, and what it asks for."""
+    """The page of a store, and the answers to its requests."""
 
     def __init__(self, store: Store, access: Access, author: Author, *, show_keys: bool) -> None:
         self._store = store
@@ -174,7 +174,7 @@ class Dashboard:
 
 
 async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a form. Raises ``ValueError`` for one that is too large, or is none."""
+    """The fields of a form. Raises ``ValueError`` if it is too large, or not a form."""
     body = b""
     async for part in request.stream():
         body += part

@@ -19,10 +19,10 @@ TYPES = {
     "uPlot.iife.min.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-"""What is served, by name."""
+"""The files that are served, by name."""
 
 TOKEN = "{{token}}"
-"""Where the page has its token."""
+"""The placeholder for the token in the page."""
 
 
 @cache
@@ -37,7 +37,7 @@ def _tag(name: str) -> str:
 
 
 def asset(request: Request, name: str) -> Response:
-    """A file, or 304 where the browser has it already."""
+    """A file, or 304 if the browser already has it."""
     headers = {"etag": _tag(name), "cache-control": "private, no-cache"}
     if request.headers.get("if-none-match") == _tag(name):
         return Response(status_code=304, headers=headers)

@@ -1,4 +1,4 @@
-"""Proof that a form was sent from the page: by the browser's word, and by a token that goes with a cookie."""
+"""Proof that a form was sent from the page: the browser's own headers, and a token that goes with a cookie."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tokens:
         self._secret: bytes | None = None
 
     async def secret(self) -> bytes:
-        """The secret of this store; the first process to ask makes it. Raises ``StoreError``."""
+        """The secret of this store, which the first process to need it makes. Raises ``StoreError``."""
         if self._secret is None:
             own = secrets.token_bytes(32)
             is_new = await self._documents.replace(SECRET, None, own)
@@ -61,13 +61,13 @@ def _token(secret: bytes, session: str) -> str:
 
 
 def is_same_origin(request: Request) -> bool:
-    """Whether a browser says that a page of the same origin has sent this; without any word of it, none has."""
+    """Whether a browser says that a page of the same origin has sent this; ``False`` if it says nothing about that."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
     try:
         origin = urlsplit(request.headers.get("origin", "")).netloc
-    except ValueError:  # what no browser sends
+    except ValueError:  # no browser sends this
         return False
     return bool(origin) and origin == request.headers.get("host")
 

@@ -1,4 +1,4 @@
-"""What the forms of the page do: each takes its fields, and returns a sentence that says what was done."""
+"""The actions of the page's forms: each takes the fields, and returns a sentence that says what was done."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_PENALTY = 'the rule has no Penalty, and checks for no blocks, Rule(..., pena
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """The forms of a page. Each action raises ``ValueError`` for fields that cannot be, and may raise ``StoreError``.
+    """The forms of a page. Each action raises ``ValueError`` for invalid fields, and may raise ``StoreError``.
 
     ``by`` is who sent the form, if that is known.
     """
@@ -81,7 +81,7 @@ class Actions:
         return f"{_shown(fields)} is not blocked by {name}"
 
     async def _key(self, fields: Fields) -> tuple[str, str, KeyCounts | None]:
-        """The rule and the key that a form names, and the row of the page that it is from, if it is from one."""
+        """The rule and the key that a form names, and the row of the page that it was sent from, if any."""
         identity = fields.get("id")
         if not identity:
             return _field(fields, "rule"), _field(fields, "key"), None

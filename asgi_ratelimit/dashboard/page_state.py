@@ -17,11 +17,11 @@ from .summaries import KeyCounts, RuleSummary, Summaries, Summary
 SHOWN_KEYS = 20
 SHOWN_CHANGES = 20
 _REREAD_US = 250_000.0
-"""The state is read again once it is older than this, however many look at it."""
+"""The state is read again once it is older than this, however many pages show it."""
 
 
 class State:
-    """What all open pages show, read once for all of them. Keys are shown only with ``show_keys``."""
+    """The state that all open pages show, read once for all of them. Keys are shown only with ``show_keys``."""
 
     def __init__(self, store: Store, tokens: Tokens, *, show_keys: bool) -> None:
         self.overrides = Overrides(store)
@@ -35,7 +35,7 @@ class State:
         self._lock = asyncio.Lock()
 
     async def read(self, *, is_fresh: bool = False) -> dict[str, Any]:
-        """The state as JSON has it; ``is_fresh``: it is read now in any case. Raises ``StoreError``."""
+        """The state as JSON values; with ``is_fresh``, it is always read now. Raises ``StoreError``."""
         async with self._lock:
             if is_fresh or monotonic_us() - self._read_us >= _REREAD_US:
                 self._summary = await self._summaries.read()

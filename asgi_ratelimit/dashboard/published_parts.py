@@ -31,7 +31,7 @@ class Part:
 
 
 def part_of(content: bytes, minute: int) -> Part | None:
-    """The part in these bytes, if it is one of that minute that this version can read."""
+    """The part in these bytes, if it belongs to that minute and this version can read it."""
     try:
         values = json.loads(content[: content.index(b"\n")])
         return Part(content, values) if values["format"] == FORMAT and values["minute"] == minute else None

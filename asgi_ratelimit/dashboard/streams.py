@@ -13,13 +13,13 @@ from ..errors import StoreError
 from .page_state import State
 
 MOST_STREAMS = 32
-"""The most pages that get events from one process at a time; others ask for the state from time to time."""
+"""The most pages that get events from one process at a time; other pages request the state from time to time."""
 
 LASTS_US = 30e6
-"""Microseconds after which a stream ends. The browser opens another one, and ``allow`` is asked again."""
+"""Microseconds after which a stream ends. The browser opens another one, and ``allow`` is called again."""
 
 _INTERVAL = 0.5
-"""Seconds between two looks at the state."""
+"""Seconds between two reads of the state."""
 
 _IDLE_US = 5e6
 """Microseconds after which the state is sent although nothing but the time has changed."""
@@ -34,12 +34,12 @@ class Streams:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many as there may be."""
+        """Whether there are ``MOST_STREAMS`` streams."""
         return self._count >= MOST_STREAMS
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The state, and again whenever it has changed, until the time is over or the server stops."""
-        if self.is_full:  # others have begun since it was asked
+        """The state, once at first and then whenever it has changed, until the time is over or the server stops."""
+        if self.is_full:  # other streams have begun since the check
             yield b"retry: 5000\n\n"
             return
         self._count += 1
@@ -64,14 +64,14 @@ class Streams:
 
 
 def _lasting(values: dict[str, Any]) -> dict[str, Any]:
-    """What does not change just because time goes on."""
+    """The values that do not change merely because time goes on."""
     return {name: value for name, value in values.items() if name not in ("now", "seconds")}
 
 
 def _server_stops() -> bool:
-    """Whether uvicorn, which waits for all streams before it says so to the app, has been asked to stop.
+    """Whether uvicorn is about to stop; it waits for all streams before it informs the app.
 
-    Its server object handles the signal, and so is at hand there.
+    Its server object handles the signal, and so can be found there.
     """
     server: Any = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(server, "should_exit", False) is True

@@ -1,4 +1,4 @@
-"""Summaries: what all processes on a store have counted in the last hour, added up."""
+"""Summaries: the counts of all processes on a store in the last hour, added up."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ RECENT_MINUTES = 5
 """The minutes whose waits for the store are summed up."""
 
 _FRESH = 2
-"""The newest minutes, which are read every time; of the others, one at a time."""
+"""The newest minutes, which are read every time; of the others, one is read each time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSummary:
     """The counts of a rule in the last hour, in requests.
 
-    ``shadowed`` would have been refused, but for ``shadow``; ``degraded`` were decided without the store, and are among
-    the others; ``failed`` are failures of a function of the program. ``quotas`` is what the programs say, as text, and
-    empty where that is a function. ``minutes`` are the counts of each of the 60 minutes, the current one last.
-    ``has_penalty`` says whether it has a ``Penalty``: only such a rule checks for blocks.
+    ``shadowed`` would have been refused without ``shadow``. ``degraded`` were decided without the store, and are among
+    the others. ``failed`` are failures of a function of the program. ``quotas`` are the quotas of the programs, as
+    text, and empty if they come from a function. ``minutes`` are the counts of each of the 60 minutes, the current one
+    last. ``has_penalty`` says whether the rule has a ``Penalty``: only such a rule checks for blocks.
     """
 
     name: str
@@ -47,7 +47,7 @@ class RuleSummary:
 class KeyCounts:
     """A key of a rule, and about how many requests it sent in the last hour and how many of these were refused.
 
-    ``key`` is ``None`` where the store holds only a hash of it; ``bucket`` identifies it in any case.
+    ``key`` is ``None`` if the store holds only a hash of it; ``bucket`` identifies it in any case.
     """
 
     rule: str
@@ -107,7 +107,7 @@ class Summary:
 
 
 class Summaries:
-    """Reads summaries of one store again and again, at the cost of three documents each after the first one.
+    """Reads summaries of one store repeatedly; each one after the first costs three documents.
 
     Raises ``ConfigurationError`` for a store without documents.
     """
@@ -135,7 +135,7 @@ class Summaries:
         return _summed(now, self._minutes)
 
     def parts(self) -> Iterator[tuple[int, Part]]:
-        """What was read last: each part with its minute since the epoch."""
+        """The parts that were read last, each with its minute since the epoch."""
         for minute, parts in self._minutes.items():
             for part in parts.values():
                 yield minute, part
@@ -152,7 +152,7 @@ class Summaries:
 
 
 async def summary(store: Store) -> Summary:
-    """What all processes on a store have counted in the last hour. Raises ``StoreError``, ``ConfigurationError``."""
+    """The counts of all processes on a store in the last hour. Raises ``StoreError``, ``ConfigurationError``."""
     return await Summaries(store).read()
 
 

@@ -1,4 +1,4 @@
-"""What another quota would have refused: recorded requests of some clients, sent through it once more.
+"""How many requests another quota would have refused: the recorded requests of some clients pass through it again.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -14,10 +14,10 @@ from ..decision import Charge, Take
 from ..quotas import SECOND_US, Quota
 
 MOST_CELLS = 20_000
-"""The most seconds with requests that are replayed, of all clients."""
+"""The most seconds with requests that are replayed, over all clients."""
 
 _STEPS = 4
-"""The requests of one second are taken to come in so many steps."""
+"""The requests of one second are assumed to come in this many steps."""
 
 Seconds = dict[int, int]
 """How many requests came in each second since the epoch."""
@@ -25,7 +25,7 @@ Seconds = dict[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a quota would have done to the recorded ``clients`` and their ``requests``, each at a cost of 1.
+    """The effect that a quota would have had on the recorded ``clients`` and their ``requests``, each at a cost of 1.
 
     ``share`` is the part of all clients that was recorded: 1.0 for all of them.
     """
@@ -38,7 +38,7 @@ class Estimate:
 
 
 def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota]) -> Estimate:
-    """What these quotas would have refused of what was recorded, each recording with its minute since the epoch."""
+    """What these quotas would have refused of the recordings, each of which comes with its minute since the epoch."""
     clients, below = _joined(list(recordings))
     refused = [_refused(seconds, quotas) for seconds in clients.values()]
     requests = sum(sum(seconds.values()) for seconds in clients.values())
@@ -46,7 +46,7 @@ def estimate(recordings: Iterable[tuple[int, Recording]], quotas: Sequence[Quota
 
 
 def _joined(recordings: Sequence[tuple[int, Recording]]) -> tuple[dict[int, Seconds], int]:
-    """The requests of each client whom all recordings are sure to have, and the bound of their checksums."""
+    """The requests of each client that all recordings are sure to contain, and the bound of their checksums."""
     below = min([recording.below for _, recording in recordings], default=ALL)
     while True:
         clients: dict[int, Seconds] = {}

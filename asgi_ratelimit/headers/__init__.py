@@ -1,7 +1,7 @@
 """The headers of rate limits: rendered for clients, and read from servers.
 
-``render`` and the dialects say what a decision is; ``parse`` reads what any API says. Both are pure: no ``await``, no
-clock, no lock, no logging.
+``render`` and the dialects write a decision as headers; ``parse`` reads the limits that any API reports. Both are pure:
+no ``await``, no clock, no lock, no logging.
 """
 
 from .answer_sources import Headers

@@ -1,6 +1,6 @@
-"""Where an answer says something: in a header, in a parameter of a header, or in its body.
+"""The sources in an answer: a header, a parameter of a header, or a part of its body.
 
-Whatever an answer contains, reading it takes time that grows no faster than its size, and raises nothing.
+Whatever an answer contains, reading it takes time that grows no faster than its size, and raises no exception.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -33,7 +33,7 @@ LARGEST_NUMBER = 1e15
 
 
 class Answer:
-    """The status, headers and body of an answer, to be read by source. A ``body`` is what its JSON stands for.
+    """The status, headers and body of an answer, to be read by source. A ``body`` is the value of its JSON.
 
     ``headers`` are by name, in lower case.
     """
@@ -46,7 +46,7 @@ class Answer:
         self._body = body
 
     def text(self, sources: Sources, name: str = "") -> str | None:
-        """What the first source has that has anything, with ``{name}`` filled in."""
+        """The text of the first source that has one, with ``{name}`` filled in."""
         if not sources:
             return None
         for source in each_source(sources):
@@ -55,7 +55,7 @@ class Answer:
         return None
 
     def texts(self, sources: Sources, name: str = "") -> list[str]:
-        """What each source has."""
+        """The texts of each source."""
         if not sources:
             return []
         return [text for source in each_source(sources) for text in self._texts(source, name)]
@@ -140,7 +140,7 @@ def _matches(text: str, sign: str) -> bool:
 
 
 def _texts_in(body: object, path: str) -> list[str]:
-    """What a dotted path leads to in a body."""
+    """The texts at a dotted path in a body."""
     nodes: list[Any] = [body]
     for step in path.split("."):
         nodes = [child for node in nodes for child in _children(node, step)][:MAX_PARTS]

@@ -109,7 +109,7 @@ def _with_partitions(dialect: Dialect, pk: Partition, decisions: Sequence[Decisi
 
 
 def names(decisions: Sequence[Decision]) -> list[str]:
-    """A name for each quota of the decisions, in their order: its own, or a longer one if an earlier quota has that."""
+    """A name for each quota of the decisions, in order: its own, or a longer one if an earlier quota has that name."""
     given: list[str] = []
     for decision in decisions:
         for number, state in enumerate(decision.states):
@@ -121,17 +121,17 @@ def names(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """A text in the characters that a structured-field string may have, all others as ``%XX``."""
+    """A text in the characters that a structured-field string may have; all other characters become ``%XX``."""
     return "".join(c if " " <= c <= "~" else "".join(f"%{byte:02X}" for byte in as_bytes(c)) for c in text)
 
 
 def _tightness(decision: Decision) -> tuple[bool, float, int]:
-    """Sorts refusals before the rest, the longest of them first, then by what is left."""
+    """Sorts refusals before the rest, the longest of them first, then by the units left."""
     return decision.allowed, -decision.retry_after, decision.remaining
 
 
 def retry_after(decision: Decision, spread: float = 0.0) -> list[Header]:
-    """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none for what can never pass."""
+    """``Retry-After`` in whole seconds, at least 1, longer by the part ``spread``; none if the take can never pass."""
     return retry_after_seconds(decision.retry_after * (1 + spread) if spread else decision.retry_after)
 
 
@@ -149,7 +149,7 @@ def delay(seconds: float) -> Header:
 
 
 def policy(quota: Quota) -> tuple[int, int]:
-    """A quota as ``q`` units in ``w`` whole seconds: never less than what may really pass, and at the true rate."""
+    """A quota as ``q`` units in ``w`` whole seconds: never less than may really pass, and at the true rate."""
     if quota.most > quota.limit:
         return _integer(quota.most), _integer(quota.most * quota.period_us / quota.limit / SECOND_US)
     window = max(1, math.ceil(quota.period_us / SECOND_US))
@@ -162,14 +162,14 @@ def quoted(name: str) -> str:
 
 
 def _integer(number: float) -> int:
-    """A number rounded up, but for the noise of a division, and within what a structured field can hold."""
+    """A number rounded up, apart from the noise of a division, and within the range of a structured field."""
     return min(math.ceil(round(number, 6)), LARGEST)
 
 
 class QuotaHeaders:
-    """The headers of a quota under a name, into which only what is left has to be filled in.
+    """The headers of a quota under a name, which lack only the units left.
 
-    What was rendered lately is stored, because the same few numbers come again and again.
+    Recently rendered headers are stored, because the same few numbers come again and again.
     """
 
     __slots__ = ("_form", "_policy_header", "_rendered", "after_one", "policy", "quota", "units")
@@ -182,9 +182,9 @@ class QuotaHeaders:
         self._policy_header = (b"ratelimit-policy", self.policy)
         self._form = text.replace("%", "%%").encode() + b";r=%d;t=%d"
         self._rendered: dict[tuple[float, int], tuple[Header, ...]] = {}
-        """By what is left and the seconds until there is more."""
+        """By the units left and the seconds until one more."""
         self.after_one: tuple[Header, ...] | None = None
-        """Those of a token bucket that was full before a cost of 1, as most clients' buckets are."""
+        """The headers of a token bucket that was unused before a cost of 1, as most clients' buckets are."""
         if isinstance(quota, TokenBucket) and quota.is_simple:
             left, more_us = available(quota, quota.period_us)
             self.after_one = self.of_numbers(left, ceil(more_us / SECOND_US))
@@ -195,7 +195,7 @@ class QuotaHeaders:
         return self._form % (left if left < LARGEST else LARGEST, math.ceil(state.more_after))
 
     def of_outcome(self, outcome: Outcome) -> Sequence[Header]:
-        """``draft`` for a request of one charge of this quota, without a ``Decision``: what most requests are."""
+        """``draft`` for a request with one charge of this quota, as most requests are, without a ``Decision``."""
         if len(outcome) == PLAIN_PARTS:
             quota, level = self.quota, outcome[4]
             if level == quota.period_us and self.after_one is not None:
@@ -221,7 +221,7 @@ _headers: dict[int, QuotaHeaders] = {}
 
 
 def headers_of(quota: Quota) -> QuotaHeaders:
-    """The headers of a quota under its own name, the same for all who ask."""
+    """The headers of a quota under its own name; one object for all callers."""
     return _headers.get(id(quota)) or _stored(_headers, id(quota), QuotaHeaders(quota, quota.name))
 
 
@@ -229,7 +229,7 @@ _Combined: TypeAlias = tuple[Header, tuple[QuotaHeaders, ...]]
 """The header for the policies of several quotas, and those of each."""
 
 _combined: dict[tuple[object, ...], _Combined] = {}
-"""By the identities of the quotas, and by the names of their limiters where quotas have equal names."""
+"""By the identities of the quotas, and by the names of their limiters if quotas have equal names."""
 
 
 def _combined_headers(decisions: Sequence[Decision], states: Sequence[QuotaState]) -> _Combined:
@@ -246,14 +246,14 @@ def _combined_headers(decisions: Sequence[Decision], states: Sequence[QuotaState
 
 
 def _stored(cache: dict[K, T], key: K, value: T, most: int = MAX_QUOTAS) -> T:
-    """``value``, once it is in the cache, where it may replace the oldest entry."""
+    """``value``, after storing it in the cache, where it may replace the oldest entry."""
     if len(cache) >= most:
-        with suppress(RuntimeError):  # another thread replaces it just now
+        with suppress(RuntimeError):  # another thread is replacing it
             cache.pop(next(iter(cache)), None)
     cache[key] = value
     return value
 
 
 def _limiters(decision: Decision) -> tuple[str | None, ...]:
-    """The limiter of each charge, where that is known."""
+    """The limiter of each charge, if it is known."""
     return tuple([charge.name for charge in decision.take.charges]) if decision.take else ()

@@ -4,7 +4,7 @@
 * Draft 07: a dictionary, ``RateLimit: limit=100, remaining=50, reset=5``, and a list of numbers, ``100;w=60``.
 * Drafts 00 to 06: the list of numbers alone; the rest is in headers of its own.
 
-What is malformed is ignored, as the drafts demand. No ``await``, no clock, no lock, no logging in this module.
+Malformed values are ignored, as the drafts demand. No ``await``, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _items(text: str | None) -> list[Item]:
 
 
 def _is_name(item: Item) -> bool:
-    """Drafts 08 and 09 allow tokens for names, those after them strings alone."""
+    """Whether an item is a name. Drafts 08 and 09 allow tokens for names; later drafts allow only strings."""
     return isinstance(item.value, str) and bool(item.value)
 
 
@@ -67,17 +67,17 @@ def _whole(item: Item | None, key: str) -> int | None:
 
 
 def _window(item: Item) -> float | None:
-    """The seconds of a window, under the name that the drafts or that WHOOP give it."""
+    """The seconds of a window, under the name that the drafts or WHOOP give it."""
     return _amount(item.parameters.get("w", item.parameters.get("window")))
 
 
 def _identity(item: Item) -> tuple[BareItem, BareItem | None]:
-    """A name and a partition key, by which the items of both headers belong together."""
+    """A name and a partition key, which match an item of one header with that of the other."""
     return item.value, item.parameters.get("pk")
 
 
 def _limit(reported: Item | None, stated: Item | None) -> ServerLimit:
-    """The limit that one item of ``RateLimit`` and one of ``RateLimit-Policy`` are about."""
+    """The limit that one item of ``RateLimit`` and one of ``RateLimit-Policy`` describe."""
     item = reported or stated
     partition = item.parameters.get("pk") if item else None
     unit = stated.parameters.get("qu") if stated else None

@@ -26,7 +26,7 @@ def limits_of(
 ) -> list[ServerLimit]:
     """The limits that an entry finds in an answer: none, one, or one for each name that ``{name}`` stands for.
 
-    Limits that are ``known`` by another entry are left out.
+    Limits that another entry has found, ``known``, are left out.
     """
     names = answer.names(entry.templates) if "{name}" in entry.name else [""]
     new = [name for name in names if entry.name.replace("{name}", name) not in known]
@@ -44,7 +44,7 @@ class _Reader:
         self._name = name
 
     def limits(self, server_now: float | None) -> list[ServerLimit]:
-        """The limit, and others that are stated beside it; none where the answer states no units."""
+        """The limit, and others that are stated beside it; none if the answer states no units."""
         entry, (limit, remaining) = self._entry, self._units()
         policies = policies_in(self._answer.text(entry.policies, self._name))
         if limit is None and remaining is None and not policies:
@@ -65,7 +65,7 @@ class _Reader:
         return with_policies(main, policies)
 
     def _units(self) -> tuple[float | None, float | None]:
-        """The limit, and what remains of it, which is 0 where the server counts on below 0."""
+        """The limit, and what remains of it, which is 0 if the server counts below 0."""
         entry = self._entry
         limit, remaining = self._limit(), self._number(entry.remaining)
         used, utilization = self._number(entry.used), self._number(entry.utilization)
@@ -80,7 +80,7 @@ class _Reader:
         return limit, None if remaining is None else max(remaining, 0.0)
 
     def _limit(self) -> float | None:
-        """The limit, which may be the first of a list of policies; below 0 is no limit."""
+        """The limit, which may be the first of a list of policies; a number below 0 is no limit."""
         limit = self._number(self._entry.limit)
         if limit is None and self._entry.policies:
             limit = first_number(self._answer.text(self._entry.limit, self._name))
@@ -91,7 +91,7 @@ class _Reader:
         if not sources:
             return None
         text = self._answer.headers.get(sources) if type(sources) is str and not self._name else None
-        if text is not None:  # as below, for nearly all answers
+        if text is not None:  # a shortcut for nearly all answers
             units = number(text)
             return units if units is not None and abs(units) <= MAX_UNITS else None
         values = map(number, self._answer.texts(sources, self._name))

@@ -1,4 +1,4 @@
-"""Reads what an answer says of its server's limits.
+"""Parses the limits of a server from one of its answers.
 
 Whatever the answer contains, nothing is raised, and the time grows no faster than its size.
 No ``await``, no clock, no lock, no logging in this module.
@@ -17,7 +17,7 @@ from .server_limits import ServerLimit, ServerLimits
 from .value_parsing import number, seconds_until, unix_time
 
 MAX_DELAY = 900.0
-"""Seconds: no answer makes anyone wait longer, unless the caller of ``parse`` says so."""
+"""Seconds: no answer makes a caller wait longer, unless the caller of ``parse`` says so."""
 
 MAX_LIMITS = 64
 """The most limits of one answer."""
@@ -41,7 +41,7 @@ def parse(
     ``retry_after`` and ``reset_after`` are at most ``max_delay`` seconds, which means "so long, or longer". The limits
     of an answer from a cache (``Age`` above 0) are ignored.
 
-    An unknown profile raises ``ConfigurationError``, a ``max_delay`` that is no number of seconds ``ValueError``.
+    Raises ``ConfigurationError`` for an unknown profile, and ``ValueError`` for a ``max_delay`` that is not above 0.
     """
     if not max_delay > 0:  # true for NaN, too
         raise ValueError(f"max_delay must be seconds above 0, not {max_delay!r}: max_delay=900.0")
@@ -67,7 +67,7 @@ def parse(
 
 
 def _recognised(answer: Answer, profile: Profile) -> Profile:
-    """The first candidate of a profile that the answer has a sign of, or else the profile itself."""
+    """The first candidate of a profile whose sign the answer has, or else the profile itself."""
     by_sign = profile.candidates_by_sign
     found = [by_sign[header] for header in answer.headers if header in by_sign]
     return profile.candidates[min(found)] if found else profile
@@ -84,7 +84,7 @@ def _refusal(answer: Answer, profile: Profile) -> Refusal | None:
 def _wait(
     answer: Answer, profile: Profile, refusal: Refusal, limits: list[ServerLimit], server_now: float | None
 ) -> float | None:
-    """Seconds to wait after a refusal: what it says, or until there is a unit again, or what is usual."""
+    """Seconds to wait after a refusal: as it says, or until there is a unit again, or the usual time."""
     stated = [seconds_until(text, "s", None) for text in answer.texts(profile.waits)]
     stated += [seconds_until(text, "ms", None) for text in answer.texts(_MILLISECONDS)]
     stated += [seconds_until(text, "auto", server_now) for text in answer.texts("retry-after")]
@@ -93,7 +93,7 @@ def _wait(
 
 
 def _limits(answer: Answer, profile: Profile, server_now: float | None) -> list[ServerLimit]:
-    """The limits in the syntax of the drafts, or else all that the profile names, or else policies alone."""
+    """The limits in the syntax of the drafts, or else all limits that the profile names, or else policies alone."""
     read = answer.headers.get
     drafts = [limits_in(read(draft), read(f"{draft}-policy")) for draft in profile.drafts]
     for limits in drafts:

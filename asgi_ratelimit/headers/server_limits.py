@@ -1,4 +1,4 @@
-"""What an answer says of its server's limits, as values.
+"""The limits of a server as one of its answers reports them, as values.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -11,19 +11,19 @@ from ..buckets import DEFAULT_NAME
 from ..profiles.source_syntax import ResetMeaning
 
 SMALLEST_SHARE = 1e-6
-"""Of a limit that is 1 altogether: with less than this, nothing is left."""
+"""The smallest share of a limit whose whole is 1: with less than this, nothing is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimit:
-    """One limit of a server, as an answer says it; ``None`` for what it does not say.
+    """One limit of a server, as an answer reports it; ``None`` for what the answer does not report.
 
-    * ``limit`` and ``remaining`` are units of ``unit``; ``cost`` is what this request came to.
+    * ``limit`` and ``remaining`` are units of ``unit``; ``cost`` is the cost of this request.
     * ``window`` is in seconds; ``refill`` is units that come back each second.
-    * ``reset_after`` is in seconds from now, and means ``reset_means``: the ``"window end"``, when all of ``limit`` is
-      there again; the ``"next unit"``, when more is there; or the ``"full refill"``, until which units come back
-      one by one.
-    * ``bucket`` identifies what is limited, beside ``name``; ``scope`` says whose it is.
+    * ``reset_after`` is in seconds from now. ``reset_means`` says what it means: the ``"window end"``, when all of
+      ``limit`` is available again; the ``"next unit"``, when more is available; or the ``"full refill"``, until which
+      units come back one by one.
+    * ``bucket`` identifies what is limited, beside ``name``; ``scope`` says whose limit it is.
     """
 
     name: str = DEFAULT_NAME
@@ -39,10 +39,10 @@ class ServerLimit:
     scope: str | None = None
 
     def wait(self, units: float | None = None) -> float | None:
-        """Seconds until ``units`` are there, if nobody else takes any; ``None`` where the answer does not tell.
+        """Seconds until ``units`` are available, if nobody else takes any; ``None`` if the answer does not say.
 
-        By default, these are as many as this request came to, or one; of a limit that is a share, any part.
-        Without a reset, the wait is the whole window. Where it goes by a window or a refill, it has no bound.
+        By default, these are as many units as this request cost, or one; for a limit that is a share, any part. Without
+        a reset, the wait is the whole window. A wait that follows from a window or a refill has no bound.
         """
         if self.remaining is None:
             return None
@@ -62,13 +62,13 @@ class ServerLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
-    """All that an answer says of its server's limits, read by the profile of that name.
+    """Everything that an answer says about its server's limits, read by the profile of that name.
 
     * ``is_throttled``: whether the answer is a refusal because of a limit.
-    * ``retry_after``: seconds to wait after a refusal, or ``None``: where the answer names no time, until the limits
-      that are exhausted have a unit again.
-    * ``scope``: whom or what the refusal is about, in the words of the server. ``covers_all``: it is about all
-      requests to this server, not only about those of this bucket.
+    * ``retry_after``: seconds to wait after a refusal, or ``None``. If the answer names no time, it is the time until
+      the exhausted limits have a unit again.
+    * ``scope``: whom or what the refusal concerns, in the words of the server. ``covers_all``: it concerns all requests
+      to this server, not only those of this bucket.
     """
 
     profile: str

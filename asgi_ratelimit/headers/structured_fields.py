@@ -50,7 +50,7 @@ class _MalformedError(ValueError):
 
 
 def parse_list(text: str) -> list[Item] | None:
-    """The members of a list, ``None`` for what is not one."""
+    """The members of a list; ``None`` for anything else."""
     try:
         return [item for _, item in _members(text, named=False)]
     except _MalformedError:
@@ -58,7 +58,7 @@ def parse_list(text: str) -> list[Item] | None:
 
 
 def parse_dictionary(text: str) -> dict[str, Item] | None:
-    """The members of a dictionary by name, ``None`` for what is not one. Of two with one name, the last one counts."""
+    """The members of a dictionary by name; ``None`` for anything else. Of two with one name, the last one counts."""
     try:
         return dict(_members(text, named=True))
     except _MalformedError:
@@ -91,7 +91,7 @@ def _parameters(text: str, at: int) -> tuple[dict[str, BareItem], int]:
 
 
 def _named_value(text: str, at: int) -> tuple[str, BareItem, int]:
-    """A key and its value, which is true where none is written."""
+    """A key and its value, which is true if none is written."""
     key, at = _key(text, at)
     return (key, *_bare_item(text, at + 1)) if text.startswith("=", at) else (key, True, at)
 
@@ -104,7 +104,7 @@ def _key(text: str, at: int) -> tuple[str, int]:
 
 
 def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """The position after what matches there, which may be nothing."""
+    """The position after the match there, which may be empty."""
     match = pattern.match(text, at)
     return match.end() if match else at
 

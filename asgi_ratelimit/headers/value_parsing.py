@@ -1,4 +1,4 @@
-"""Numbers and times in the forms that servers send. What cannot be read is ``None``, and no text raises an exception.
+"""Numbers and times in the forms that servers send. An unreadable text is ``None``, and no text raises an exception.
 
 Every text is short, so every function takes a bounded time. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -14,7 +14,7 @@ LONGEST_TEXT = 100
 """The most characters of a number or a time."""
 
 SHORT = 20
-"""Digits that are a whole number at the most."""
+"""The most digits of a whole number."""
 
 EPOCH_SECONDS = 1e9
 """From here on, a time without a unit is in seconds since 1970 ..."""
@@ -63,7 +63,7 @@ def duration(text: str) -> float | None:
 
 
 def unix_time(text: str | None) -> float | None:
-    """The Unix time of a date: ISO 8601, an HTTP-date in any of its three forms, or as JavaScript writes it.
+    """The Unix time of a date: ISO 8601, an HTTP-date in any of its three forms, or JavaScript's form.
 
     A date of ISO 8601 to the minute is the end of that minute. A date without a time zone is in UTC.
     """

@@ -1,4 +1,4 @@
-"""What hooks return that is to be awaited: in the background, in order, bounded in number."""
+"""Awaits what asynchronous hooks return: in the background, in order, and bounded in number."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
 
 MAX_WAITING = 1000
-"""The most calls that wait, for each list of hooks and event loop. What comes then is dropped."""
+"""The most calls that wait, for each list of hooks and event loop. Further calls are dropped."""
 
 CLOSE_WITHIN = 5.0
-"""Seconds in which the calls that still wait are made when a program ends, at the most."""
+"""The most seconds for which a program that ends waits for calls that are still pending."""
 
 _Calls: TypeAlias = "deque[tuple[object, Awaitable[object]]]"
 
@@ -35,8 +35,8 @@ class _Queue:
 class BackgroundCalls:
     """The calls of asynchronous hooks, awaited one after another on the event loop that they come from.
 
-    Calls from code without an event loop are awaited on that of the background. What is dropped is counted, and logged
-    at most once a minute, as is what fails.
+    Calls from code without an event loop are awaited on the background event loop. Dropped calls are counted, and
+    logged at most once a minute. So are failures.
     """
 
     def __init__(self, log: FailureLog) -> None:
@@ -47,14 +47,14 @@ class BackgroundCalls:
         reset_in_child(self)
 
     def reset(self) -> None:
-        """Forget all calls: in a forked child, they are those of its parent."""
+        """Forget all calls: in a forked child, they belong to its parent."""
         for queue in self._queues.values():
             for _, call in queue.calls:
                 _close(call)
         self._queues, self._background = {}, None
 
     def add(self, hook: object, call: Awaitable[object]) -> None:
-        """Await what a hook has returned, soon."""
+        """Schedule what a hook has returned to be awaited soon."""
         loop = _get_running_loop()
         if loop is not None:
             self._add(loop, hook, call)
@@ -63,7 +63,7 @@ class BackgroundCalls:
             loop.call_soon_threadsafe(self._add, loop, hook, call)
 
     async def aclose(self) -> None:
-        """Return when all calls that wait are made, or after ``CLOSE_WITHIN`` seconds; the others are dropped."""
+        """Return when all waiting calls are made, or after ``CLOSE_WITHIN`` seconds; the remaining ones are dropped."""
         here = _get_running_loop()
         if here is None:  # trio
             self.close()
@@ -81,12 +81,12 @@ class BackgroundCalls:
                 asyncio.run_coroutine_threadsafe(self._ended(loop), loop).result()
 
     def _loops(self) -> list[AbstractEventLoop]:
-        """The event loops that calls are awaited on; that of the background may be about to."""
+        """The event loops on which calls are awaited, or, for the background loop, may be about to be."""
         others = [] if self._background is None else [self._background]
         return [loop for loop in {*self._queues, *others} if loop.is_running()]
 
     async def _ended(self, loop: AbstractEventLoop) -> None:
-        """Return when the calls that wait on this event loop, which runs this, are made."""
+        """Return when the calls that wait on this event loop are made; it also runs this coroutine."""
         queue = self._queues.get(loop)
         if queue is not None:
             await asyncio.wait([queue.task], timeout=CLOSE_WITHIN)
@@ -128,6 +128,6 @@ class BackgroundCalls:
 
 
 def _close(call: Any) -> None:
-    """Nobody will await this call."""
+    """Close a call that nobody will await."""
     if iscoroutine(call):
         call.close()

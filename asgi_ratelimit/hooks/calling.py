@@ -20,9 +20,9 @@ from .events import Charged, Event, Failure, FailureHook, Hook, ObservedRequest
 class Hooks:
     """Several hooks as one. An exception of a hook is logged; the request and the other hooks go on.
 
-    A hook that has them is also called by its methods ``failed(failure)``; ``queued(name, change)``, with 1 when a
-    caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a store.
-    Raises ``ConfigurationError`` for anything but several hooks, and for a hook that is not callable.
+    A hook may also have these methods, which are then called: ``failed(failure)``; ``queued(name, change)``, with 1
+    when a caller begins to wait for its slot, and -1 when it goes; and ``store_called(call)``, after each call of a
+    store. Raises ``ConfigurationError`` for anything but several hooks, and for a hook that is not callable.
     """
 
     def __init__(self, hooks: Iterable[Hook]) -> None:
@@ -62,11 +62,11 @@ class Hooks:
                 self._report(hook, error)
 
     def waiting(self, name: str) -> ObservedWait:
-        """A caller begins to wait for its slot: a block, or an object whose ``end`` is called."""
+        """The wait of a caller that begins to wait for its slot: use it as a block, or call its ``end``."""
         return ObservedWait(self, name)
 
     def watch(self, store: Store) -> None:
-        """Call the hooks that want them with the calls of this store."""
+        """Call the hooks that have ``store_called`` with the calls of this store."""
         hooks: tuple[Any, ...] = self._hooks
         for hook in hooks:
             if callable(getattr(hook, "store_called", None)):
@@ -81,7 +81,7 @@ class Hooks:
         self._call(self._queue_hooks, name, change)
 
     async def aclose(self) -> None:
-        """See those calls of asynchronous hooks through that wait."""
+        """Complete the calls of asynchronous hooks that still wait."""
         await self._background.aclose()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Hooks:
 
 
 class ObservedWait:
-    """A caller that waits for its slot. Where it is a block, the block sets its ``decision``, or raises a time-out."""
+    """A caller that waits for its slot. Used as a block, the block sets its ``decision``, or raises a timeout."""
 
     __slots__ = ("_hooks", "_name", "_since_ns", "decision")
 
@@ -123,7 +123,7 @@ class ObservedWait:
         hooks.queued(name, 1)
 
     def end(self, decision: Decision | None) -> None:
-        """It waits no longer; hooks are called with its decision, if there is one."""
+        """End the wait, and call the hooks with its decision, if there is one."""
         self._hooks.queued(self._name, -1)
         if decision is not None and self._hooks:
             self._hooks(self._name, decision, waited=(monotonic_ns() - self._since_ns) / SECOND_NS)
@@ -141,7 +141,7 @@ class ObservedWait:
 
 
 def _lacks_its_call(hook: object) -> bool:
-    """Whether it makes a hook, instead of being one: a class of hooks, or a function of this package."""
+    """Whether ``hook`` makes a hook instead of being one: a class of hooks, or a function of this package."""
     if isinstance(hook, type):
         return any("__call__" in vars(each) for each in hook.__mro__)
     is_own = isfunction(hook) and hook.__module__.partition(".")[0] == __name__.partition(".")[0]

@@ -14,7 +14,7 @@ from ..errors import ConfigurationError
 from ..quotas import Quota
 
 Result: TypeAlias = Literal["allowed", "refused", "shadowed"]
-"""What came of a decision: ``"shadowed"`` is a refusal by a rule in shadow, so that the request passes it."""
+"""The outcome of a decision: ``"shadowed"`` is a refusal by a shadow rule, which the request passes anyway."""
 
 
 RouteOf: TypeAlias = Callable[[Scope], str | None]
@@ -37,11 +37,11 @@ class ObservedRequest:
 
 
 class Charged(Protocol):
-    """A request that was charged once, of which a decision is made when somebody reads one."""
+    """A request with one charge, whose decision is made only when somebody reads it."""
 
     @property
     def template(self) -> ChargeTemplate | None:
-        """What it was charged."""
+        """The charge, without its key."""
         ...
 
     @property
@@ -51,22 +51,22 @@ class Charged(Protocol):
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it fits."""
+        """Whether the charge was allowed."""
         ...
 
     @property
     def decisions(self) -> Sequence[Decision]:
-        """The decision, and those that came later."""
+        """The decision, and any later ones."""
         ...
 
 
 class Event:
     """A ``decision`` of the middleware, dependency, limiter, ``@pace`` or transport with this ``name``.
 
-    ``latency`` is how many seconds the store took to answer; ``None`` for a call that waits for its slot, and for all
-    but the first of several decisions in one answer. ``waited`` is how many seconds such a call, or a request, has
-    waited, the answer of the store included; otherwise ``None``. ``request`` is the request to the app; ``None`` for
-    any other call. An event is never changed, and equals one of the same name and decision.
+    ``latency`` is the number of seconds that the store took to answer; ``None`` for a call that waits for its slot, and
+    for all but the first of several decisions in one answer. ``waited`` is the number of seconds that such a call, or a
+    request, has waited, including the answer of the store; otherwise ``None``. ``request`` is the request to the app;
+    ``None`` for any other call. An event is never changed, and equals an event with the same name and decision.
     """
 
     __slots__ = ("_charged", "_decision", "_latency", "_name", "_request", "_template", "_waited")
@@ -95,7 +95,7 @@ class Event:
             return NotImplemented
         return self.name == other.name and self.decision == other.decision
 
-    __hash__ = None  # type: ignore[assignment]  # nor have decisions one
+    __hash__ = None  # type: ignore[assignment]  # decisions have none either
 
     @property
     def name(self) -> str:
@@ -126,14 +126,14 @@ class Event:
 
     @property
     def result(self) -> Result:
-        """What came of the decision, in one word."""
+        """The outcome of the decision, in one word."""
         if self._decision is None:
             return "allowed" if self._charged.is_allowed else "refused"  # type: ignore[union-attr]  # as above
         return "allowed" if self._decision.allowed else "shadowed" if self._decision.shadow else "refused"
 
     @property
     def rule(self) -> str:
-        """The name of the rule whose limit decided; for a limiter, ``@pace`` and transports it is their name."""
+        """The name of the rule whose limit decided; for a limiter, ``@pace`` or a transport, its own name."""
         if self._template is not None:
             return self._template.name
         charge = self.charge
@@ -141,18 +141,18 @@ class Event:
 
     @property
     def quota(self) -> Quota:
-        """The binding quota: that which refused, with the longest wait, or else the one with the least left."""
+        """The binding quota: the refusing one with the longest wait, or else the one with the least left."""
         return self.decision.quota if self._template is None else self._template.quota
 
     @property
     def key(self) -> str | None:
-        """Whose bucket it was, as the key function wrote it: never a label of a metric."""
+        """The key of the bucket, as the key function returned it: never use it as a label of a metric."""
         charge = self.charge
         return None if charge is None else charge.key
 
     @property
     def charge(self) -> Charge | None:
-        """What the binding quota was charged with."""
+        """The charge on the binding quota."""
         take = self.decision.take
         if take is None:
             return None
@@ -170,25 +170,25 @@ class Event:
 
     @property
     def method(self) -> str | None:
-        """The method of the request; ``None`` for a WebSocket, and where there is no request."""
+        """The method of the request; ``None`` for a WebSocket, and if there is no request."""
         return None if self.request is None else self.request.scope.get("method")
 
     @property
     def path(self) -> str | None:
-        """The path of the request, which clients choose: never a label of a metric."""
+        """The path of the request, which clients choose: never use it as a label of a metric."""
         return None if self.request is None else self.request.scope["path"]
 
     @property
     def route(self) -> str | None:
         """The template of the route that the request is for, such as ``"/users/{id}"``.
 
-        It is worked out when it is read. ``None`` where the app has no such route, or its routes are not Starlette's.
+        It is worked out when it is read. ``None`` if the app has no such route, or its routes are not Starlette's.
         """
         return None if self.request is None else self.request.route
 
 
 def _binding(decision: Decision, charges: tuple[Charge, ...]) -> Charge:
-    """The charge that a decision over several is about."""
+    """The charge on the binding quota of a decision over several charges."""
     of_quota = [pair for pair in zip(charges, decision.states) if pair[1].quota == decision.quota]
     numbers = decision.allowed, decision.remaining, decision.reset_after
     exact = (charge for charge, state in of_quota if (state.allowed, state.remaining, state.reset_after) == numbers)
@@ -206,8 +206,9 @@ It is called in the event loop, so it must not block. What an ``async`` function
 class Failure:
     """A function of the program that ``failed``, by raising or by what it returned.
 
-    ``failed`` is the argument that it was given as: ``"key"``, ``"quota"``, ``"cost"``, ``"settle"``, ``"allow"``,
-    ``"deny"`` or ``"on_limited"``. ``name`` is that of the rule or dependency, or else of the middleware.
+    ``failed`` is the argument that the function was passed as: ``"key"``, ``"quota"``, ``"cost"``, ``"settle"``,
+    ``"allow"``, ``"deny"`` or ``"on_limited"``. ``name`` is the name of the rule or dependency, or else of the
+    middleware.
     """
 
     name: str
@@ -235,4 +236,4 @@ class failures:  # noqa: N801  # a function to its users
         return f"failures({self.failed!r})"
 
     def __call__(self, event: Event) -> None:
-        """Decisions are of no interest."""
+        """Ignore decisions."""

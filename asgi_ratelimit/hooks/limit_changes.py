@@ -1,4 +1,4 @@
-"""What hooks of an ``AdaptiveTransport`` receive: an event for all that it learns of a server's limits."""
+"""What hooks of an ``AdaptiveTransport`` receive: an event for everything that it learns about a server's limits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ ChangeKind: TypeAlias = Literal["learned", "limit changed", "migrated", "paused"
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """A transport has learned something of a ``bucket`` of a ``host``, which ``text`` tells a person.
+    """A transport has learned something about a ``bucket`` of a ``host``; ``text`` is a sentence about it.
 
     ``kind`` is one of
 
     * ``"learned"``: an answer, or another process, has reported a limit for the first time;
-    * ``"limit changed"``: it is another one by now;
+    * ``"limit changed"``: the limit is another one now;
     * ``"migrated"``: requests of a route turn out to use other buckets than before;
     * ``"paused"``: the server has refused a request, and others wait;
-    * ``"pioneer failed"``: the first request to an unknown bucket had no answer, or one that reports nothing.
+    * ``"pioneer failed"``: the first request to an unknown bucket got no answer, or one that reports nothing.
 
-    ``limit`` and ``remaining`` are units, ``None`` where they are unknown, and ``paused_for`` is seconds.
+    ``limit`` and ``remaining`` are units, or ``None`` if unknown, and ``paused_for`` is in seconds.
     """
 
     host: str

@@ -24,12 +24,12 @@ logger = logging.getLogger("asgi_ratelimit.refusals")
 class log_refusals:  # noqa: N801  # a function to its users
     """A hook that logs refused requests and calls, at most one line for each rule in ``every`` seconds.
 
-    A line says how many more were refused since the one before. Its fields, for logs that machines read, are ``rule``,
-    ``quota``, ``route``, ``method``, ``retry_after`` in seconds, and ``unlogged``; and ``key``, only with ``keys``. The
-    logger is ``asgi_ratelimit.refusals``, a ``clock`` takes the place of the machine's. What shadow rules refuse
-    passes, and is not logged. While the store is out, the line says so, and ``quota`` is ``None``. Raises
-    ``ConfigurationError`` for an ``every`` that is no number of seconds, and for a ``level`` that is none of
-    ``logging``.
+    A line says how many more were refused since the previous one. Its fields, for logs that machines read, are
+    ``rule``, ``quota``, ``route``, ``method``, ``retry_after`` in seconds, and ``unlogged``; and ``key``, only with
+    ``keys``. The logger is ``asgi_ratelimit.refusals``. A ``clock`` replaces the machine's. A request that only shadow
+    rules refuse passes, and is not logged. During an outage of the store, the line says so, and ``quota`` is ``None``.
+    Raises ``ConfigurationError`` for an ``every`` that is not a number of seconds, and for a ``level`` that ``logging``
+    does not have.
     """
 
     @shows_use("log_refusals(every=1.0)")
@@ -50,7 +50,7 @@ class log_refusals:  # noqa: N801  # a function to its users
         return f"log_refusals(level={self._level}, keys={self._keys}, every={self._every_us / SECOND_US:g})"
 
     def __call__(self, event: Event) -> None:
-        """Log a refusal, unless there was a line about its rule a moment ago."""
+        """Log a refusal, unless its rule had a line less than ``every`` seconds ago."""
         if event.result != "refused" or not logger.isEnabledFor(self._level):
             return
         rule, now_us = event.rule, self._now_us()

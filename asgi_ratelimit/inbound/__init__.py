@@ -1,4 +1,4 @@
-"""Incoming requests: which rules apply, what a request is charged, and how a refused one is answered."""
+"""Incoming requests: which rules apply, how much a request is charged, and how a refused one is answered."""
 
 from __future__ import annotations
 

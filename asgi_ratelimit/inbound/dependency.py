@@ -41,10 +41,10 @@ from .startup.startup_warnings import warn_of_costs
 from .startup.total_charges import require_few_charges
 
 _UNNAMED = "(unnamed)"
-"""The name of a limit that is still to be named after its route."""
+"""The name of a limit that has yet to be named after its route."""
 
 _MOST_PLANS = 16
-"""How many apps with one limit have a plan that is kept, at the most."""
+"""The most apps with one limit whose plans are kept."""
 
 _QUOTA_OF_A_DEPENDENCY = (
     "let the dependency that returns the key set request.state.plan, and a function of the request return the quota, "
@@ -57,18 +57,18 @@ _TOGETHER = 'RateLimit.together(RateLimit("5/minute"), RateLimit("100/minute", k
 class RateLimit(NeedsDepends):
     """A limit as a FastAPI dependency: on a route, a router or an app, for HTTP and for WebSocket.
 
-    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, functions included. A ``key`` may also be the value
-    of a dependency, ``key=Depends(current_user_id)``: a middleware runs before these. ``key`` and ``store`` are those
-    of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise they are the client's address, and the
-    store that ``set_store`` or ``app.state.rate_limit_store`` names, or else memory. One instance is one limit, which a
-    request is charged each time that FastAPI calls it: once, but for other scopes or ``use_cache=False``. Without a
-    ``name`` it is named after the route that it stands on; one that several routes share, as on a router, needs a name,
-    and raises ``ConfigurationError`` without one.
+    ``quota``, ``key``, ``cost`` and ``penalty`` are as in ``Rule``, including functions. A ``key`` may also be the
+    value of a dependency, ``key=Depends(current_user_id)``, which a middleware cannot use because it runs earlier. By
+    default, ``key`` and ``store`` are those of the ``RateLimitMiddleware`` around the app, if there is one. Otherwise
+    they are the client's address, and the store that ``set_store`` or ``app.state.rate_limit_store`` names, or else
+    memory. One instance is one limit. A request is charged each time that FastAPI calls the limit: once, except with
+    other scopes or ``use_cache=False``. Without a ``name``, a limit is named after its route. A limit that several
+    routes share, as on a router, needs a name, and raises ``ConfigurationError`` without one.
 
     A request over the limit never reaches the endpoint; it is answered as by the middleware, or by ``on_limited``. With
     a ``max_delay`` in seconds it waits for its slot, if that is no further away. What its other limits had taken by
-    then is given back. The dependency's value is the ``Decision``, or ``None`` if it did not apply.
-    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
+    then is given back. The dependency's value is the ``Decision``, or ``None`` if the limit did not apply.
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
 
     __signature__ = InjectedParameters()
@@ -110,8 +110,8 @@ class RateLimit(NeedsDepends):
     def set_store(store: "Store | str | None") -> None:
         """Set the store, or its URL, of all limits that have neither a store nor a ``RateLimitMiddleware`` around them.
 
-        ``app.state.rate_limit_store = store`` is the same for one app. Otherwise each app has a memory store of its
-        own. Raises ``ConfigurationError`` for what is no store.
+        ``app.state.rate_limit_store = store`` does the same for one app. Otherwise each app has a memory store of its
+        own. Raises ``ConfigurationError`` for anything but a store.
         """
         app_stores.set_default(store)
 
@@ -137,7 +137,7 @@ class RateLimit(NeedsDepends):
     def _set_rules(self, rules: Sequence[CompiledRule]) -> None:
         self.rules = tuple(rules)
         self.is_unnamed = any(rule.name == _UNNAMED for rule in rules)
-        """Whether it, or a part of it, is named after its route."""
+        """Whether the limit, or a part of it, is named after its route."""
         self._names = [rule.name for rule in rules]
         self._route: tuple[object, object] | None = None
         self._enforcer: Enforcer | None = None
@@ -156,9 +156,9 @@ class RateLimit(NeedsDepends):
 
     @used_as('RateLimit, which is used as Depends(RateLimit("5/minute")), __call__')
     async def __call__(self, connection: HTTPConnection, response: Response, **values: Any) -> Decision | None:
-        """Take from the limit; FastAPI calls it. Raises ``RateLimited`` where that is refused.
+        """Take from the limit; FastAPI calls this method. Raises ``RateLimited`` if the take is refused.
 
-        ``values`` are what the dependencies have returned that are keys.
+        ``values`` are the keys that dependencies have returned.
         """
         scope = connection.scope
         store_values(scope, {self.dependency_keys[name]: value for name, value in values.items()})
@@ -192,7 +192,7 @@ class RateLimit(NeedsDepends):
     def _other_plan(self, enforcer: Enforcer, app: Any) -> Plan:
         """The plan of the limit behind another enforcer than that of the last request, as in another app.
 
-        The first time, all limits of the app that share the store must agree.
+        At the first request of an app, all of its limits that share the store must agree.
         """
         plan = self._plans.get(enforcer)
         if plan is not None:
@@ -203,7 +203,7 @@ class RateLimit(NeedsDepends):
         return self._plan_with(enforcer)
 
     def _plan_with(self, enforcer: Enforcer) -> Plan:
-        """The plan of the limit behind this enforcer, whose key it takes over if it has none."""
+        """The plan of the limit behind this enforcer; a limit without a key takes over the enforcer's."""
         named = [replace(rule, name=name) for rule, name in zip(self.rules, self._names)]
         rules = [_behind(enforcer, rule) for rule in named]
         require_agreement(rules)
@@ -220,21 +220,21 @@ class RateLimit(NeedsDepends):
                 return plan
 
     def limit_texts(self) -> dict[str, str]:
-        """What the program says of each limit, by name, in the log of an override."""
+        """The limits that the program itself sets, as text by name, for the log of an override."""
         return {name: limit_text(rule.quota) for name, rule in zip(self._names, self.rules)}
 
     def overrides_changed(self) -> None:
-        """Let what applies now apply to the next request; called from any thread."""
+        """Apply the current overrides from the next request on; called from any thread."""
         self._enforcer = None
         self._plans.clear()
 
     def register(self, enforcer: Enforcer) -> None:
-        """Register its names, but for those after its route, behind this enforcer, unless it has its own store."""
+        """Register its names behind this enforcer, except those after its route, unless it has its own store."""
         if self._own is None:
             register(enforcer.store, self, owned_quotas([rule for rule in self.rules if rule.name != _UNNAMED]))
 
     def _name_after_route(self, scope: Scope) -> None:
-        """Name the limit after the route of this request; ``ConfigurationError`` where it stands on several."""
+        """Name the limit after the route of this request; ``ConfigurationError`` if it is on several routes."""
         router, route = scope.get("router"), scope.get("route")
         if self._route is not None and self._route[0] is router and self._route[1] is route:
             return
@@ -247,7 +247,7 @@ class RateLimit(NeedsDepends):
         self._plans.clear()
 
     def _names_on(self, route: Any) -> "_Names":
-        """Its names on a route that is not among those of the app; ``ConfigurationError`` where there is no route."""
+        """Its names on a route that is not among those of the app; ``ConfigurationError`` if there is no route."""
         path = getattr(route, "path", None)
         if path is None:
             raise ConfigurationError(f"a RateLimit that stands on no route needs a name: {_NAMED}")
@@ -255,7 +255,7 @@ class RateLimit(NeedsDepends):
         return {place: self.named_after(place)}
 
     def named_after(self, place: str, number: int = 1) -> list[str]:
-        """A name for each rule: its own, or the place, with a number if other limits there are named after it, too."""
+        """A name for each rule: its own, or the place, with a number if other limits there are named after it too."""
         numbers = count(number)
         own = [rule.name for rule in self.rules]
         return [_numbered(place, next(numbers)) if name == _UNNAMED else name for name in own]
@@ -268,17 +268,17 @@ def _quota_text(rule: CompiledRule) -> str:
 
 
 def _behind(enforcer: Enforcer, rule: CompiledRule) -> CompiledRule:
-    """A rule of a limit behind an enforcer, with the key of that if it has none, and with its trusted proxies."""
+    """A rule of a limit behind an enforcer, with the enforcer's trusted proxies, and its key if the rule has none."""
     key = enforcer.key if rule.key is INHERITED_KEY else rule.key
     return replace(rule, key=key, fallback=address_key([key, enforcer.key]), failures=enforcer.failures)
 
 
 _Names: TypeAlias = dict[str, list[str]]
-"""The names of a limit's rules at each place where it stands."""
+"""The names of a limit's rules at each place where it is used."""
 
 
 def require_names(app: Any) -> None:
-    """Raises ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
+    """Raise ``ConfigurationError`` for a limit without a name that is used on several routes of an app."""
     for limit, names in _names_by_limit(app).items():
         _require_one_place(limit, names)
 
@@ -295,7 +295,7 @@ def require_depends(app: Any) -> None:
 def register_limits(app: Any, enforcer: Enforcer) -> None:
     """Register all limits of an app that have no store of their own, whether or not they have had a request.
 
-    Raises ``ConfigurationError`` for limits that share a name and not their quotas.
+    Raises ``ConfigurationError`` for limits that share a name but not their quotas.
     """
     calls = [call for route in walk(app) for call in route.dependencies if isinstance(call, RateLimit)]
     for limit in dict.fromkeys(calls):
@@ -338,7 +338,7 @@ def _started(scope: Scope) -> RequestLimits:
 
 
 def _report(limits: RequestLimits, response: Response) -> None:
-    """Put the headers of all decisions where FastAPI adds them to its own answer, in place of those of fewer."""
+    """Put the headers of all decisions where FastAPI adds them to its answer; they replace those of fewer decisions."""
     headers = [*draft(limits.reported), *([delay(limits.waited)] if limits.waited else [])]
     names = {name for name, _ in headers}
     response.raw_headers[:] = [*(each for each in response.raw_headers if each[0] not in names), *headers]

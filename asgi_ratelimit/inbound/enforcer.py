@@ -25,12 +25,12 @@ from .plan import PlannedTakes
 from .responses.problem_details import OnLimited, Refusal
 
 Handler: TypeAlias = Callable[[Any, Any], Any]
-"""A handler of an exception, as Starlette and FastAPI have them."""
+"""An exception handler, as in Starlette and FastAPI."""
 
 
 @dataclass(slots=True, eq=False)
 class Enforcer:
-    """What a middleware and the dependencies behind it share: where they take, and how they answer.
+    """What a middleware and the dependencies behind it share: the store they take from, and how they answer.
 
     ``key`` is for dependencies without a key of their own.
     """
@@ -46,7 +46,7 @@ class Enforcer:
     successive_takes: SuccessiveTakes = field(default_factory=SuccessiveTakes)
     waiting_requests: WaitingRequests = field(init=False)
     failures: Failures = field(init=False)
-    """Where failures of the functions of dependencies are reported."""
+    """Failures of the functions of dependencies are reported here."""
     on_limited: Mapping[str, OnLimited] = field(default_factory=dict)
     """The ``on_limited`` of rules, by their names."""
     handler: Handler | None = None
@@ -75,8 +75,8 @@ class Enforcer:
     ) -> list[Decision]:
         """The decision on each planned take. Penalties are applied, decisions are counted, and the hooks are called.
 
-        A request that may wait instead of being refused waits here; it needs ``receiving``. ``outer`` is the enforcer
-        of the middleware around the app, by default this one: its hooks are called, and it counts waiting requests.
+        A request that may wait instead of being refused waits here, and needs ``receiving``. ``outer`` is the enforcer
+        of the middleware around the app, by default this one: it calls its hooks, and counts the waiting requests.
         """
         outer = outer or self
         if not self.is_published:
@@ -107,7 +107,7 @@ class Enforcer:
         return decisions
 
     async def take_single(self, take: Take, scope: Scope) -> list[Decision]:
-        """The decision on a single take that is enforced; the hooks are called with it."""
+        """The decision on a single enforced take; the hooks are called with it."""
         since_ns = monotonic_ns()
         submitted = self.submit(take)
         decision = submitted if isinstance(submitted, Decision) else await submitted
@@ -120,8 +120,8 @@ class Enforcer:
     async def take_more(self, store: Store, take: Take, scope: Scope, taken: Sequence[Taken] | None) -> Decision:
         """The decision on another take of a request, from the store of an earlier one; the hooks are called with it.
 
-        ``taken`` are those of several that came before it; ``None`` where it is the only one. Only a refusal is
-        counted: the request was counted when it was admitted.
+        ``taken`` are the takes that came before it, if there are several; ``None`` if it is the only one. Only a
+        refusal is counted: the request was counted when it was admitted.
         """
         since_ns = monotonic_ns()
         if taken is None:
@@ -135,14 +135,14 @@ class Enforcer:
         return decision
 
     def _count_wait(self, since_ns: int) -> float:
-        """The seconds since ``since_ns``. They count as a wait for the store, unless that is in this process."""
+        """The seconds since ``since_ns``. They count as a wait for the store, unless the store is in this process."""
         waited_ns = monotonic_ns() - since_ns
         if not self.store.in_process:
             self.counts.waits.add(waited_ns)
         return waited_ns / SECOND_NS
 
     def observe(self, decisions: Sequence[Decision], scope: Scope, latency: float, waited: float | None = None) -> None:
-        """Call the hooks with the decisions of one answer of the store; the request has waited for the first one."""
+        """Call the hooks with the decisions of one answer of the store; the times belong to the first decision."""
         request = ObservedRequest(scope, self.route_of)
         for place, decision in enumerate(decisions):
             if place == 0:
@@ -170,10 +170,10 @@ class Enforcer:
         return decisions
 
     async def _decisions_of_parts(self, planned: PlannedTakes) -> list[Decision]:
-        """The decisions on planned takes of which the enforced one is split: allowed where all of its parts are.
+        """The decisions on planned takes whose enforced take is split: it is allowed if all of its parts are.
 
-        The first part that is refused decides, and what those before it took is given back. So is all that a request
-        took that is cancelled in between.
+        The first part that is refused decides, and what the parts before it took is given back. A request that is
+        cancelled in between gives everything back too.
         """
         taken: list[Taken] = []
         for part in planned.parts:

@@ -26,8 +26,9 @@ from .request_limits import RequestLimits, request_limits
 class Limits:
     """What a request was charged, and how to charge more or to give back.
 
-    ``name`` narrows a verb down to the charges of one rule, dependency or middleware, or of one quota. A request to
-    which no limit applies can be charged, and is charged nothing. A ``name`` that no limit has is logged once.
+    ``name`` narrows a method down to the charges of one rule, dependency or middleware, or of one quota. ``charge``
+    also works for a request to which no limit applies, and charges nothing. A ``name`` that no limit has is logged
+    once.
     """
 
     def __init__(self, connection: HTTPConnection, request_limits: RequestLimits) -> None:
@@ -36,12 +37,12 @@ class Limits:
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """All decisions on this request, in their order."""
+        """All decisions on this request, in order."""
         return tuple(self._request_limits.decisions)
 
     @property
     def decision(self) -> Decision | None:
-        """The decision with the least left. ``None`` where no limit applies."""
+        """The decision with the least left; ``None`` if no limit applies."""
         return min(self._request_limits.decisions, key=lambda each: each.remaining, default=None)
 
     async def charge(self, cost: float = 1, *, name: str | None = None, required: bool = True) -> bool:
@@ -77,8 +78,8 @@ class Limits:
     async def refund(self, cost: float | None = None, *, name: str | None = None) -> None:
         """Give back ``cost`` units of each charge of this request, or all of them.
 
-        Each decision is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. Where the
-        store is out, it is done when that is back.
+        Each decision is settled once: a second refund, or a rule's ``settle`` after it, changes nothing. During an
+        outage of the store, it is done once the store is back.
         """
         units = math.inf if cost is None else checked_cost(cost)
         self._check_name("refund", name)
@@ -87,7 +88,7 @@ class Limits:
     async def settle(self, actual: float, *, name: str | None = None) -> None:
         """Make each charge of this request come to ``actual`` units: less is given back, more is debited.
 
-        Each decision is settled once; where the store is out, when that is back.
+        Each decision is settled once; during an outage of the store, once the store is back.
         """
         units = checked_actual(actual)
         self._check_name("settle", name)
@@ -99,7 +100,7 @@ class Limits:
             await settle(store, decision, [actual(each) if _is_of(each, name) else each.cost for each in charges])
 
     def _check_name(self, verb: str, name: str | None) -> None:
-        """Warn of a name that neither a limit of this request has, nor any other limit in the same stores."""
+        """Warn about a name that no limit of this request has, and no other limit in the same stores."""
         if name is None:
             return
         charges = [charge for decision in self._request_limits.decisions for charge in _charges(decision)]
@@ -121,7 +122,7 @@ class Limits:
         return list(zip(self._request_limits.decisions, self._request_limits.stores))
 
     def _takes(self, cost: float, name: str | None) -> Iterator[tuple[Store, Take]]:
-        """For each store one take of all that this request is charged there, or several if that is too much for one."""
+        """One take for each store, of everything that this request is charged there, or several if that is too much."""
         for store in {id(store): store for store in self._request_limits.stores}.values():
             decisions = [decision for decision, of in self._each() if of is store]
             charges = {each.bucket: each for decision in decisions for each in _charges(decision)}
@@ -135,7 +136,7 @@ class Limits:
 def limits(connection: HTTPConnection) -> Limits:
     """The limits of a request or WebSocket, for its endpoint: ``await limits(request).charge(5)``.
 
-    As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` where neither
+    As a FastAPI dependency: ``Annotated[Limits, Depends(limits)]``. Raises ``ConfigurationError`` if neither
     ``RateLimitMiddleware`` nor ``RateLimit`` has seen the request.
     """
     try:

@@ -62,17 +62,16 @@ class RateLimitMiddleware:
     by default this process's memory. A request takes from all its quotas or from none, in one call to the store.
 
     A refused request is answered with 429 and never reaches the app; ``on_limited(connection, decision)``, sync or
-    async, may return another answer. ``headers`` is the dialect in which every answer reports what is left:
+    async, may return another answer. ``headers`` is the dialect in which every answer reports the units left:
     ``"draft-10"`` (``RateLimit`` and ``RateLimit-Policy``), ``"legacy"`` (``X-RateLimit-*``), ``"both"``, ``None``, or
-    ``HeaderOptions`` for more. ``on_error`` says what happens without the store or where a function fails (see
-    ``Rule``); ``hooks`` are called with each decision; ``penalty`` blocks a key that ``quota`` refuses again and again.
-    ``allow`` and ``deny`` are functions of the connection that say who is not limited here at all, and who never gets
-    in. The store is closed at lifespan shutdown. A request that would be refused waits for its slot instead, if that is
-    at most ``max_delay`` seconds away (see ``Rule``), and not more than ``max_waiting`` requests wait in this process
-    at that moment. ``config`` is the path of a file of limits, whose rules come after ``rules``, and which is read
-    again when it changes.
+    ``HeaderOptions`` for more. ``on_error`` says what happens without the store or if a function fails (see ``Rule``);
+    ``hooks`` are called with each decision; ``penalty`` blocks a key that ``quota`` refuses again and again. ``allow``
+    and ``deny`` are functions of the connection that say who is not limited here at all, and who never gets in. The
+    store is closed at lifespan shutdown. A request that would be refused waits for its slot instead, if the slot is at
+    most ``max_delay`` seconds away (see ``Rule``) and fewer than ``max_waiting`` requests already wait in this process.
+    ``config`` is the path of a file of limits, which is read again when it changes. Its rules come after ``rules``.
 
-    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
 
     @logs_errors
@@ -139,9 +138,9 @@ class RateLimitMiddleware:
         )
 
     def options_changed(self, options: Options) -> None:
-        """Apply what the file says now, from any thread, but for what counts at the next start.
+        """Apply the current options of the file, except those that count only at the next start; from any thread.
 
-        Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, and changes nothing then.
+        Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid options, and then changes nothing.
         """
         options = replace(options, **{name: getattr(self._options, name) for name in AT_START})
         self._own_names(options.table(self._defaults(options), self._root, self._store))
@@ -149,7 +148,7 @@ class RateLimitMiddleware:
         self.overrides_changed()
 
     def _own_names(self, table: RuleTable) -> None:
-        """Own the names of this table in place of earlier ones; ``ConfigurationError`` where another limit has one."""
+        """Own the names of this table instead of earlier ones; ``ConfigurationError`` if another limit has one."""
         register_instead(self._store, self, owned_quotas(table.declared), self._is_about_to_follow)
 
     def _is_about_to_follow(self, other: object) -> bool:
@@ -158,7 +157,7 @@ class RateLimitMiddleware:
         return self._file is not None and file is not None and self._file.is_other_version(file)
 
     def limit_texts(self) -> dict[str, str]:
-        """What the program says of each limit, by name, in the log of an override."""
+        """The limits that the program itself sets, as text by name, for the log of an override."""
         return self.rule_table.limit_texts()
 
     @property
@@ -168,7 +167,7 @@ class RateLimitMiddleware:
         return not charges and self._lists is None and not has_limited_route(self.app)
 
     def overrides_changed(self) -> None:
-        """Let what applies now apply to the next request; called from any thread."""
+        """Apply the current overrides from the next request on; called from any thread."""
         while True:
             options, place, live = self._options, self._place, live_overrides(self._store)
             table = options.table(self._defaults(options), self._root, self._store)
@@ -186,7 +185,7 @@ class RateLimitMiddleware:
             if kind != "websocket":
                 return await self._pass_on(scope, receive, send)
             if self._may_limit_messages:
-                submit = None  # ``_limit`` decides, and lets the limits of its messages apply
+                submit = None  # ``_limit`` decides, and applies the limits of its messages
         if plan is None or scope.get("method") == "OPTIONS":
             plan = self._plan_for(scope)
         charge = None if plan is None else plan.charge
@@ -225,7 +224,7 @@ class RateLimitMiddleware:
     async def _limit(
         self, plan: Plan | None, scope: Scope, receive: Receive, send: Send
     ) -> tuple[ASGIApp, Receive, RequestLimits, bool] | None:
-        """The app that is to run, its ``receive``, the limits of a request under any plan, and whether it is allowed.
+        """The app to run, its ``receive``, the limits of a request under any plan, and whether it is allowed.
 
         ``None`` for a request that has been answered.
         """
@@ -269,7 +268,7 @@ class RateLimitMiddleware:
     async def _decide(
         self, plan: Plan, scope: Scope, app: ASGIApp, receiving: Receiving | None
     ) -> tuple[ASGIApp, list[Decision]]:
-        """The app that is to run and the decisions that are enforced, under any plan.
+        """The app to run and the enforced decisions, under any plan.
 
         May raise ``LimitUnavailable``.
         """
@@ -289,8 +288,8 @@ class RateLimitMiddleware:
     def _plan_for(self, scope: Scope) -> Plan | None:
         """The plan of the first request, which shows where this middleware stands.
 
-        Later requests go to the rule table at once: no attribute holds a method of this object, so that it is gone,
-        and owns no names, as soon as the program drops it.
+        Later requests go directly to the rule table: no attribute holds a method of this object, so the object is
+        deleted, and its names are free, as soon as the program drops it.
         """
         outer = request_limits(scope)
         self._start(scope, outer.enforcer if outer else None)
@@ -302,7 +301,7 @@ class RateLimitMiddleware:
         return replace(defaults, name=self._place) if self._place else defaults
 
     def _take_over_table(self, table: RuleTable) -> None:
-        """Let a table decide from now on, and rules with an ``on_limited`` answer what they refuse."""
+        """Let a table decide from now on, and let rules with an ``on_limited`` answer their own refusals."""
         self.rule_table, self._enforcer.on_limited = table, table.on_limited
         if table.on_limited:
             self._enforcer.refusal.is_usual = False
@@ -331,7 +330,7 @@ class RateLimitMiddleware:
             self._file.watch(self)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on what is no request; the start of the app is also that of this middleware."""
+        """Pass on anything but a request; the start of the app is also the start of this middleware."""
         if scope["type"] != "lifespan":
             await self.app(scope, receive, send)
             return
@@ -348,7 +347,7 @@ class RateLimitMiddleware:
         await self.app(scope, self._draining(receive), self._closing(send))
 
     def _draining(self, receive: Receive) -> Receive:
-        """See asynchronous hooks through before the app shuts down, because they may need what it closes."""
+        """Complete the calls of asynchronous hooks before the app shuts down, because they may need what it closes."""
 
         async def draining_receive() -> Message:
             message = await receive()

@@ -27,7 +27,7 @@ _BODIES = frozenset({"http.response.body", "websocket.http.response.body"})
 _FILES = frozenset({"http.response.pathsend", "http.response.zerocopysend"})
 _SWITCHING = 101
 _REJECTED = 403
-"""What servers answer to a handshake that is closed before it was accepted."""
+"""The status with which servers answer a handshake that is closed before it was accepted."""
 _BODILESS = frozenset({204, 304})
 _LENGTH = re.compile("[0-9]{1,18}")
 
@@ -103,7 +103,7 @@ class Settling:
                         await settle(self._store, decision, await self._actual_costs(decision, rules))
 
     async def _actual_costs(self, decision: Decision, settle_rules: Sequence[SettleRule]) -> list[float]:
-        """What each charge came to."""
+        """The actual cost of each charge."""
         costs = [charge.cost for charge in decision.take.charges] if decision.take else []
         for each in settle_rules:
             actual = await self._actual_cost(each.rule)
@@ -112,7 +112,7 @@ class Settling:
         return costs
 
     async def _actual_cost(self, rule: CompiledRule) -> float | None:
-        """What the rule's settle function returns; ``None``, also where it fails, leaves the cost as charged."""
+        """The result of the rule's settle function; ``None``, also if it fails, leaves the cost as charged."""
         settle: Any = rule.settle
         try:
             sent = (self._sent,) if rule.settles_by_bytes else ()
@@ -124,7 +124,7 @@ class Settling:
 
 
 def _size(message: Message, headers: Headers) -> int:
-    """The bytes of the body that a message sends; those of a file that nobody can look at are not known, and 0."""
+    """The bytes of the body that a message sends; 0 for a file whose size cannot be found out."""
     if message["type"] == "http.response.pathsend":
         length = headers.get("content-length", "")
         return int(length) if _LENGTH.fullmatch(length) else _size_at(message["path"])
@@ -142,7 +142,7 @@ def _size_at(path: str) -> int:
 
 
 def _left_in(file: Any, offset: int | None) -> int | None:
-    """The bytes of an open file from ``offset`` on, or from where it stands; ``None`` where that cannot be said."""
+    """The bytes of an open file from ``offset`` on, or from its current position; ``None`` if they are unknown."""
     try:
         number = file if isinstance(file, int) else file.fileno()
         start = os.lseek(number, 0, os.SEEK_CUR) if offset is None else offset

@@ -33,49 +33,51 @@ class SettleRule:
 
 @dataclass(slots=True, eq=False)
 class PlannedTakes:
-    """All that one request takes, where that is more than a single take."""
+    """Everything that one request takes, if that is more than a single take."""
 
     takes: tuple[Take, ...]
     is_enforced: bool
-    """Whether the first take is enforced; all others are those of shadow rules."""
+    """Whether the first take is enforced; all others belong to shadow rules."""
     checks_blocks: bool = False
     """Whether the enforced take has charges that check for blocks."""
     settle_rules: tuple[SettleRule, ...] = ()
     messages: tuple[AppliedRule, ...] = ()
-    """The rules with ``messages``, with the keys that they have found."""
+    """The rules with ``messages``, each with the key that it has found."""
     max_delays: tuple[float, ...] = ()
-    """The seconds that a request may wait for each charge of the enforced take; empty where it never waits."""
+    """The seconds that a request may wait for each charge of the enforced take; empty if it never waits."""
     parts: tuple[Take, ...] = ()
-    """The takes that the enforced one is split into, where it is too much for one take."""
+    """The takes that the enforced one is split into, if it is too much for one take."""
 
 
 class LongTake(Take):
-    """All that a request takes, where that is too much for one take; never given to a store: its parts are."""
+    """Everything that a request takes, if that is too much for one take; only its parts are given to a store."""
 
     __slots__ = ()
 
     def _require_few_distinct_buckets(self) -> None:
-        """Each of its parts requires that."""
+        """Require nothing here: each of the parts is checked."""
 
 
 class PlannedCharge:
-    """The one charge that a request takes, where its key is read off the scope: most requests need no more."""
+    """The only charge of a request, whose key is read from the scope; most requests need no more."""
 
     __slots__ = ("_is_safe", "_prefix", "headers", "key_of", "template")
 
     def __init__(self, template: ChargeTemplate, key: KeyFunction, key_of: Callable[[Scope], str | None]) -> None:
         self.template = template
         self.headers = QuotaHeaders(template.quota, template.quota.name)
-        """What the answers to such requests report."""
+        """The headers that the answers to such requests report."""
         self.key_of = key_of
         self._prefix = template.prefix
         self._is_safe = type(key) is client_ip
-        """Whether no key is empty, too long or to be escaped. To look at each takes as long as to find it."""
+        """Whether no key can be empty, too long, or in need of escaping. Checking each key would take as long as
+        finding it."""
 
     def bucket(self, scope: Scope) -> str | None:
-        """The bucket of the request with this scope, where its text holds the key as it is.
+        """The bucket of the request with this scope, if its text contains the key unchanged.
 
-        ``None`` where the request has no key, or one that has to be escaped: then ``Plan.take`` says what it takes.
+        ``None`` if the request has no key, or one that must be escaped or hashed, or if the key function fails:
+        ``Plan.take`` then works out what the request takes.
         """
         try:
             key = self.key_of(scope)
@@ -93,7 +95,7 @@ class Plan:
         self.rules = tuple(rules)
         self._is_constant = all(rule.is_constant for rule in rules)
         self.is_single = self._is_constant and not any(map(_needs_more, rules)) and _fits(rules)
-        """Whether all it charges is one take, with keys that are read off the scope, so that ``take`` is enough."""
+        """Whether it charges a single take, with keys that are read from the scope, so that ``take`` is enough."""
         self.may_wait = any(rule.max_delay > 0.0 and not rule.shadow for rule in rules)
         """Whether a request may wait for its slot instead of being refused."""
         keys = list(dict.fromkeys([rule.key for rule in rules])) if self.is_single else []
@@ -103,14 +105,14 @@ class Plan:
         self._may_repeat = len({template.prefix for template, _ in self._templates}) < len(self._templates)
         self._on_error = strictest(rules)
         self.charge: PlannedCharge | None = None
-        """All that it charges, where that is one charge."""
+        """The only charge of the plan, if it has just one."""
         if len(self._templates) == 1 and self._on_error is None:
             self.charge = PlannedCharge(self._templates[0][0], keys[0], self._key_functions[0])
         for number in range(len(self._key_functions)):
             self._watch(number)
 
     def _watch(self, number: int) -> None:
-        """Watch a key until it has come once, or its rules have been warned of; after that it costs nothing."""
+        """Watch a key until it has come once, or until a warning about its rules; after that, it costs nothing."""
         key_of = self._key_functions[number]
         watched = [rule for rule, own in zip(self.rules, self._key_numbers) if own == number]
 
@@ -133,7 +135,7 @@ class Plan:
             self.charge.key_of = first_key_of
 
     def take(self, scope: Scope) -> Take | None:
-        """What the request with this scope takes under a single plan; ``None`` where no rule has a key for it.
+        """The take of the request with this scope under a single plan; ``None`` if no rule has a key for it.
 
         May raise ``LimitUnavailable``.
         """
@@ -153,7 +155,7 @@ class Plan:
         return Take(tuple(charges), on_error=self._on_error)
 
     async def evaluate(self, scope: Scope) -> PlannedTakes | None:
-        """All that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
+        """Everything that the request with this scope takes, under any plan. May raise ``LimitUnavailable``."""
         if self._is_constant:
             return _planned(self._apply(scope))
         connection, results = connection_of(scope), Results()
@@ -166,7 +168,7 @@ class Plan:
         return _planned([each for each in applied if each])
 
     def _apply(self, scope: Scope) -> list[AppliedRule]:
-        """What each of the rules, all constant, charges."""
+        """The charges of each of the rules, all of which are constant."""
         keys: dict[KeyFunction, str | None] = {}
         for rule in self.rules:
             if rule.key not in keys:
@@ -180,14 +182,14 @@ class Plan:
         return planned.takes[0] if planned else None
 
     def _partial_take(self, charges: Iterable[Charge], keys: Sequence[str | None]) -> Take | None:
-        """The take where some rules have no key, or keys of two functions may be equal."""
+        """The take if some rules have no key, or if the keys of two functions may be equal."""
         distinct = _by_bucket(charges)
         with_key = [rule for rule, number in zip(self.rules, self._key_numbers) if keys[number] is not None]
         return Take(distinct, on_error=strictest(with_key)) if distinct else None
 
 
 def _needs_more(rule: CompiledRule) -> bool:
-    """Whether more is needed for a rule than charges that are enforced."""
+    """Whether a rule needs more than enforced charges."""
     return bool(rule.shadow or rule.penalty or rule.settle or rule.messages or rule.max_delay)
 
 
@@ -197,7 +199,7 @@ def _fits(rules: Iterable[CompiledRule]) -> bool:
 
 
 def _templates(rules: Iterable[CompiledRule], key_numbers: Iterable[int]) -> Iterator[tuple[ChargeTemplate, int]]:
-    """The charges of constant rules, with the numbers of their keys: one for each bucket that is sure to be one."""
+    """The charges of constant rules, with the numbers of their keys: one for each bucket that is certainly the same."""
     buckets = set()
     for rule, key_number in zip(rules, key_numbers):
         for quota in rule.quota:  # type: ignore[union-attr]  # it is constant
@@ -225,13 +227,13 @@ def _planned(applied: Sequence[AppliedRule]) -> PlannedTakes | None:
         settles = any(rule.settle for rule in rules)
         try:
             takes.append(Take(tuple(charges), on_error=strictest(rules), may_settle=settles))
-        except ConfigurationError:  # too much for one take; what fits is not weighed for each request
+        except ConfigurationError:  # too much for one take; the size is not checked for each request
             takes.append(LongTake(tuple(charges), on_error=strictest(rules), may_settle=True))
             parts = _parts_of(takes[0])
         rules_of_takes.append([rule for rule, _ in by_bucket.values()])
         if not parts and any(rule.max_delay for rule in rules):
             max_delays = [rule.max_delay for rule, _ in by_bucket.values()]
-            max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # for the end of a block, nobody waits
+            max_delays.extend([0.0] * (len(charges) - len(max_delays)))  # nobody waits for the end of a block
     counted: set[str] = set()
     for each in shadows:
         shadow_charges = tuple([charge for charge in _charges(each) if charge.bucket not in counted])
@@ -257,9 +259,9 @@ def _parts_of(take: Take) -> tuple[Take, ...]:
 
 
 def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
-    """The charges of several takes, each no more than one take may charge, in their order.
+    """The charges split over several takes, in order, each with no more than one take may charge.
 
-    The check for a block is in each take that charges its rule and key, and is the last there.
+    The check for a block is in each take that charges its rule and key, as the last charge.
     """
     listed = tuple(charges)
     checks = {(each.name, each.key): each for each in listed if isinstance(each, BlockCheck)}
@@ -278,7 +280,7 @@ def in_parts(charges: Iterable[Charge]) -> list[tuple[Charge, ...]]:
 
 
 def _settle_rules(rules_of_takes: Sequence[Sequence[CompiledRule]]) -> Iterator[SettleRule]:
-    """The rules with ``settle`` among those of each charge of each take."""
+    """The rules with ``settle`` among the rules of each charge of each take."""
     for number, rules in enumerate(rules_of_takes):
         for rule in dict.fromkeys(rules):
             if rule.settle is not None:
@@ -294,9 +296,9 @@ def _by_bucket(charges: Iterable[Charge]) -> tuple[Charge, ...]:
 
 
 def strictest(rules: Iterable[CompiledRule]) -> OnError | None:
-    """What to do without the store where the rules of a request differ."""
+    """What to do without the store if the rules of a request differ."""
     return max((rule.on_error for rule in rules), key=_STRICTNESS.index, default=None)
 
 
 _STRICTNESS: tuple[OnError | None, ...] = ("allow", None, "local", "deny")
-"""From the mildest on; ``None`` leaves it to the store."""
+"""From the mildest to the strictest; ``None`` leaves it to the store."""

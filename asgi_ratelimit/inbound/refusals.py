@@ -1,4 +1,4 @@
-"""Requests that are refused: by a middleware before the app runs, or by what the app raises."""
+"""Answers to refused requests: refused by a middleware before the app runs, or by an exception in the app."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .responses.problem_details import RETRY_SOON, Connection, LimitUnavailable,
 
 
 def refuse(enforcer: Enforcer, limits: RequestLimits, connection: Connection) -> Awaitable[None]:
-    """Answer a request that the last decision refused, and give back what earlier ones had charged for it."""
+    """Answer a request that the last decision refused, and give back what earlier decisions had charged for it."""
     refused = limits.refused
     if refused is not None and enforcer.refusal.is_usual and connection[0]["type"] == "http":
         return enforcer.refusal.answer_usual(*refused, connection[2])
@@ -60,7 +60,7 @@ def own_answer_of(decision: Decision, by_name: Mapping[str, OnLimited]) -> OnLim
 
 
 def find_handler(enforcer: Enforcer, scope: Scope, app: Any) -> None:
-    """Let the handler that an app has for ``RateLimited`` answer what the middleware refuses, too."""
+    """Let an app's own handler for ``RateLimited`` also answer the requests that the middleware refuses."""
     handler = _handler_of(scope.get("app"))
     for _ in range(_MAX_DEPTH):
         handler = handler or _handler_of(app)
@@ -70,7 +70,7 @@ def find_handler(enforcer: Enforcer, scope: Scope, app: Any) -> None:
 
 
 _MAX_DEPTH = 100
-"""How many middlewares may be around one another before they are taken for a cycle."""
+"""How many nested middlewares are followed before they are taken for a cycle."""
 
 
 def _handler_of(app: Any) -> Handler | None:
@@ -79,7 +79,7 @@ def _handler_of(app: Any) -> Handler | None:
 
 
 def _handled_by(handler: Handler, limits: RequestLimits, connection: Connection) -> OnLimited | None:
-    """A handler of an exception as a function that answers; those of handshakes are asked by the framework alone."""
+    """An exception handler as an ``on_limited``; ``None`` for handshakes, whose handlers only the framework calls."""
     scope, receive, _ = connection
     if scope["type"] != "http":
         return None
@@ -94,11 +94,11 @@ def _handled_by(handler: Handler, limits: RequestLimits, connection: Connection)
 
 
 class RateLimited(RateLimitError, HTTPException):
-    """Raised where a request is refused inside the app: by ``Depends(RateLimit(...))``, or by ``limits().charge``.
+    """Raised when a request is refused inside the app: by ``Depends(RateLimit(...))``, or by ``limits().charge``.
 
-    It needs no handler: it is answered like any refused request, unless the app has a handler for it, or for 429. One
-    for this class answers what a middleware refuses, too, unless that has an ``on_limited``. ``decision`` is the
-    refusal; ``None`` means that a function failed whose rule then lets nobody pass.
+    It needs no handler: the request is answered like any refused request, unless the app has a handler for this class,
+    or for 429. A handler for this class also answers the requests that a middleware refuses, unless that has an
+    ``on_limited``. ``decision`` is the refusal; ``None`` means that a function failed whose rule then lets nobody pass.
     """
 
     def __init__(self, limits: RequestLimits, decision: Decision | None, on_limited: OnLimited | None = None) -> None:
@@ -111,13 +111,13 @@ class RateLimited(RateLimitError, HTTPException):
         self._on_limited = on_limited
 
     def with_handler(self, scope: Scope) -> RateLimited:
-        """This error, after the framework was given a handler for it, unless the app has one."""
+        """This error, after giving the framework a handler for it, unless the app has one."""
         by_class: dict[Any, Any] = (scope.get("starlette.exception_handlers") or ({}, {}))[0]
         by_class.setdefault(RateLimited, _handle)
         return self
 
     def answers_in_any_case(self, scope: Scope) -> RateLimited:
-        """This error, which is the answer whatever a framework makes of it, unless the app has a handler for it."""
+        """This error, as the answer whatever a framework does with it, unless the app has a handler for it."""
         self.with_handler(scope)
         handlers: tuple[dict[Any, Any], dict[Any, Any]] = scope.get("starlette.exception_handlers") or ({}, {})
         by_class, by_status = handlers
@@ -147,6 +147,6 @@ async def _handle(connection: Request | WebSocket, error: RateLimited) -> RateLi
 
 
 async def _nothing_to_receive() -> Message:
-    """The ``receive`` of an answer in place of the app's, which may have read everything."""
+    """The ``receive`` of an answer, instead of the app's, which may have read everything."""
     await sleep_forever()
     raise AssertionError

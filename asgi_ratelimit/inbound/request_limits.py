@@ -1,4 +1,4 @@
-"""Request limits: what was decided on one request so far, and what its answer reports."""
+"""Request limits: the decisions on one request so far, and what its answer reports about them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .enforcer import Enforcer
 from .plan import PlannedCharge
 
 SCOPE_KEY: Final = "asgi_ratelimit"
-"""Where the limits of a request are stored in its scope."""
+"""The entry in the scope that stores the limits of a request."""
 
 FINAL: Final = 200
-"""The least status of an answer; what starts with one of 1xx is no more than a note that the answer will come."""
+"""The lowest status of an answer; a message with a status of 1xx only announces that the answer will come."""
 
 _STARTS = frozenset({"http.response.start", "websocket.accept", "websocket.http.response.start"})
 
 
 class RequestLimits:
-    """What was decided on one request so far; ``send`` adds headers about it to the start of the answer.
+    """The decisions on one request so far; ``send`` adds headers about them to the start of the answer.
 
-    Limits further in add their decisions to the outermost request limits. Those that a dependency starts, where no
-    middleware is around it, have no ``server_send``, and only collect decisions.
+    Inner limits add their decisions to the outermost request limits. Request limits that a dependency starts, without a
+    middleware around it, have no ``server_send``, and only collect decisions.
     """
 
     enforcer: Enforcer
     server_send: Send | None
     is_exempt = False
-    """Whether the client is on the list of those that are never limited, by dependencies neither."""
+    """Whether the client is on the list of clients that are never limited, not even by dependencies."""
     has_started = False
     waited = 0.0
     """How many seconds the request has waited for slots."""
@@ -50,7 +50,7 @@ class RequestLimits:
     _reported: list[Decision] | None = None
 
     def send(self, message: Message) -> Awaitable[None]:
-        """Send a message of the answer, with headers if it starts it; all others pass as they are."""
+        """Send a message of the answer, with headers if it starts the answer; all other messages pass unchanged."""
         if not self.has_started and message["type"] in _STARTS and message.get("status", FINAL) >= FINAL:
             self.has_started = True
             if self._answer is not None:
@@ -71,11 +71,11 @@ class RequestLimits:
         return [*headers, delay(self.waited)] if self.waited else headers
 
     def answer_with(self, answer: Callable[[Send], Awaitable[None]] | None) -> None:
-        """Let this be the answer of the request, whatever the app sends from now on."""
+        """Make this the answer of the request, whatever the app sends from now on."""
         self._answer = None if self.has_started else answer
 
     def _answer_instead(self, answer: Callable[[Send], Awaitable[None]]) -> Awaitable[None]:
-        """Send an answer in place of the app's, of which nothing is sent."""
+        """Send an answer instead of the app's, of which nothing is sent."""
         instead = self.sending_to(self.server_send)  # type: ignore[arg-type]  # nobody sends without one
         instead.has_started = False
         self._answer, self.server_send = None, _discard
@@ -83,12 +83,12 @@ class RequestLimits:
 
     @property
     def template(self) -> ChargeTemplate | None:
-        """What is charged, where that is one charge."""
+        """The charge, without its key, if there is just one."""
         return None if self._charge is None else self._charge.template
 
     @property
     def decisions(self) -> list[Decision]:
-        """All decisions on this request, in their order."""
+        """All decisions on this request, in order."""
         if self._decisions is None:
             template, outcome = self.template, self._outcome
             charge = None if template is None else template.charge(self.bucket)
@@ -109,7 +109,7 @@ class RequestLimits:
 
     @property
     def refused(self) -> tuple[Quota, float] | None:
-        """The quota that refused the only charge, and the microseconds to wait, while nobody has read a decision."""
+        """The quota that refused the only charge, and the microseconds to wait; ``None`` once a decision was read."""
         outcome, template = self._outcome, self.template
         if self._decisions is not None or template is None or outcome is None or is_allowed(outcome):
             return None
@@ -117,18 +117,18 @@ class RequestLimits:
 
     @property
     def reported(self) -> list[Decision]:
-        """The decisions as headers report them: with the newest state of each bucket."""
+        """The decisions as headers report them, with the newest state of each bucket."""
         return self.decisions if self._reported is None else self._reported
 
     @property
     def stores(self) -> list[Store]:
-        """Where each of the decisions was made."""
+        """The store that made each of the decisions."""
         if self._stores is None:
             self._stores = [self.enforcer.store] * len(self.decisions)
         return self._stores
 
     def sending_to(self, server_send: Send) -> RequestLimits:
-        """The same request limits, for an answer that is sent through them."""
+        """The same request limits, for an answer that is sent through ``server_send``."""
         copy = limits_of_decisions(self.enforcer, server_send, self.decisions)
         copy.is_exempt = self.is_exempt
         copy.has_started, copy._stores, copy._reported = self.has_started, self.stores, self._reported
@@ -136,7 +136,7 @@ class RequestLimits:
         return copy
 
     def add(self, decisions: Sequence[Decision], store: Store) -> None:
-        """Add decisions of a limit further in."""
+        """Add the decisions of an inner limit."""
         self.stores.extend([store] * len(decisions))
         self._reported = None if self._reported is None else [*self._reported, *decisions]
         self.decisions.extend(decisions)
@@ -148,13 +148,13 @@ class RequestLimits:
         self._reported = reported
 
     def leave_out(self, decision: Decision) -> None:
-        """Let headers report nothing of a decision, because no quota has made it."""
+        """Keep a decision out of the headers, because no quota made it."""
         self._reported = [each for each in self.reported if each is not decision]
 
     async def refund_all(self) -> None:
-        """Give back all that this request was charged; what a store cannot take back now stays charged.
+        """Give back everything that this request was charged; what a store cannot take back now stays charged.
 
-        Headers report what was given back as it was before.
+        Headers report these buckets as they were before the refund.
         """
         pairs = zip(self.decisions, self.stores)
         taken = [(store, decision) for decision, store in pairs if decision.allowed and not decision.settled]
@@ -166,9 +166,9 @@ class RequestLimits:
 def counted_limits(
     enforcer: Enforcer, server_send: Send, charge: PlannedCharge, bucket: str, outcome: Outcome | Decision
 ) -> tuple[RequestLimits, bool]:
-    """The request limits of a planned charge, which is counted, and whether it is allowed.
+    """The request limits of a planned charge, which this counts, and whether it is allowed.
 
-    A decision is made of its outcome when somebody reads it.
+    The outcome becomes a decision only when somebody reads it.
     """
     if not isinstance(outcome, tuple):  # decided without the store
         enforcer.counts.count((outcome,))
@@ -181,7 +181,7 @@ def counted_limits(
     else:
         counted.refused += 1
         counted.refusals.append(bucket)
-    limits = RequestLimits()  # without an ``__init__``, which would take as long as all of this
+    limits = RequestLimits()  # without an ``__init__``, which would take as long as everything here
     limits.enforcer = enforcer
     limits.server_send = server_send
     limits.has_started = False
@@ -200,9 +200,9 @@ def limits_of_decisions(enforcer: Enforcer, server_send: Send | None, decisions:
 
 
 def _with_one_legacy_set(own: list[Header], headers: Sequence[Header]) -> list[Header]:
-    """The headers of an answer and these; ``X-RateLimit-*`` hold one number each, and where the app says one, its stay.
+    """The headers of an answer and these; each ``X-RateLimit-*`` has one value, so those that the app sets stay.
 
-    Those of the draft are lists, and several fields of one name are one list.
+    Those of the draft are lists, and several fields of one name make one list.
     """
     if LEGACY_NAMES.isdisjoint([name.lower() for name, _ in own]):
         return [*own, *headers]
@@ -210,16 +210,16 @@ def _with_one_legacy_set(own: list[Header], headers: Sequence[Header]) -> list[H
 
 
 async def _discard(message: Message) -> None:
-    """The ``send`` for the rest of an answer that another has replaced."""
+    """The ``send`` for the rest of an answer that another one has replaced."""
 
 
 def request_limits(scope: Scope) -> RequestLimits | None:
-    """The request limits that the outermost limit of a request has started, if there is one."""
+    """The request limits that the outermost limit of a request has started, if there are any."""
     return scope.get(SCOPE_KEY)
 
 
 def _updated(old: Decision, new: Decision) -> Decision:
-    """An older decision with the newer states of its buckets."""
+    """An older decision, with the states of its buckets from a newer one."""
     if old.take is None or new.take is None:
         return old
     newer = {charge.bucket: state for charge, state in zip(new.take.charges, new.states)}

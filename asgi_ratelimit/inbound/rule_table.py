@@ -36,7 +36,7 @@ from .startup.name_conflicts import require_agreement
 from .startup.total_charges import require_few_charges_together
 
 LONGEST_CACHED = 256
-"""Characters of a method and path that are kept beside their plan; of longer ones only a digest is kept."""
+"""The most characters of a method and path that are kept beside their plan; for longer ones only a digest is kept."""
 
 MAX_CACHED = 4096
 """The number of paths whose plans are kept: as many short ones, and as many long ones."""
@@ -52,9 +52,9 @@ class Defaults:
     on_error: OnError | None = None
     max_delay: float = 0.0
     base_cost: float = 1
-    """The cost where a function of it fails."""
+    """The cost if a cost function fails."""
     fallback: ScopeKey = field(default_factory=client_ip)
-    """The key where a function of it fails."""
+    """The key if a key function fails."""
     failures: Failures = field(default_factory=Failures)
 
     def __post_init__(self) -> None:
@@ -84,10 +84,10 @@ class Defaults:
 
 
 class RuleTable:
-    """All rules, the middleware's own quota included, and the plan of each request.
+    """All rules, including the middleware's own quota, and the plan of each request.
 
     ``root`` is the root path that the app sets by itself: a request may carry it or not, and so may a rule.
-    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what cannot be, naming the rule.
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for an invalid rule, and names the rule.
     """
 
     def __init__(
@@ -108,25 +108,25 @@ class RuleTable:
             names.add(name)
             declared.append(_compiled(rule, replace(defaults, name=name), root))
         self.declared = (*own, *declared)
-        """The rules as the program says them, the own quota first."""
+        """The rules as the program sets them, its own quota first."""
         self._own = _charging(_overridden(own, overrides))
         self.rules = _overridden(declared, overrides)
         self.charging = _charging([*self._own, *self.rules])
-        """The rules that charge anything, the own quota first."""
+        """The rules that charge anything, the middleware's own quota first."""
         if defaults.max_delay and not _charging(self.declared):
             raise ConfigurationError(
                 f"max_delay={defaults.max_delay!r} without a quota or rules has nothing to wait for, and is not that "
                 f'of dependencies, which have their own: RateLimit("5/minute", max_delay={defaults.max_delay!r})'
             )
         self.on_limited = {rule.name: rule.on_limited for rule in self.rules if rule.on_limited is not None}
-        """The own answers of rules to what they refuse, by the names of the rules."""
+        """The ``on_limited`` of rules, by the names of the rules."""
         require_agreement(_charging(self.declared))
         self._plan_of = lru_cache(maxsize=1024)(Plan)
         self._cached = lru_cache(maxsize=MAX_CACHED)(self._matched)
         self._by_digest: dict[bytes, Plan | None] = {}
         self._root = root
         self.constant_plan = self._plan_of(self._own) if self._own and not self.rules else None
-        """The plan of all requests but CORS preflights, where there is only the own quota."""
+        """The plan of all requests except CORS preflights, if there is only the middleware's own quota."""
 
     def require_few_charges(self) -> None:
         """Raise ``ConfigurationError`` for rules that charge some request more than one take may, without overrides."""
@@ -135,7 +135,7 @@ class RuleTable:
         require_few_charges_together(own, rules, _selected)
 
     def limit_texts(self) -> dict[str, str]:
-        """What the program says of each rule, by name."""
+        """The limits of the rules as the program sets them, as text by name."""
         texts: dict[str, dict[str, None]] = {}
         for rule in self.declared:
             text = limit_text(rule.quota) + (", shadow" if rule.shadow else "")
@@ -143,7 +143,7 @@ class RuleTable:
         return {name: " and ".join(several) for name, several in texts.items()}
 
     def plan_for(self, scope: Scope) -> Plan | None:
-        """What a request with this scope is charged; ``None`` for nothing."""
+        """The plan of a request with this scope; ``None`` if it is charged nothing."""
         method: str = scope.get("method", "")
         if self._root:
             scope["root_path"] = self._root  # as the app does as soon as it is called
@@ -168,7 +168,7 @@ class RuleTable:
         return self._plan(self._own, [rule for rule in self.rules if rule.matches(path, method)])
 
     def _plan_for_long(self, path: str, method: str) -> Plan | None:
-        """The plan of a long path or method, which are too long to be kept: a digest of them is."""
+        """The plan of a path or method that is too long to be kept: a digest is kept instead."""
         text = f"{len(method)} {method}{path}"
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if digest not in self._by_digest:
@@ -178,7 +178,7 @@ class RuleTable:
         return self._by_digest[digest]
 
     def _plan_for_preflight(self, path: str) -> Plan | None:
-        """The plan of a CORS preflight, which a browser sends by itself: only of rules that name OPTIONS."""
+        """The plan of a CORS preflight, which a browser sends by itself: it has only rules that name OPTIONS."""
         return self._plan((), [rule for rule in self.rules if rule.methods and rule.matches(path, "OPTIONS")])
 
     def _plan(self, own: tuple[CompiledRule, ...], matching: Sequence[CompiledRule]) -> Plan | None:
@@ -188,7 +188,7 @@ class RuleTable:
 
 
 def _selected(own: Sequence[CompiledRule], matching: Sequence[CompiledRule]) -> tuple[CompiledRule, ...]:
-    """Those that charge a request which these rules match, the own quota first."""
+    """The rules that charge a request which these rules match, the middleware's own quota first."""
     final = next((rule for rule in matching if rule.is_final), None)
     if final is not None:
         own, matching = (), [rule for rule in matching if rule is final or rule.shadow]
@@ -204,7 +204,7 @@ def _overridden(rules: Iterable[CompiledRule], overrides: Mapping[str, Override]
 
 
 def overridden(rule: CompiledRule, override: Override | None) -> CompiledRule:
-    """A rule as an override of its name lets it apply. What it decides alone, it decides alone under that, too."""
+    """A rule under the override of its name. A rule that decides alone also decides alone under the override."""
     if override is None:
         return rule
     if override.word == OFF:
@@ -219,7 +219,7 @@ def _is_preflight(scope: Scope) -> bool:
 
 
 def _name_of(rule: Rule, name: str, taken: Collection[str]) -> str:
-    """The name that a rule was given, or else one of its methods and path that no other rule has by accident."""
+    """The name of a rule, or else one made of its methods and path that no other rule has by accident."""
     if rule.name is not None:
         return checked_name(rule.name)
     made = " ".join([name, *sorted(map(str.upper, rule.methods or ())), str(rule.path)])

@@ -45,39 +45,39 @@ _ANY_PATH = re.compile("")
 class Rule:
     """Requests whose path matches ``path``, in Starlette's own syntax, are charged to ``quota``.
 
-    Every rule that matches applies, together with the middleware's own quota, all or nothing. With ``only`` the
-    request is charged to this rule alone; with ``quota=None`` to nothing at all; where several such rules match, the
-    first one decides. ``methods`` narrows a rule down to some HTTP methods (GET covers HEAD); a CORS preflight meets
-    only rules that name OPTIONS. ``key``, ``cost`` and ``on_error`` are the middleware's own unless given.
+    Every rule that matches applies, together with the middleware's own quota, all or nothing. With ``only``, the
+    request is charged to this rule alone. With ``quota=None``, it is not charged at all. If several such rules match,
+    the first one decides. ``methods`` narrows a rule down to some HTTP methods (GET covers HEAD); only rules that name
+    OPTIONS match a CORS preflight. ``key``, ``cost`` and ``on_error`` default to those of the middleware.
 
     ``quota``, ``key`` and ``cost`` may be functions of the connection, sync or async: a quota of ``None``, a key of
-    ``None`` or a cost of exactly 0 means that the rule does not apply. Where the key function fails, the client's
-    address is the key; where the cost function does, or returns no cost, the request costs as without it. Where the
-    quota function fails, ``on_error`` decides: ``"deny"`` answers with 503, all else lets the request through without
-    this rule. ``on_error`` also says what happens without the store; where the rules of a request differ, the
-    strictest decides.
+    ``None`` or a cost of exactly 0 means that the rule does not apply. If the key function fails, the client's address
+    is the key. If the cost function fails, or returns something that is not a cost, the request costs as much as
+    without it. If the quota function fails, ``on_error`` decides: ``"deny"`` answers with 503, anything else lets the
+    request through without this rule. ``on_error`` also says what happens without the store; if the rules of a request
+    differ, the strictest decides.
 
-    The cost is charged before the app runs. ``settle(status, headers)``, sync or async, may then say what it really
-    came to: less is given back before the answer is sent, more is debited. With a third parameter it gets the number
-    of bytes that were sent, and is called at the end of the answer, also where that breaks off. Where no answer
-    starts, because the client has disconnected, the charge stands.
+    The cost is charged before the app runs. ``settle(status, headers)``, sync or async, may then return the actual
+    cost: units charged in excess are given back before the answer is sent, and missing units are debited. With a third
+    parameter, it gets the number of bytes that were sent, and is called at the end of the answer, even if that breaks
+    off. If no answer starts, because the client has disconnected, the charge stands.
 
-    ``messages`` is a quota for the messages of a WebSocket after its handshake, under the same key: reading pauses,
-    so that the peer is slowed down, and where a message would have to wait for more than 5 seconds, the socket is
-    closed with 1013. ``Rule(path, None, messages="20/s")`` exempts the handshake alone.
+    ``messages`` is a quota for the messages of a WebSocket after its handshake, under the same key: reading pauses, so
+    that the peer is slowed down, and if a message would have to wait for more than 5 seconds, the socket is closed with
+    1013. ``Rule(path, None, messages="20/s")`` exempts only the handshake.
 
     With ``max_delay``, in seconds, a request that this rule would refuse waits for its slot instead, if that is no
-    further away; so does a handshake. It is the middleware's own unless given; 0.0 refuses at once. Every rule that
-    refuses has to allow the wait. A client that goes gives its slot back.
+    further away. So does a handshake. It defaults to the middleware's own; 0.0 refuses at once. Every rule that refuses
+    has to allow the wait. A client that goes gives its slot back.
 
-    ``on_limited`` answers what this rule refuses, in place of the middleware's own. A ``penalty`` blocks, for this
-    rule, a key that it refuses again and again.
+    ``on_limited`` answers the requests that this rule refuses, instead of the middleware's own. A ``penalty`` blocks,
+    for this rule, a key that it refuses again and again.
 
-    With ``shadow`` the rule is decided by itself and counted, and never enforced. Rules of one ``name`` share their
+    With ``shadow``, the rule is decided on its own and counted, but never enforced. Rules of one ``name`` share their
     buckets, and a request is charged to each bucket once; by default the buckets belong to the path and the methods.
     Rules of one name have equal quotas or one function, equal penalties, and are all in shadow or all enforced.
 
-    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for arguments that cannot be.
+    Raises ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for invalid arguments.
     """
 
     path: str
@@ -112,7 +112,7 @@ class Rule:
 
 
 def _require_valid(rule: Rule) -> None:
-    """Raise ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for what no middleware could apply."""
+    """Raise ``QuotaError``, ``ConfigurationError`` or ``ValueError`` for a rule that no middleware could apply."""
     compile_rule_path(rule.path, "")
     if rule.quota is not None and not callable(checked_quota(rule.quota)):
         as_quotas(rule.quota)  # type: ignore[arg-type]  # it is no function
@@ -140,7 +140,7 @@ def _require_valid(rule: Rule) -> None:
 
 @dataclass(slots=True)
 class AppliedRule:
-    """What a rule charges one request: its quotas, if any, under a key, each at the same cost."""
+    """The charges of a rule for one request: its quotas, if any, under a key, each at the same cost."""
 
     rule: CompiledRule
     key: str
@@ -158,11 +158,11 @@ class CompiledRule:
     cost: float | CostFunction = 1
     _: KW_ONLY
     source: Rule | None = None
-    """What the user wrote, if it was a ``Rule``."""
+    """The ``Rule`` that the user wrote, if it was one."""
     pattern: PathPattern = _ANY_PATH
     methods: frozenset[str] | None = None
     is_final: bool = False
-    """Whether no other rule is enforced where this one matches."""
+    """Whether no other rule is enforced if this one matches."""
     shadow: bool = False
     on_error: OnError | None = None
     penalty: Penalty | None = None
@@ -171,15 +171,15 @@ class CompiledRule:
     settle: SettleFunction | None = None
     on_limited: OnLimited | None = None
     max_delay: float = 0.0
-    """The seconds that a request may wait for its quotas, instead of being refused."""
+    """The seconds that a request may wait for its quotas instead of being refused."""
     settles_by_bytes: bool = False
     """Whether ``settle`` takes the number of bytes that were sent."""
     base_cost: float = 1
-    """The cost where the function that is to say it fails."""
+    """The cost if the cost function fails."""
     fallback: ScopeKey = field(default_factory=client_ip)
-    """The key where the function that is to say it fails: the client's address."""
+    """The key if the key function fails: the client's address."""
     failures: Failures = field(default_factory=Failures)
-    """Where it is reported that one of its functions has failed."""
+    """Failures of its functions are reported here."""
     key_watch: KeyWatch = field(default_factory=KeyWatch)
     """Whether a key has ever come."""
 
@@ -198,7 +198,7 @@ class CompiledRule:
 
     @property
     def is_constant(self) -> bool:
-        """Whether only its key depends on the request, and that is read off the scope."""
+        """Whether only its key depends on the request, and is read from the scope."""
         return isinstance(self.key, ScopeKey) and not callable(self.quota) and not callable(self.cost)
 
     def matches(self, path: str, method: str) -> bool:
@@ -206,13 +206,13 @@ class CompiledRule:
         return (self.methods is None or method in self.methods) and self.pattern.match(path) is not None
 
     def apply(self, key: str | None) -> AppliedRule | None:
-        """What a constant rule charges under this key; ``None`` without one."""
+        """The charges of a constant rule under this key; ``None`` without one."""
         assert not callable(self.quota)
         assert not callable(self.cost)
         return None if key is None else AppliedRule(self, key, self.quota, self.cost)
 
     def key_of(self, scope: Scope) -> str | None:
-        """The key of a request with this scope under a constant rule; the client's address where that fails."""
+        """The key of a request with this scope under a constant rule; the client's address if the key fails."""
         try:
             return self.key.of(scope)  # type: ignore[attr-defined, no-any-return]  # it is a ScopeKey
         except Exception as error:  # noqa: BLE001  # an object of the app's may do anything
@@ -224,7 +224,7 @@ class CompiledRule:
             self.key_watch.see(key, self.name, self.key)
 
     async def evaluate(self, connection: HTTPConnection, results: Results) -> AppliedRule | None:
-        """What the rule charges, after calling its functions; ``None`` without a key.
+        """The charges of the rule, after calling its functions; ``None`` without a key.
 
         Raises whatever its quota function raises.
         """
@@ -239,7 +239,7 @@ class CompiledRule:
         return AppliedRule(self, key, quotas, cost) if cost else AppliedRule(self, key)
 
     async def evaluate_key(self, connection: HTTPConnection, results: Results) -> str | None:
-        """The key of a connection; the client's address where its function fails."""
+        """The key of a connection; the client's address if the key function fails."""
         if isinstance(self.key, ScopeKey):
             key = self.key_of(connection.scope)
         else:
@@ -263,7 +263,7 @@ class CompiledRule:
             return UNREADABLE
 
     async def _cost(self, connection: HTTPConnection, results: Results) -> float:
-        """The cost of a connection; the base cost where its function fails, or returns no cost."""
+        """The cost of a connection; the base cost if the cost function fails, or returns no valid cost."""
         if not callable(self.cost):
             return self.cost
         try:
@@ -273,7 +273,7 @@ class CompiledRule:
             return self.base_cost
 
     def fail(self, error: Exception) -> None:
-        """Report that the quota function failed; raises ``LimitUnavailable`` where nobody may pass then."""
+        """Report that the quota function failed; raise ``LimitUnavailable`` if nobody may pass then."""
         outcome = "refused" if self.on_error == "deny" else "let through without it"
         self.failures.report(self.name, "quota", f"requests are {outcome}", error)
         if self.on_error == "deny":
@@ -285,9 +285,9 @@ class CompiledRule:
 
 
 def as_units(cost: float) -> float:
-    """What a cost function has returned, as a plain number; ``ValueError`` for what is no cost.
+    """The result of a cost function as a plain number; ``ValueError`` for anything that is not a cost.
 
-    0 exempts. What is too large becomes the largest cost, which no quota ever grants.
+    0 exempts. A number that is too large becomes the largest cost, which no quota ever grants.
     """
     if isinstance(cost, bool) or not hasattr(type(cost), "__float__"):
         raise ValueError(f"a cost is a number from 0 up, not {cost!r}: cost=lambda request: 5")
@@ -298,7 +298,7 @@ def as_units(cost: float) -> float:
 
 
 def quotas_of(quota: QuotaLike) -> tuple[Quota, ...]:
-    """``as_quotas``, fast for what a function returns again and again."""
+    """``as_quotas``, but fast for the values that a function returns again and again."""
     if isinstance(quota, str):
         return _parsed(quota)
     is_one = isinstance(quota, (TokenBucket, FixedWindow, RollingWindow)) and quota.name not in RESERVED_NAMES
@@ -309,14 +309,14 @@ _parsed = lru_cache(maxsize=1024)(lambda text: as_quotas(parse_quotas(text)))
 
 
 def constant_quotas(rules: Iterable[CompiledRule]) -> Iterator[tuple[str, Quota]]:
-    """The quotas of rules, each with the name of its rule, without those that functions return."""
+    """The quotas of rules, except those that functions return, each with the name of its rule."""
     for rule in rules:
         for quota in () if callable(rule.quota) else rule.quota:
             yield rule.name, quota
 
 
 def owned_quotas(rules: Sequence[CompiledRule]) -> Iterator[tuple[str, Quota]]:
-    """What is registered on a store: ``constant_quotas``, and the quota of blocks for each rule with a penalty."""
+    """The quotas to register on a store: ``constant_quotas``, and the quota of blocks for each rule with a penalty."""
     yield from constant_quotas(rules)
     for rule in rules:
         if rule.penalty is not None:
@@ -332,7 +332,7 @@ _NEAR = 0.75
 
 
 def as_methods(methods: Collection[str] | None) -> frozenset[str] | None:
-    """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for what is no list of them."""
+    """The methods of a rule in capitals, HEAD along with GET; ``ConfigurationError`` for anything else."""
     if methods is None:
         return None
     is_list = isinstance(methods, Collection) and not isinstance(methods, str)

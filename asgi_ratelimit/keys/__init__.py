@@ -1,4 +1,4 @@
-"""Keys: whose bucket a request is charged to.
+"""Keys: they say whose bucket a request is charged to.
 
 A key function takes the connection and returns a text, bytes, or ``None``, which means that its rule does not apply.
 """

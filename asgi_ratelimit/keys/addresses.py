@@ -2,7 +2,7 @@
 
 A client may have written everything in a forwarding header, except what trusted proxies append at its right end. So
 lists are read from the right, and nothing to the left of an address changes how that address is read.
-No ``await``, no clock, no lock, no logging in this module; the words of CDNs are read from a file at first use.
+No ``await``, no clock, no lock, no logging in this module; the networks of CDNs are read from a file at first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from socket import AF_INET, AF_INET6, inet_ntop
 from .cdn_networks import cdn_networks
 
 MAX_FORWARDED = 32
-"""The number of forwarded addresses that are followed, at the most."""
+"""The most forwarded addresses that are followed."""
 
 MAX_TEXT = 100
 """The longest text of an address that is parsed, with brackets, zone and port."""
@@ -95,8 +95,7 @@ def client_key(packed: bytes, ipv6_prefix: int) -> str:
     """The key of the client at an address: the IPv4 address, or the IPv6 network of ``ipv6_prefix`` bits.
 
     An IPv6 address of a translator or tunnel (NAT64, RFC 6052; 6to4, RFC 3056; Teredo, RFC 4380) has the key of the
-    IPv4 host in it: one prefix would hold all hosts of the translator, and one host has 65,536 prefixes or more of a
-    tunnel.
+    IPv4 host in it: all hosts of a translator share one prefix, and one host of a tunnel has 65,536 prefixes or more.
     """
     if len(packed) == 4:
         return inet_ntop(AF_INET, packed)
@@ -147,7 +146,7 @@ class Networks:
 
 
 def meant_network(text: str) -> str:
-    """The network of an address with a prefix, as ``10.0.0.0/8`` for ``10.0.0.5/8``; an empty text for other texts."""
+    """The network of an address with a prefix, such as ``10.0.0.0/8`` for ``10.0.0.5/8``; empty for other texts."""
     try:
         return str(ip_network(text, strict=False)) if "/" in text else ""
     except ValueError:
@@ -155,7 +154,7 @@ def meant_network(text: str) -> str:
 
 
 def is_wide(text: str) -> bool:
-    """Whether a network has a considerable part of all public addresses, as 0.0.0.0/0 or one half of it has."""
+    """Whether a network contains a considerable part of all public addresses, as 0.0.0.0/0 or one half of it does."""
     if text.isalpha():
         return False
     network = _parse_network(text)
@@ -194,7 +193,7 @@ def forwarded_addresses(values: Sequence[bytes]) -> Iterator[str]:
 
 
 def _node(element: str) -> str:
-    """The value of the one ``for=`` of an element; "" if it has none or several, or is no list of pairs."""
+    """The value of the one ``for=`` of an element; "" if it has none or several, or is not a list of pairs."""
     nodes, position = [], 0
     while position < len(element):
         pair = _PAIR.match(element, position)

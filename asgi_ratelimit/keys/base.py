@@ -22,7 +22,7 @@ UNREADABLE = "unreadable"
 
 
 class ScopeKey(ABC):
-    """A key that is read from the ASGI scope, without a connection object: all kinds of the package."""
+    """A key that is read from the ASGI scope, without a connection object, as all kinds in this package are."""
 
     def __call__(self, connection: HTTPConnection) -> str | None:
         return self.of(connection.scope)
@@ -43,7 +43,7 @@ class ScopeTest(ABC):
         """The answer for the request with this scope."""
 
     def of_host(self, scope: Scope) -> bool:
-        """The answer also for the host behind a tunnel: for those who are refused, who choose how they come."""
+        """The answer, also for the host behind a tunnel: a client that is to be refused may choose its way in."""
         return self.of(scope)
 
 
@@ -64,11 +64,11 @@ def bind(key: KeyFunction, path: str, root: str = "") -> KeyFunction:
 
 
 def key_text(key: str | bytes | int | UUID) -> str:
-    """What a key function has returned as text; ``TypeError`` for what is no key."""
+    """The result of a key function as text; ``TypeError`` for anything that is not a key."""
     if isinstance(key, int) and not isinstance(key, bool):
         return str(int(key))
     try:
-        return as_key(key)  # type: ignore[arg-type]  # a bool, say, which it refuses
+        return as_key(key)  # type: ignore[arg-type]  # it refuses a bool, for example
     except TypeError:
         if isinstance(key, UUID):
             return str(key)
@@ -76,7 +76,7 @@ def key_text(key: str | bytes | int | UUID) -> str:
 
 
 def as_text(value: object, source: str) -> str | None:
-    """A value of the app's as a key; ``TypeError`` for one whose text is not the same in every process."""
+    """A value of the app as a key; ``TypeError`` for one whose text is not the same in every process."""
     if value is None:
         return None
     if isinstance(value, (str, bytes)):
@@ -99,7 +99,7 @@ def checked_name(name: str, example: str) -> str:
 
 
 def header_name(name: str, example: str) -> bytes:
-    """The name of a header as it stands in a scope; ``ConfigurationError`` for an invalid one."""
+    """The name of a header as a scope contains it; ``ConfigurationError`` for an invalid one."""
     if isinstance(name, str) and name.isascii() and name.strip() == name != "":
         return name.lower().encode()
     raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")

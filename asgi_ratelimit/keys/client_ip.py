@@ -1,4 +1,4 @@
-"""The key by the client's address, as the peer's or as trusted proxies report it."""
+"""The key by the client's address: the peer's, or the one that trusted proxies report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WITHIN = 'client_ip().within("10.0.0.0/8", "192.0.2.7")'
 _HOST = re.compile("[A-Za-z][A-Za-z0-9_.-]*")
 
 _NOT_PARSED = b""
-"""Stands for the address of a peer whose text is no address."""
+"""Stands for the address of a peer whose text is not an address."""
 
 _PRIVATE = Networks(
     ["10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7", "fe80::/10"]
@@ -50,7 +50,7 @@ _CHECKS = 100
 """How many requests are checked for a forwarding header that is not trusted."""
 
 _FORWARDING = frozenset([b"x-forwarded-for", b"forwarded", b"x-real-ip", b"cf-connecting-ip", b"true-client-ip"])
-"""The headers that show that there is a proxy, where none is trusted."""
+"""The headers that show that there is a proxy, although none is trusted."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -61,8 +61,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     The client is the peer, unless the peer is in ``trusted_proxies``: addresses, networks, ``"unix"`` for the other
     end of a Unix socket, or ``"cloudflare"``, ``"cloudfront"`` or ``"fastly"`` for the networks of these CDNs. Then
     ``forwarded_header`` is read from the right, past all trusted proxies, and the first other address is the client.
-    Anybody could have written what is further to the left. Reading stops at a text that is no address: the request then
-    counts for the proxy that passed it on.
+    Anybody could have written the text further to the left. Reading stops at a text that is not an address: the request
+    then counts for the proxy that passed it on.
 
     Exactly one header is trusted, the one that your proxy writes: ``"x-forwarded-for"``, ``"forwarded"`` (RFC 7239),
     or one of a single address such as ``"x-real-ip"``. A proxy passes the others on as the client sent them.
@@ -120,8 +120,8 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
     def within(self, *networks: str) -> ScopeTest:
         """Whether the client is in one of these networks or at one of these addresses: for ``allow`` and ``deny``.
 
-        ``deny`` also refuses those who come from there through a translator or tunnel; ``allow`` does not let them in.
-        Raises ``ConfigurationError`` for no networks or for an invalid one.
+        ``deny`` also refuses clients that come from there through a translator or tunnel; ``allow`` does not exempt
+        them. Raises ``ConfigurationError`` for no networks or for an invalid one.
         """
         parsed = _networks(networks, _WITHIN)
         if parsed is None:
@@ -133,7 +133,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         return self._client(scope) or None
 
     def _client(self, scope: Scope) -> bytes | None:
-        """The packed address of the client, or ``_NOT_PARSED``; ``None`` where there is no address at all."""
+        """The packed address of the client, or ``_NOT_PARSED``; ``None`` if there is no address at all."""
         peer = scope.get("client")
         text = peer[0] if peer else None
         if not text:
@@ -152,7 +152,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         return packed
 
     def _forwarded(self, proxy: bytes | None, scope: Scope) -> bytes | None:
-        """The first address from the right that is no trusted proxy, or the last one that can be read."""
+        """The first address from the right that is not a trusted proxy, or the last one that can be read."""
         client = proxy
         for text in self._addresses_in([value for name, value in scope["headers"] if name == self._header]):
             packed = parse_address(text)
@@ -171,7 +171,7 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         return client_key(client, self._prefix)
 
     def _check_headers(self, packed: bytes, text: str, scope: Scope) -> None:
-        """Warn of a forwarding header that is not trusted: from any peer, or from private ones if some are trusted."""
+        """Warn about an untrusted forwarding header: from any peer, or from private ones if some are trusted."""
         if not self._trusts_none and packed not in _PRIVATE:
             return
         self._checks_left -= 1
@@ -201,12 +201,12 @@ class _Within(ScopeTest):
         return f"{self._key!r}.within({', '.join(map(repr, self._networks.texts))})"
 
     def of(self, scope: Scope) -> bool:
-        """Whether the client of this scope is there."""
+        """Whether the client of this scope is in these networks."""
         packed = self._key.address(scope)
         return packed is not None and packed in self._networks
 
     def of_host(self, scope: Scope) -> bool:
-        """Whether the client, or the IPv4 host behind its NAT64, 6to4 or Teredo address, is there."""
+        """Whether the client, or the IPv4 host behind its NAT64, 6to4 or Teredo address, is in these networks."""
         packed = self._key.address(scope)
         return packed is not None and (packed in self._networks or host_of(packed) in self._networks)
 
@@ -223,7 +223,7 @@ def _networks(texts: Iterable[str], example: str) -> Networks | None:
     """The networks of these texts; ``None`` for no texts."""
     texts = list(texts)
     for text in texts:
-        if not isinstance(text, str):  # ipaddress would take a number or bytes for an address
+        if not isinstance(text, str):  # ipaddress would accept a number or bytes as an address
             raise ConfigurationError(f"a network is written as text, not {text!r}: {example}")
         try:
             Networks([text])
@@ -233,7 +233,7 @@ def _networks(texts: Iterable[str], example: str) -> Networks | None:
 
 
 def _meant(text: str) -> str:
-    """What a text that is no network may mean, if that is clear."""
+    """What a text that is not a network may mean, if that is clear."""
     near = meant_network(text) or "".join(get_close_matches(text.lower(), [*cdn_networks(), UNIX], 1, 0.8))
     if near:
         return f"{text!r} is no network, did you mean {near!r}?"

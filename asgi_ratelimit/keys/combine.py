@@ -1,4 +1,4 @@
-"""Keys made of other keys. Two different combinations never have the same text, whatever their parts are."""
+"""Keys that are made of other keys. Two different combinations never have the same text, whatever their parts are."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class _MixedFirst(_Parts):
 
 
 def _joined(keys: Sequence[str | None]) -> str | None:
-    """Each part after its length, so that its borders are fixed: ``5:alice-2:eu`` of alice, nobody, eu."""
+    """Each part follows its length, so that its borders are fixed: ``5:alice-2:eu`` for alice, nobody, eu."""
     if keys.count(None) == len(keys):
         return None
     return short_key("".join(["-" if key is None else f"{len(key)}:{key}" for key in keys]))

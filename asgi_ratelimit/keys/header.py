@@ -17,7 +17,7 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
     """Key by the value of a request header, hashed: an API key never reaches the store. No header, no key.
 
     The value is the one that ``request.headers[name]`` shows, so a header that is sent twice is keyed as the app reads
-    it. With a ``secret``, the same in all processes, nobody who reads the store can even test guesses.
+    it. With a ``secret``, which must be the same in all processes, nobody who reads the store can even test guesses.
     """
 
     @shows_use('header("x-api-key")')
@@ -32,7 +32,7 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
         """The key of the request with this scope."""
         for name, value in scope["headers"]:
             if name == self._name:
-                return self._hash(value.strip(b" \t"))  # some servers leave this whitespace, which is no part of it
+                return self._hash(value.strip(b" \t"))  # some servers leave this whitespace in the value
         return None
 
 

@@ -1,4 +1,4 @@
-"""The key by a parameter of the path, of the rule's own path or of the route's."""
+"""The key by a parameter of a path: the rule's own path, or the route's."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _RulePathParam(ScopeKey):
         return f"path_param({self._name!r})"
 
     def of(self, scope: Scope) -> str | None:
-        """The key of the request with this scope; ``None`` where the path is not the rule's."""
+        """The key of the request with this scope; ``None`` if the path is not the rule's."""
         match = self._pattern.match(route_path(scope))
         return None if match is None else self._converted(match[self._name])
 

@@ -1,9 +1,9 @@
-"""Path patterns in Starlette's own syntax, matched in linear time, and what part of a path they are matched against.
+"""Path patterns in Starlette's own syntax, matched in linear time, and the part of a path that they apply to.
 
-A pattern meets paths that clients choose, of any length, so no pattern may take time that grows faster than the path.
+Clients choose the paths, which may have any length, so no pattern may take time that grows faster than the path.
 A wildcard is *floating* if its end is not determined by its start, as ``{a}`` in ``/{a}-{b}``: it has to be tried with
-several ends. Each further wildcard then runs from each of these ends, and is harmless only if the text between has a
-character where it stops, such as ``/``, because then no two of these runs overlap.
+several ends. Each further wildcard then runs from each of these ends. It is harmless only if the text between them has
+a character at which it stops, such as ``/``, because then no two of these runs overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Convertors = dict[str, Convertor[Any]]
 _SEGMENT, _REST, _INT, _FLOAT = "[^/]+", ".*", "[0-9]+", r"[0-9]+(\.[0-9]+)?"
 _UUID = "[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}"
 _CHARACTERS = {_SEGMENT: "[^/]", _REST: r"[\s\S]", _INT: "[0-9]", _FLOAT: "[0-9.]", _UUID: "[^/]"}
-"""What a wildcard of each kind consists of. One of the app's own kinds counts as a part of a segment."""
+"""The characters of a wildcard of each kind. A kind of the app's own counts as a part of a segment."""
 
 
 class Match(Protocol):
@@ -43,7 +43,7 @@ class PathPattern(Protocol):
 
 
 def route_path(scope: Scope) -> str:
-    """The path below the root path: what the routes of this app, mounted or not, are matched against."""
+    """The path below the root path, against which the routes of this app, mounted or not, are matched."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     below = path.removeprefix(root)
@@ -51,7 +51,7 @@ def route_path(scope: Scope) -> str:
 
 
 def own_root_path(app: object) -> str:
-    """The root path that an app, behind any middlewares, sets by itself: of ``FastAPI(root_path="/api")``."""
+    """The root path that an app behind any middlewares sets by itself, as ``FastAPI(root_path="/api")`` does."""
     for _ in range(100):
         if isinstance(app, Starlette):  # the ``root_path`` of Flask and Quart is a folder
             return str(getattr(app, "root_path", ""))
@@ -73,7 +73,7 @@ def compile_path(path: str) -> tuple[re.Pattern[str], Convertors]:
 def compile_rule_path(path: str, root: str = "") -> tuple[PathPattern, Convertors]:
     """The pattern of a rule, which takes linear time, and the convertors of its parameters.
 
-    ``root`` is the root path that the app sets by itself: a rule may name it, and is matched below it all the same.
+    ``root`` is the root path that the app sets by itself: a rule may include it, and is matched below it either way.
     Raises ``ConfigurationError`` for an invalid path, and for one that cannot be matched in linear time.
     """
     pattern, convertors = compile_path(path)
@@ -96,7 +96,7 @@ def compile_rule_path(path: str, root: str = "") -> tuple[PathPattern, Convertor
 
 @dataclass(frozen=True, slots=True)
 class _Wildcard:
-    """A parameter of a path, and the regular expression that its convertor has."""
+    """A parameter of a path, and the regular expression of its convertor."""
 
     name: str
     kind: str
@@ -111,13 +111,13 @@ class _Wildcard:
         return any(self.characters.match(each) is None for each in text)
 
     def is_floating_before(self, text: str) -> bool:
-        """Whether it may have several ends where this text follows it."""
+        """Whether it may have several ends if this text follows it."""
         return self.kind != _UUID and not self.stops_within(text[:1])
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A path in parts: a text, a wildcard, a text, and so on. There is one more text than wildcards."""
+    """A path in parts: a text, a wildcard, a text, and so on. There is one text more than there are wildcards."""
 
     texts: Sequence[str]
     wildcards: Sequence[_Wildcard]
@@ -157,7 +157,7 @@ class _FromTheRight:
         texts[0] += rf"(?:{re.escape(root[::-1])})?\Z"
         pairs = list(zip(parts.wildcards, texts))
         atoms = "".join([rf"(?>(?P<{wildcard.name}>[^/]+?){text})" for wildcard, text in reversed(pairs)])
-        end = r"\n?" if texts[-1] else ""  # "$" matches in front of a newline at the end, too
+        end = r"\n?" if texts[-1] else ""  # "$" also matches in front of a newline at the end
         self._pattern = re.compile(end + texts[-1] + atoms)
 
     def match(self, path: str, /) -> Match | None:

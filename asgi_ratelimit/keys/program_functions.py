@@ -9,11 +9,11 @@ from ..clock import monotonic_ns
 from ..logs import warn_once
 
 BLOCKING_NS = 5_000_000
-"""Nanoseconds on the event loop from which on a function without ``async`` is warned of."""
+"""A function without ``async`` that takes this many nanoseconds of the event loop causes a warning."""
 
 
 async def called(function: Any, *arguments: object) -> Any:
-    """What a function returns, sync or async."""
+    """The result of a function, sync or async."""
     started_ns = monotonic_ns()
     result = function(*arguments)
     if inspect.isawaitable(result):

@@ -14,10 +14,10 @@ logger = logging.getLogger("asgi_ratelimit")
 
 
 class user(ScopeKey):  # noqa: N801  # a function to its users
-    """Key by the user of Starlette's ``AuthenticationMiddleware``; no key for one who is not authenticated.
+    """Key by the user of Starlette's ``AuthenticationMiddleware``; no key for a user who is not authenticated.
 
-    ``attribute`` is what distinguishes users: their ``identity``, or any other. The authentication must be outside the
-    limit; if it is not, one warning is logged.
+    ``attribute`` is the attribute that distinguishes users: their ``identity``, or any other. The authentication must
+    be outside the limit; if it is not, one warning is logged.
     """
 
     @shows_use('user("id")')
@@ -58,7 +58,7 @@ class user(ScopeKey):  # noqa: N801  # a function to its users
 
 
 class state(ScopeKey):  # noqa: N801  # a function to its users
-    """Key by what a middleware outside the limit has put into ``request.state``, such as a tenant; otherwise no key."""
+    """Key by a value, such as a tenant, that a middleware outside the limit put into ``request.state``; else no key."""
 
     @shows_use('state("tenant")')
     def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Keys and costs as callers give them, and the charges and units that they stand for."""
+"""Keys and costs as callers write them, and the charges and units that they stand for."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def charges_of(quotas: Sequence[Quota], name: str, key: Key, cost: Cost) -> tupl
 
 
 def charges_under(live: Sequence[Quota], name: str, key: Key, cost: Cost) -> tuple[Charge, ...]:
-    """``charges_of`` where an override replaces the limiter's own quotas: keys and costs still name those.
+    """``charges_of`` if an override replaces the limiter's own quotas, whose names keys and costs still use.
 
-    A quota of the override that they do not name is not charged: perhaps none is, and there are no charges.
+    A quota of the override that they do not name is not charged. If they name none, there are no charges.
     """
     named = [names for names in (key, cost) if isinstance(names, Mapping)]
     chosen = [quota for quota in live if all(quota.name in names for names in named)]
@@ -48,7 +48,7 @@ def charges_under(live: Sequence[Quota], name: str, key: Key, cost: Cost) -> tup
 
 
 def not_applied(live: Sequence[Quota], own: Sequence[Charge]) -> str:
-    """What to log where keys or costs name none of an override's quotas, so that the ``own`` charges stay."""
+    """The text to log if keys or costs name none of an override's quotas, so that the ``own`` charges stay."""
     name, names = own[0].name, [charge.quota.name for charge in own]
     own_names, live_names = [", ".join(map(repr, each)) for each in (names, [quota.name for quota in live])]
     right = ", ".join([_example(replace(quota, name=quota_name)) for quota, quota_name in zip(live, names)])
@@ -67,7 +67,7 @@ def _example(quota: Quota) -> str:
 
 
 def _restricted(named: Any, quotas: Sequence[Quota]) -> Any:
-    """What a key or a cost says of these quotas."""
+    """The part of a key or a cost that is about these quotas."""
     return {quota.name: named[quota.name] for quota in quotas} if isinstance(named, Mapping) else named
 
 
@@ -114,7 +114,7 @@ def charged_units(decision: Decision) -> list[float]:
 
 
 def settled_units(decision: Decision, cost: Cost, unnamed: Sequence[float]) -> list[float]:
-    """The units to settle for each charge: one number for all, or one by each quota's name, else from ``unnamed``.
+    """The units to settle for each charge: one number for all, or one for each named quota, else ``unnamed``.
 
     Raises ``ValueError`` for a name that no quota has, and for a cost that is not a number from 0 to 2**53.
     """

@@ -19,7 +19,7 @@ def count(store: Store, decision: Decision) -> None:
 
 
 class CallCounts:
-    """Counts the calls of one name on a store, at hardly any cost where they have one charge."""
+    """Counts the calls of one name on a store; for calls with one charge, this costs hardly anything."""
 
     __slots__ = ("_needs_event_loop", "_store", "of_all", "rule")
 
@@ -38,7 +38,7 @@ class CallCounts:
             count(self._store, decision)
 
     def count_admitted(self, bucket: str) -> None:
-        """Count a call of one charge that goes."""
+        """Count an admitted call with one charge."""
         self.rule.requests.append(bucket)
         self.rule.admitted += 1
         if not self.of_all.is_published and (not self._needs_event_loop or _get_running_loop() is not None):
@@ -46,12 +46,12 @@ class CallCounts:
 
 
 def publish_counts(store: Store, *, by_app: bool = False) -> None:
-    """See to it that what this process counts, learns and lets wait is published, once a second.
+    """Publish the counts, queues and learned limits of this process once a second from now on.
 
-    For a store elsewhere, the background loop publishes, which also watches the overrides: an event loop of the program
-    may end early. In memory, the running event loop does. Without one, and with a stepped clock, which must not move
-    on because of it, the reader of the figures publishes them first. With a stepped clock, an app publishes all the
-    same: ``by_app``.
+    For a remote store, the background loop publishes, which also watches the overrides, because an event loop of the
+    program may end early. For a store in memory, the running event loop publishes. Without a running event loop, the
+    reader of the figures publishes them first. So it does with a stepped clock, which publishing must not move on,
+    unless an app asks for it with ``by_app``.
     """
     counts = counts_of(store)
     if counts.is_published and not by_app:  # the event loop of an app may be another one than before
@@ -66,7 +66,7 @@ def publish_counts(store: Store, *, by_app: bool = False) -> None:
 
 
 class _InChild:
-    """Publishes nothing in a forked child that its parent has counted."""
+    """Keeps a forked child from publishing what its parent has counted."""
 
     def reset(self) -> None:
         reset_publishers()

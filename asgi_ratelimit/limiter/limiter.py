@@ -48,8 +48,8 @@ class Limiter:
 
     ``quota`` is a text, a quota, or several of them. ``store`` is a store or its URL, by default this process's memory.
     Limiters with the same name, quota and store share their buckets. ``hooks`` are called with every decision.
-    Raises ``QuotaError``, and ``ConfigurationError``, also where another limit has other quotas under the same name and
-    store: a limiter owns its name for as long as the program refers to it.
+    Raises ``QuotaError`` and ``ConfigurationError``, the latter also if another limit has other quotas under the same
+    name and store: a limiter owns its name for as long as the program refers to it.
     """
 
     @shows_use('Limiter("10/s burst 20", store="redis://localhost", name="api")')
@@ -74,14 +74,14 @@ class Limiter:
             watch_memory(self.store, quotas)
 
     _read: ReadQuotas = staticmethod(as_quotas)
-    """Makes quotas of what an override says."""
+    """Makes quotas from an override."""
 
     def _own_name(self, quotas: Iterable[Quota]) -> None:
         register(self.store, self, [(self.name, quota) for quota in quotas])
 
     @property
     def quotas(self) -> tuple[Quota, ...]:
-        """The quotas that apply now: those that it was given, or those of an override."""
+        """The quotas that apply now: its own, or those of an override."""
         return self.live.quotas
 
     def __repr__(self) -> str:
@@ -94,8 +94,9 @@ class Limiter:
 
         ``cost`` may name the quotas, as in ``{"requests": 1, "tokens": 1800}``: then only these are charged. With
         ``best_effort``, as many whole units are ``granted`` as all quotas can give, at least 1. With an ``operation``,
-        an id of yours such as that of a message, the same key and cost are charged once, from whatever process and
-        however often; the decision is then that of the first time. A refusal, and what was given back, does not count.
+        an id of yours such as that of a message, the same key and cost are charged once, whichever process repeats the
+        call and however often; the decision is then that of the first call. A call that was refused, or given back,
+        does not count as the first.
         """
         if best_effort is not False:
             checked_flag("best_effort", best_effort)
@@ -117,9 +118,9 @@ class Limiter:
     ) -> Decision:
         """Book the earliest slot at which ``cost`` units conform, and return when it has come.
 
-        It sleeps once. A caller that is cancelled while it books or sleeps gives the slot back, and those behind it
-        move up; the decision is that of the slot that is used. What another caller has booked under the same
-        ``operation`` stays booked. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more than
+        It sleeps once. A caller that is cancelled while it books or sleeps gives the slot back, and the callers behind
+        it move up; the decision is that of the slot that the caller uses. A slot that another caller has booked under
+        the same ``operation`` stays booked. Raises ``PaceTimeout`` at once, and books nothing, if the slot is more than
         ``max_delay`` seconds away.
         """
         take = self._paced(key, cost, max_delay, operation)
@@ -140,9 +141,10 @@ class Limiter:
     async def refund(self, decision: Decision, cost: Cost | None = None) -> None:
         """Give back ``cost`` units of each charge of a decision, or all of them.
 
-        Units that have drained, or have left their window, are available again anyway and are not given back. A
-        decision is settled once: a second refund, or a settlement after it, does nothing. While the store is out, the
-        refund waits until it is back. Raises ``ValueError`` for more units than were charged, and for no decision.
+        Units that have drained, or have left their window, are already available again, and are not given back. A
+        decision is settled once: a second refund, or a settlement after it, does nothing. During an outage of the
+        store, the refund waits until the store is back. Raises ``ValueError`` for more units than were charged, and for
+        anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "refund(await limiter.rate_limit(key))"))
         refunded = charged if cost is None else settled_units(decision, cost, [0.0] * len(charged))
@@ -154,8 +156,8 @@ class Limiter:
         """Correct the charges of a decision to ``actual`` units, the cost that is known only afterwards.
 
         If that is less than was charged, the rest is refunded. If it is more, the rest is debited: it is charged even
-        if it does not fit, and later callers wait for it. A decision is settled once; while the store is out, the
-        settlement waits until it is back. Raises ``ValueError`` for anything but a decision.
+        if it does not fit, and later callers wait for it. A decision is settled once; during an outage of the store,
+        the settlement waits until the store is back. Raises ``ValueError`` for anything but a decision.
         """
         charged = charged_units(checked_decision(decision, "settle(decision, 3)"))
         await settle(self.store, decision, settled_units(decision, actual, charged))
@@ -174,7 +176,7 @@ class Limiter:
     async def waiting(self, key: Key) -> float:
         """The units that are booked under a key for a time in the future.
 
-        With several quotas, this is the number of the quota that the others wait for: while it makes callers wait, the
+        With several quotas, this is the number for the quota that the others wait for: while it makes callers wait, the
         other quotas look fully booked until then.
         """
         peeked = await self.peek(key)
@@ -188,8 +190,8 @@ class Limiter:
     async def eta(self, key: Key, cost: Cost = 1) -> float:
         """Seconds that a caller of ``acquire`` or ``@pace`` would wait if it came now; ``math.inf`` for never.
 
-        Callers of this process and of others that wait for the same quotas are counted. Nothing is booked. May raise
-        ``StoreError``.
+        This includes callers of this process and of others that already wait for the same quotas. Nothing is booked.
+        May raise ``StoreError``.
         """
         if self.live.word is not None:
             return 0.0
@@ -202,7 +204,7 @@ class Limiter:
         ``str(ticket)`` goes with the job, and ``redeem`` lets it run, once, without competing again. Raises
         ``PaceTimeout`` if there is no slot at all, or if the store is out and its ``on_error`` refuses, and
         ``ValueError`` for keys that are too long for a ticket. An override in words, ``"shadow"`` or ``"off"``, does
-        not concern tickets.
+        not affect tickets.
         """
         operating(self.store)
         decision = await self._enforce(self._paced(key, cost, None, operation))
@@ -216,11 +218,12 @@ class Limiter:
     async def redeem(self, ticket: Ticket | str, *, late_tolerance: float = 5.0) -> Decision:
         """The decision of a ticket; its ``delay`` is the time that is left until the slot.
 
-        The first caller gets a decision that is ``allowed``. All others get one that is not, and that never will be;
-        so do all after a cancellation. A ticket that comes more than ``late_tolerance`` seconds after its slot, because
-        workers were down, has missed it: it books a new slot behind all others, and ``delay`` is the time until that.
-        Raises ``ValueError`` for anything but a ticket of this limiter, for one whose slot was over a week ago, and for
-        a tolerance that is no number of seconds. May raise ``StoreError``: then the ticket may have been redeemed.
+        The first caller gets a decision that is ``allowed``. All others get one that is not, and that never will be.
+        After a cancellation, so does every caller. A ticket that comes more than ``late_tolerance`` seconds after its
+        slot, because workers were down, has missed it: it books a new slot behind all others, and ``delay`` is the time
+        until that slot. Raises ``ValueError`` for anything but a ticket of this limiter, for one whose slot was over a
+        week ago, and for a tolerance that is not a number of seconds. May raise ``StoreError``, in which case the
+        ticket may have been redeemed.
         """
         if not isinstance(late_tolerance, (int, float)) or not late_tolerance >= 0:  # true for NaN, too
             raise ValueError(f"late_tolerance must be seconds from 0 up, not {late_tolerance!r}: late_tolerance=5")
@@ -237,11 +240,11 @@ class Limiter:
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
 
-        All costs are taken at once, when they fit: nothing is booked ahead, so that units which others give back are
-        used at once. Callers of one process go first come, first served. ``spent.settle(tokens=1234)`` sets the actual
-        cost so far. The last one that was set is settled at the end of the block, however it ends; a cost that was
-        never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken within
-        ``max_delay`` seconds.
+        All costs are taken together, once they fit. Nothing is booked ahead, so units that others give back are used at
+        once. Callers of one process are served in the order in which they come. ``spent.settle(tokens=1234)`` sets the
+        actual cost so far. The last one that was set is settled at the end of the block, however it ends; a cost that
+        was never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken
+        within ``max_delay`` seconds.
         """
         count = None if self.live.word is None else partial(count_take, self)
         take = self._paced(key, costs, max_delay, operation)
@@ -254,18 +257,18 @@ class Limiter:
     async def take(self, charges: Iterable[Charge], max_wait: float = 0.0) -> Decision:
         """Take charges of any quotas and keys, all or nothing; a slot is booked at most ``max_wait`` seconds ahead.
 
-        An override in words applies where all of them have the limiter's name; one of quotas changes no charge.
+        An override in words applies if all charges have the limiter's name; an override of quotas changes no charge.
         """
         take = Take(tuple(map(self._named, charges)), max_wait, may_settle=True)
         is_own = all(charge.name == self.name for charge in take.charges)
         return await (self._take(take) if is_own else self._enforce(take))
 
     def close_hooks(self) -> None:
-        """``aclose`` for code without ``async``, without the store."""
+        """``aclose`` for code without ``async``, except that the store stays open."""
         self.hooks.close()
 
     async def aclose(self) -> None:
-        """Close the store, once what hooks do in the background is done."""
+        """Close the store, after the background calls of hooks are done."""
         await self.hooks.aclose()
         await self.store.aclose()
 
@@ -297,7 +300,7 @@ class Limiter:
         return Take(self.charges(key, cost), max_wait, may_settle=True, operation=self._operation(operation))
 
     def _operation(self, operation: str | None) -> str | None:
-        """``operation``, if it is one, and the store remembers it."""
+        """``operation``, if it is valid and the store remembers operations."""
         if operation is not None:
             operating(self.store)
         return checked_operation(operation)
@@ -317,7 +320,7 @@ class Limiter:
 
     @contextmanager
     def waiting_call(self) -> Iterator[ObservedWait]:
-        """A caller that waits for its slot: the block sets its decision, which is counted, and given to hooks."""
+        """A caller that waits for its slot: the block sets its decision, which is then counted and passed to hooks."""
         try:
             with self.hooks.waiting(self.name) as wait:
                 yield wait
@@ -327,7 +330,7 @@ class Limiter:
         count(self.store, wait.decision)
 
     def report(self, decision: Decision, since_ns: int) -> Decision:
-        """Count a decision that the store was asked for at that time, call the hooks with it, and return it."""
+        """Count a decision whose store call began at ``since_ns``, call the hooks with it, and return it."""
         count(self.store, decision)
         if self.hooks:
             self.hooks(self.name, decision, (monotonic_ns() - since_ns) / SECOND_NS)
@@ -352,7 +355,7 @@ class Limiter:
 
 
 async def count_take(limiter: Limiter, take: Take) -> Decision:
-    """The decision of a take that an override lets pass in any case: counted for ``"shadow"`` alone."""
+    """The decision of a take that an override always lets pass; only ``"shadow"`` is counted."""
     if limiter.live.word == OFF:
         return exempt(take, limiter.store)
     since_ns = monotonic_ns()

@@ -1,8 +1,8 @@
-"""What a caller of ``spend`` does: wait without booking ahead, so that what others give back is used at once.
+"""How a caller of ``spend`` waits: without booking ahead, so that units that others give back are used at once.
 
-The callers of one set of buckets go first come, first served. The first one takes its estimate as soon as it fits: it
-looks again when its refusal ends, when a settlement of this process touches one of its buckets, and at least once a
-second, because other processes settle, too. The others sleep until they are first.
+The callers of one set of buckets are served in the order in which they come. The first one takes its estimate as soon
+as it fits: it tries again when its refusal ends, when a settlement of this process touches one of its buckets, and at
+least once a second, because other processes settle too. The others sleep until they are first.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LONGEST_SLEEP_US = 1_000_000.0
 """The longest sleep of the first caller: another process may have settled."""
 
 MOMENT = 1e-6
-"""The ``max_wait`` of a cost above the burst, which only takes that may wait can take: from an empty bucket."""
+"""The ``max_wait`` of a cost above the burst, which only a take that may wait can charge, to an empty bucket."""
 
 
 class SpendWaiter:
     """Waits until takes over one store fit, in the order of all callers of this process.
 
-    With ``departs_later``, the caller waits for the departure itself, and ``renewed`` returns a take under the quotas
-    that apply by now: both as with a ``SlotWaiter``.
+    With ``departs_later``, the caller waits for the departure itself. ``renewed`` returns a take under the quotas that
+    now apply. Both are as in ``SlotWaiter``.
     """
 
     def __init__(self, store: Store, *, departs_later: bool = False, renewed: Renewed = unchanged) -> None:
@@ -43,14 +43,15 @@ class SpendWaiter:
     def wait(self, take: Take) -> Flow[Decision]:
         """Take as soon as it fits, within the take's ``max_wait``; the caller has to call ``finish`` afterwards.
 
-        Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when that is over.
+        Raises ``PaceTimeout`` as soon as it is certain that nothing will fit in time, at the latest when the time is
+        over.
         """
         decision = yield from self._wait(take, frozenset(_buckets(take)))
         self._blocks.begin(_buckets(take))
         return decision
 
     def finish(self, take: Take) -> None:
-        """The block that has taken this is over, and settled."""
+        """Note that the block with this take is over, and settled."""
         self._blocks.end(_buckets(take))
 
     def _wait(self, take: Take, buckets: frozenset[str]) -> Flow[Decision]:
@@ -74,9 +75,10 @@ class SpendWaiter:
     def _wait_for_slot(
         self, take: Take, buckets: frozenset[str], decision: Decision, deadline_us: float
     ) -> Flow[Decision]:
-        """Wait for a slot that the same operation has booked before; nobody who gives up here gives it back.
+        """Wait for a slot that the same operation has booked before; a caller that gives up here does not give it back.
 
-        A caller that misses it, or comes after it was given back, takes anew, without the operation: it is charged.
+        A caller that misses the slot, or comes after it was given back, takes anew, without the operation, and is
+        charged.
         """
         if decision.repeated_us is None:
             return decision
@@ -116,7 +118,7 @@ class SpendWaiter:
             now_us, retry_us = self._slots.now_us(), decision.retry_after * SECOND_US + take_now.max_wait_us
             self._require_time(take, decision, now_us + retry_us - deadline_us, deadline_us - now_us)
             patience_us = patience_us or now_us + retry_us + LONGEST_SLEEP_US
-            if now_us > patience_us:  # what came free since then has gone to other processes, or to other callers
+            if now_us > patience_us:  # units that became free since then have gone to other processes or other callers
                 left = replace(take, max_wait=max(deadline_us - now_us, 0.0) / SECOND_US)
                 with of_all(left, take.max_wait):
                     return (yield from self._slots.wait(left)), True
@@ -124,7 +126,7 @@ class SpendWaiter:
             yield Sleep(wake_up)
 
     def _require_time(self, take: Take, decision: Decision, too_long_us: float, left_us: float) -> None:
-        """Raise ``PaceTimeout`` for a refused take, if its time is over, or will certainly not be enough."""
+        """Raise ``PaceTimeout`` for a refused take, if its time is over, or is certainly too short."""
         if decision.before is None or decision.retry_after == math.inf:
             raise pace_timeout(take, decision)
         may_come_back = not self._slots.store.in_process or self._blocks.on_any(_buckets(take))

@@ -17,7 +17,7 @@ from .spend_waiter import SpendWaiter
 
 
 class Spent:
-    """What a block has taken, as its ``decision``, and its actual cost so far."""
+    """The take of a block, as its ``decision``, and its actual cost so far."""
 
     def __init__(self, decision: Decision) -> None:
         self.decision = decision
@@ -25,9 +25,9 @@ class Spent:
         """The units of each charge that the end of the block settles."""
 
     def settle(self, actual: Cost | None = None, **units: float) -> None:
-        """Set the actual cost so far, of the quotas that are named, ``settle(tokens=1234)``, or of every quota.
+        """Set the actual cost so far, for the named quotas, ``settle(tokens=1234)``, or for every quota.
 
-        Names that are no Python identifiers go in a mapping, ``settle({"per-minute": 5})``. A later call overrides an
+        Names that are not Python identifiers go in a mapping, ``settle({"per-minute": 5})``. A later call overrides an
         earlier one. Raises ``ValueError`` for an unknown name or a number that is not valid.
         """
         if actual is not None and not isinstance(actual, Mapping):
@@ -37,7 +37,7 @@ class Spent:
 
 
 class Spending:
-    """What ``Limiter.spend`` returns: a context manager, with and without ``async``, that waits when it is entered."""
+    """The context manager of ``Limiter.spend``, with and without ``async``; it waits when it is entered."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class Spending:
         count: Callable[[Take], Coroutine[Any, Any, Decision]] | None = None,
         renewed: Renewed = unchanged,
     ) -> None:
-        """``count`` decides a take without a wait, where an override lets everything pass.
+        """``count`` decides a take without a wait, if an override lets everything pass.
 
-        ``renewed`` returns a take under the quotas that apply by now.
+        ``renewed`` returns a take under the quotas that now apply.
         """
         self._store = store
         self._count = count

@@ -39,7 +39,7 @@ REDEEMABLE_FOR = 7 * 86_400.0
 class TicketCharge:
     """One charge of a ticket, with the name of its quota. The other fields are those of ``SettledCharge``.
 
-    ``numbers`` are the kind of the quota and its arguments, as they were when it was booked.
+    ``numbers`` are the kind of the quota and its arguments, as they were at the time of the booking.
     """
 
     quota: str
@@ -74,8 +74,8 @@ class Ticket:
     """A slot of the limiter ``name``: ``ready_at`` in Unix time, ``delay`` in seconds after it was booked.
 
     ``str(ticket)`` is a text of letters, digits, ``-`` and ``_``, and ``Ticket.parse`` reads it. Anyone who can write
-    tickets can run jobs at any time: keep them where your jobs are. ``degraded`` is a ticket that was booked without
-    the store, and ``operation`` the one that it was booked under. Raises ``ValueError`` for what no ticket has.
+    tickets can run jobs at any time: keep them where your jobs are. ``degraded`` means that it was booked without the
+    store. ``operation`` is the operation that it was booked under. Raises ``ValueError`` for values that no ticket has.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Ticket:
     def cancellation(self, quotas: Sequence[Quota], name: str) -> Settlement:
         """The settlement that gives the slot back, unless the ticket was redeemed.
 
-        A slot is one of the quota under which it was booked, whatever has changed since.
+        The slot belongs to the quota under which it was booked, whatever has changed since.
         """
         charges = [
             replace(charge, quota=booked.booked_quota()) if booked.numbers else charge
@@ -168,7 +168,7 @@ class Ticket:
         return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone, undone)
 
     def redemption(self, quotas: Sequence[Quota], name: str) -> Redemption:
-        """What uses the ticket, once, by a caller of its own; its take books another slot."""
+        """The redemption that uses the ticket, once, for this caller only; its take books another slot."""
         take = Take(self.charges(quotas, name), math.inf, may_settle=True, operation=f"\0ticket {self.id:.0f}")
         return Redemption(self.id, take, self._until_us, float(getrandbits(53)))
 
@@ -192,7 +192,7 @@ def _arguments(kind: type[Quota]) -> list[str]:
 
 
 def _ticket(items: Any) -> Ticket:
-    """The ticket of these items; ``ValueError`` or ``TypeError`` unless there are so many, of the right types."""
+    """The ticket of these items; ``ValueError`` or ``TypeError`` unless their number and types are right."""
     version, name, ready_at, delay, identity, charges, degraded, operation = items
     _require(version in (FORMAT, WITHOUT_NUMBERS) and isinstance(charges, list), items)
     booked = tuple([_booked(charge if version == FORMAT else [*charge, []]) for charge in charges])
@@ -210,7 +210,7 @@ def _require(condition: bool, thing: object) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is a number that counts: no NaN, no infinity, and none beyond what arithmetic is exact for."""
+    """Whether a value is a usable number: not NaN, not infinite, and within the range of exact arithmetic."""
     return type(value) in (int, float) and -(2.0**60) < value < 2.0**60  # type: ignore[operator]
 
 
@@ -219,12 +219,12 @@ def _is_time(value: float) -> bool:
 
 
 def late_by(ticket: Ticket, peeked: Decision) -> float:
-    """Seconds between a ticket's slot and a later look at the store; below 0 if the slot is still to come."""
+    """Seconds between a ticket's slot and a later ``peek``; below 0 if the slot is still to come."""
     return peeked.now_us / SECOND_US - ticket.ready_at
 
 
 def on_time(ticket: Ticket, peeked: Decision) -> Decision:
-    """The decision for a ticket that is not late. A ticket of that is the same one: it can be redeemed once."""
+    """The decision for a ticket that is not late. A ticket of this decision is the same one, to be redeemed once."""
     delay = max(0.0, -late_by(ticket, peeked))  # in this order, it is never -0.0
     granted = ticket.ticket_charges[0].cost
     birth = int(digest(as_bytes(f"after {ticket.id!r}"))[:12], 16)

@@ -1,4 +1,4 @@
-"""Limiters that do not own their names, for what is paced: others may use the same buckets."""
+"""Limiters that do not own their names, for paced calls: others may use the same buckets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .limiter import Limiter
 
 
 class UnownedLimiter(Limiter):
-    """A limiter whose name is somebody else's, or nobody's: others may have other quotas under it.
+    """A limiter whose name belongs to another limit or to none: others may have other quotas under it.
 
-    ``read`` makes quotas of what an override says.
+    ``read`` makes quotas from an override.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ __all__ = ["opentelemetry", "prometheus"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import one at first use, so that it needs no library of the other."""
+    """Import each at first use, so that neither needs the library of the other."""
     if name in __all__:
         return getattr(import_module(f".{name}_instruments", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

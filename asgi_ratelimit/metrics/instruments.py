@@ -1,4 +1,4 @@
-"""The instruments: names after those of ASP.NET's rate limits in the semantic conventions of OpenTelemetry."""
+"""The instruments, named like those of ASP.NET's rate limits in the semantic conventions of OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
-    """An instrument with its ``labels``, of which the first ``names`` are texts of the program: there may be many.
+    """An instrument with its ``labels``. The first ``names`` of them are texts of the program, which may be many.
 
     ``buckets`` are those of a histogram. ``across`` says how several processes make one number of a gauge.
     """

@@ -1,4 +1,4 @@
-"""The hook that counts and measures, whatever the library; and series of a bounded number."""
+"""The hook that counts and measures, for either library; and a bounded number of series."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_SERIES = 200
 """The most sets of labels of an instrument in a process."""
 
 OTHER = "other"
-"""In place of the names in all further sets."""
+"""Replaces the names in all further sets."""
 
 Labels: TypeAlias = tuple[str, ...]
 
@@ -32,11 +32,11 @@ Record: TypeAlias = Callable[[float], object]
 """Adds to a counter, sets a gauge, or observes a value."""
 
 Bind: TypeAlias = Callable[[Labels], Record]
-"""From labels to what records under them."""
+"""Maps labels to the function that records under them."""
 
 
 class BoundedSeries:
-    """The series of one instrument: at most ``MAX_SERIES``, and then one for each set of labels that are no names."""
+    """The series of one instrument: at most ``MAX_SERIES``, and then one for each set of labels that are not names."""
 
     def __init__(self, instrument: Instrument, bind: Bind) -> None:
         self._names = instrument.names
@@ -97,7 +97,7 @@ class MetricsHook:
         self._function_failures(1, failure.name, failure.failed)
 
     def queued(self, name: str, change: int) -> None:
-        """A caller begins to wait, or goes."""
+        """Count a caller that begins to wait, or goes."""
         self._queued(change, name)
 
     def store_called(self, call: StoreCall) -> None:

@@ -26,8 +26,8 @@ _lock = Lock()
 def opentelemetry(meter_provider: MeterProvider | None = None) -> Hook:
     """A hook that counts and measures through a provider of meters, by default the global one.
 
-    For one provider it is always the same hook, so that several middlewares, limiters and transports add up. Raises
-    ``ConfigurationError`` for anything but a provider.
+    The same provider always has the same hook, so the numbers of several middlewares, limiters and transports add up.
+    Raises ``ConfigurationError`` for anything but a provider.
     """
     provider = get_meter_provider() if meter_provider is None else meter_provider
     if not isinstance(provider, MeterProvider):

@@ -27,9 +27,9 @@ _MODES: Final = {"sum": "livesum", "max": "livemax"}
 def prometheus(registry: CollectorRegistry | None = None) -> Hook:
     """A hook that counts and measures in a registry of ``prometheus_client``, by default its own.
 
-    For one registry it is always the same hook, so that several middlewares, limiters and transports add up. Where
-    ``PROMETHEUS_MULTIPROC_DIR`` is set, all processes add up. Raises ``ConfigurationError`` for anything but a
-    registry.
+    The same registry always has the same hook, so the numbers of several middlewares, limiters and transports add up.
+    If ``PROMETHEUS_MULTIPROC_DIR`` is set, the numbers of all processes add up. Raises ``ConfigurationError`` for
+    anything but a registry.
     """
     registry = REGISTRY if registry is None else registry
     if not isinstance(registry, CollectorRegistry):

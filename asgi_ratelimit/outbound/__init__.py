@@ -1,4 +1,4 @@
-"""Calls that go out: each waits for its slot instead of being refused."""
+"""Outgoing calls: each waits for its slot instead of being refused."""
 
 from .adaptive import AdaptiveTransport
 from .pace_decorator import pace

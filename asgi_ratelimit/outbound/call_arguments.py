@@ -10,7 +10,7 @@ from ..errors import ConfigurationError
 from ..logs import warn_once
 
 Resolve: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
-"""From the positional and the keyword arguments of a call to a value."""
+"""Maps the positional and the keyword arguments of a call to a value."""
 
 
 def depends_on_call(given: Any) -> bool:
@@ -55,7 +55,7 @@ def _arguments(function: Callable[..., Any]) -> Iterable[str]:
 
 
 def _getter(name: str, signature: inspect.Signature) -> Resolve:
-    """How to get the argument ``name`` of a call: by its position, or, where that is not enough, as Python binds it."""
+    """How to get the argument ``name`` of a call: by its position, or, if that is not enough, as Python binds it."""
     parameter = signature.parameters[name]
     position = list(signature.parameters).index(name)
     is_plain = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)

@@ -11,10 +11,10 @@ from ..logs import warn_once
 
 
 def warn_of_route(function: Callable[..., Any]) -> None:
-    """Warn where a function is the endpoint of a route already, so that requests call it without its pace.
+    """Warn if a function is already the endpoint of a route, so that requests call it without its pace.
 
-    Only what has registered the function refers to it when it is decorated: a function of which nobody knows yet is
-    not searched for.
+    Only objects that have registered the function refer to it when it is decorated. So a function without such
+    references is not searched for.
     """
     if sys.getrefcount(function) <= _OF_A_NEW_FUNCTION:
         return
@@ -49,7 +49,7 @@ def _count(function: Callable[..., Any]) -> int:
 
 
 class _Decorator:
-    """Counts the references to a function just as they are where ``Pace`` has called ``warn_of_route``."""
+    """Counts the references to a function exactly as they are when ``Pace`` has called ``warn_of_route``."""
 
     def __call__(self, function: Callable[..., Any]) -> int:
         return _count(function)

@@ -17,8 +17,8 @@ from ..quotas import SECOND_US, Quota, RollingWindow, TokenBucket
 def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
     """Quotas with the same names and bursts, whose limits are lower by the fraction ``margin``.
 
-    The limit of a window stays at least 1. A rolling window gets longer instead, so that each call may be late by that
-    much, wherever the service's own window begins.
+    The limit of a window stays at least 1. A rolling window gets longer instead, so that each call may be late by the
+    difference, wherever the service's own window begins.
 
     Raises ``ConfigurationError`` unless ``margin`` is a number from 0 to below 1.
     """
@@ -28,7 +28,7 @@ def with_margin(quotas: Sequence[Quota], margin: float) -> tuple[Quota, ...]:
 
 
 def reads_with_margin(default_burst: float, margin: float) -> Callable[[QuotaLike], tuple[Quota, ...]]:
-    """What makes quotas with this margin of a ``quota`` argument, as an override has one, too."""
+    """A function that makes quotas with this margin from a ``quota`` argument, including that of an override."""
     return lambda quota: with_margin(as_quotas(quota, default_burst=default_burst), margin)
 
 

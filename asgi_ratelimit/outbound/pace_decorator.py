@@ -35,7 +35,7 @@ PriorityOfCall: TypeAlias = float | Callable[..., float]
 """A priority, or a function of the call's arguments that it names."""
 
 EVEN_BURST = 1.0
-"""The burst of a quota whose text names none: calls are spaced evenly."""
+"""The burst of a quota whose text does not name one: calls are spaced evenly."""
 
 
 @shows_use('@pace("10/s", key=lambda account: account.id)')
@@ -57,18 +57,18 @@ def pace(
     ``key`` says which bucket is charged, for example ``key=lambda account: account.id`` for the argument ``account`` of
     the call; without one, all calls share the key ``""``. ``cost`` is in units, and may be a function in the same way.
     ``store`` is a store or its URL, by default this process's memory. The buckets are those of a ``Limiter`` with the
-    same ``name``, quota and store; without a ``name``, each function has its own, under its qualified name. Another
-    quota under the same name and store raises ``ConfigurationError``: beside a middleware with ``"10/s"``, write
-    ``"10/s burst 10"``.
+    same ``name``, quota and store. Without a ``name``, each function has its own buckets, under its qualified name.
+    Another quota under the same name and store raises ``ConfigurationError``: beside a middleware with ``"10/s"``,
+    write ``"10/s burst 10"``.
 
     No more calls leave this process than the quota admits, measured when they leave. ``margin`` is the part of the
-    limit that stays unused, for a service that counts more strictly than it says. Of the calls that wait for the same
-    charges, one of a higher ``priority``, a number or a function in the same way, goes first. ``hooks`` are called with
-    the decision of every call, when it leaves or is refused.
+    limit that stays unused, for a service that counts more strictly than it says. Among the calls that wait for the
+    same charges, one with a higher ``priority``, a number or a function in the same way, goes first. ``hooks`` are
+    called with the decision of every call, when it leaves or is refused.
 
     A call raises ``PaceTimeout`` at once, and books nothing, if its slot is more than ``max_delay`` seconds away.
     A call that is cancelled while it waits gives its slot back, and the calls behind it move up. Raises ``QuotaError``,
-    and ``ConfigurationError`` for what cannot be paced, such as a generator.
+    and ``ConfigurationError`` for anything that cannot be paced, such as a generator.
     """
     if callable(quota):
         raise QuotaError(f'@pace lacks its quota: @pace("5/s") goes on {quota!r}')
@@ -80,7 +80,7 @@ def pace(
 
 @dataclass(frozen=True, slots=True)
 class OfCall:
-    """What ``pace`` was given that may depend on a call, the longest delay, and the margin."""
+    """The arguments of ``pace`` that may depend on a call, the longest delay, and the margin."""
 
     key: KeyOfCall
     cost: CostOfCall
@@ -133,7 +133,7 @@ class Pace:
 
 
 def constant_take(limiter: Limiter, key: Key, cost: Cost, max_wait: float) -> TakeOfCall:
-    """The take of calls that are all charged alike; it is made anew where other quotas apply."""
+    """The take of calls that are all charged alike; it is made anew when other quotas apply."""
     live = limiter.live
     quotas, take = live.quotas, Take(limiter.charges(key, cost), max_wait)
 
@@ -148,7 +148,7 @@ def constant_take(limiter: Limiter, key: Key, cost: Cost, max_wait: float) -> Ta
 
 
 def takes_by_key(limiter: Limiter, key_of: Resolve, cost: Cost, max_wait: float) -> TakeOfCall:
-    """The takes of calls that differ only in their keys. The last one is used again if nothing has changed."""
+    """The takes of calls that differ only in their keys. The last take is used again if nothing has changed."""
     live = limiter.live
     last: tuple[Any, Any, Take] | None = None
 
@@ -158,7 +158,7 @@ def takes_by_key(limiter: Limiter, key_of: Resolve, cost: Cost, max_wait: float)
         if before is not None and type(key) is str and before[1] == key and before[0] is quotas:
             return before[2]
         take = Take(limiter.charges(key, cost), max_wait)
-        last = quotas, key, take  # at once, because other threads may come in between
+        last = quotas, key, take  # read together, because other threads may come in between
         return take
 
     return take_of
@@ -175,7 +175,7 @@ def checked_priority(priority: Any) -> Any:
 def register_name(limiter: Limiter, owner: object) -> None:
     """Register that an owner uses the limiter's name; ``ConfigurationError`` if another one has other quotas under it.
 
-    A text without a burst has burst 1 here, and its limit as the burst elsewhere.
+    A text without a burst has a burst of 1 here; elsewhere, its burst is its limit.
     """
     register(limiter.store, owner, [(limiter.name, quota) for quota in limiter.quotas])
 

@@ -1,4 +1,4 @@
-"""What ``@pace`` puts around a function, with or without ``async``, and which functions it refuses."""
+"""The wrappers that ``@pace`` puts around a function, with or without ``async``, and the functions that it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..waiting import CallStore, PaceTimeout, Slot, SlotWaiter, run_sync
 
 Function: TypeAlias = Callable[..., Any]
 TakeOfCall: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Take]
-"""From the positional and the keyword arguments of a call to its take."""
+"""Maps the positional and the keyword arguments of a call to its take."""
 
 
 @dataclass(slots=True)
@@ -24,12 +24,12 @@ class CallWaiter:
     waiter: SlotWaiter
     take_of: TakeOfCall
     priority_of: Callable[[tuple[Any, ...], Mapping[str, Any]], float] | None
-    """``None`` where all have the same."""
+    """``None`` if all calls have the same priority."""
     limiter: Limiter
     counts: CallCounts
 
     def count(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, Decision]:
-        """Let a call pass in any case, as an override says."""
+        """Let a call pass unconditionally, as an override says."""
         return count_take(self.limiter, self.take_of(args, kwargs))
 
     async def acquire(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ def _is(kind: Callable[[Any], bool], function: Function) -> bool:
 
 
 def _refused_generator(what: str) -> ConfigurationError:
-    """A generator runs between its values, and outlives its call: one slot at its start would pace nothing else."""
+    """The error for a generator, which runs between its values after its call: a slot would pace only its start."""
     return ConfigurationError(
         f"@pace {what}: put @pace on the function that it calls for each value, or book each value with "
         "Limiter.pace(key) and sleep for decision.delay"
@@ -95,7 +95,7 @@ def _refused_generator(what: str) -> ConfigurationError:
 
 
 def _require_nothing_hidden(function: Function) -> None:
-    """Another decorator has hidden that the function is async, so a wait here would block the event loop."""
+    """Refuse a function if another decorator hides that it is async, because a wait here would block the event loop."""
     innermost = inspect.unwrap(function)
     if inspect.iscoroutinefunction(innermost):
         raise ConfigurationError(
@@ -122,7 +122,7 @@ def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
         turn = many_callers.turn()
-        if turn is not None:  # in a crowd, nothing more is made for a caller until then
+        if turn is not None:  # in a crowd, no further objects are made for a caller until then
             try:
                 await turn
             finally:
@@ -165,7 +165,7 @@ def _plain_function(function: Function, waiter: CallWaiter) -> Function:
 
 
 def _function_of_generator(function: Function, waiter: CallWaiter) -> Function:
-    """For a function around a generator function: it may use that up, or make a context manager of it."""
+    """For a function around a generator function: it may exhaust the generator, or turn it into a context manager."""
     paced = _plain_function(function, waiter)
 
     def checked(*args: Any, **kwargs: Any) -> Any:

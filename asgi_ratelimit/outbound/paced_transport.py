@@ -30,20 +30,20 @@ class PacedTransport(WrappingTransport):
     """A transport for httpx and httpx2, in clients with and without ``async``, whose requests keep to ``quota``.
 
     It wraps any ``transport``. ``key`` and ``cost`` are values, functions of the request, or mappings of these by the
-    names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest that a request waits
-    in all, in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a key are
-    under way at a time, each until its body is closed. ``settle(answer)`` says what a request has really cost. A cost
+    names of the quotas; a request whose key is ``None`` goes at once. ``max_delay`` is the longest total wait of a
+    request in seconds; ``PaceTimeout`` is raised if that is not enough. At most ``concurrency`` requests of a key are
+    under way at a time, each until its body is closed. ``settle(answer)`` returns the actual cost of a request. A cost
     above the burst waits for an empty bucket; with ``oversize="raise"``, it raises ``ValueError``. ``margin`` is the
     part of every limit that stays unused, for a service that counts more strictly than it says.
 
-    A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``; one that jitter explains
-    slows it down a little instead. A request is sent again up to ``retries`` times, if its whole body is at hand. A
-    redirect and a retry each cost as much as a request. ``hooks`` are called with every decision.
+    A 429 or 503 with ``Retry-After`` pauses its key in all processes that share the ``store``. If jitter explains the
+    refusal, it only slows the key down a little. A request is sent again up to ``retries`` times, if its whole body is
+    at hand. A redirect and a retry each cost as much as a request. ``hooks`` are called with every decision.
 
     A request may have its own options, ``extensions={"pace": {"cost": 3, "max_delay": 2.0, "key": "other"}}``. An
-    answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took, also if
-    it went at once because its key is ``None``.
-    Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for a key or cost that is none.
+    answer reports in ``extensions["pace"]`` how many seconds the request ``waited`` and how many ``attempts`` it took,
+    even if it went at once because its key is ``None``.
+    Raises ``QuotaError``, ``ConfigurationError``, and ``ValueError`` or ``TypeError`` for an invalid key or cost.
     """
 
     @shows_use('PacedTransport(httpx.AsyncHTTPTransport(), "20/s burst 5")')

@@ -1,4 +1,4 @@
-"""What a transport of this package wraps: the wrong things are refused, each with its mend."""
+"""Checks what a transport of this package wraps: a wrong argument raises an error that shows the right use."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def _is_quota(given: Any) -> bool:
 
 
 def sends(transport: Any) -> bool:
-    """Whether it sends requests of clients without ``async``."""
+    """Whether a transport sends requests of clients without ``async``."""
     return callable(getattr(transport, "handle_request", None))
 
 
 def sends_with_async(transport: Any) -> bool:
-    """Whether it sends requests of clients with ``async``."""
+    """Whether a transport sends requests of clients with ``async``."""
     return callable(getattr(transport, "handle_async_request", None))
 
 

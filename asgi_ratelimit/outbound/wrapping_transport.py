@@ -1,4 +1,4 @@
-"""What transports for clients of httpx and httpx2 have in common."""
+"""The common base of transports for clients of httpx and httpx2."""
 
 from __future__ import annotations
 

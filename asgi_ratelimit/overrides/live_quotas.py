@@ -1,4 +1,4 @@
-"""The quotas of one name on one store, as they are now: what the program says, or an override."""
+"""The current quotas of one name on one store: those of the program, or those of an override."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .override_watch import live_overrides, subscribe
 
 
 class LiveQuotas:
-    """``own`` is what the program says, and ``quotas`` what applies; ``word`` is ``"shadow"`` or ``"off"``.
+    """``own`` are the program's quotas, and ``quotas`` those that apply; ``word`` is ``"shadow"`` or ``"off"``.
 
-    Both attributes are replaced when an override begins or ends. ``read`` makes quotas of what an override says.
+    Both attributes are replaced when an override begins or ends. ``read`` makes quotas from an override.
     """
 
     __slots__ = ("__weakref__", "_name", "_read", "_store", "own", "quotas", "word")
@@ -30,7 +30,7 @@ class LiveQuotas:
         subscribe(store, self)
 
     def renewed(self, take: Take) -> Take:
-        """A take under the quotas of the same names that apply by now; of others, it keeps those that it has."""
+        """A take under the quotas of the same names that now apply; charges of other names keep their quotas."""
         if all(charge.quota in self.quotas for charge in take.charges):
             return take
         now = {(quota.name, quota.kind): quota for quota in self.quotas}
@@ -41,7 +41,7 @@ class LiveQuotas:
         return replace(take, charges=tuple(charges))
 
     def limit_texts(self) -> Mapping[str, str]:
-        """What the program says, by name."""
+        """The program's quotas, as text by name."""
         return {self._name: limit_text(self.own)}
 
     def overrides_changed(self) -> None:

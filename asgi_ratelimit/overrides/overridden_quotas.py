@@ -1,4 +1,4 @@
-"""What an override makes of the quotas that a program says, and how both are shown.
+"""How an override changes the quotas of a program, and how both are shown.
 
 No ``await``, no lock, no logging in this module.
 """
@@ -20,10 +20,10 @@ ReadQuotas: TypeAlias = Callable[[QuotaLike], tuple[Quota, ...]]
 
 
 def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as_quotas) -> tuple[Quota, ...]:
-    """The quotas of an override in place of the ``own`` ones, for one that is no word; ``read`` makes them of it.
+    """The quotas of an override that is not a word, which replace the ``own`` ones; ``read`` makes them from it.
 
-    One quota in place of one keeps its name, and so what was used under it. Others are named as they say, or after
-    their periods.
+    If one quota replaces one, it keeps its name, and so the usage under that name. Other quotas have the names that
+    they state, or names after their periods.
     """
     quotas = read(override.quota)
     if len(quotas) == len(own) == 1:
@@ -32,7 +32,7 @@ def quotas_under(override: Override, own: Sequence[Quota], read: ReadQuotas = as
 
 
 def limit_text(quota: Sequence[Quota] | Callable[..., Any]) -> str:
-    """What a program says, as a log line shows it: quotas, a function of the request, or no limit."""
+    """The limit of a program as a log line shows it: quotas, a function of the request, or no limit."""
     if callable(quota):
         return f"{getattr(quota, '__name__', type(quota).__name__)}()"
     return as_text(quota) if quota else "no limit"

@@ -20,7 +20,7 @@ from .stored_overrides import EMPTY, NAME, Document, Override, unpacked
 logger = logging.getLogger("asgi_ratelimit")
 
 _SHORTEST = 0.01
-"""Seconds between two runs at the least."""
+"""The least seconds between two runs."""
 
 
 NO_OVERRIDES: Mapping[str, Override] = {}
@@ -30,7 +30,7 @@ class Subscriber(Protocol):
     """An object with limits that can be overridden by their names. It is held weakly."""
 
     def limit_texts(self) -> Mapping[str, str]:
-        """What the program says of each of its limits, by name."""
+        """The program's own setting of each of its limits, as text by name."""
         ...
 
     def overrides_changed(self) -> None:
@@ -39,9 +39,9 @@ class Subscriber(Protocol):
 
 
 class Watch(Repeating):
-    """The overrides of one store, in this process: read once a second where another process may have changed them.
+    """The overrides of one store, in this process: read once a second if another process may have changed them.
 
-    In the memory of this process, all changes come from here, and only the end of an override has to be watched for.
+    In the memory of this process, all changes come from here, so only the end of an override has to be watched for.
     """
 
     def __init__(self, store: Store, shared: Documents) -> None:
@@ -54,7 +54,7 @@ class Watch(Repeating):
         self._receipts = 0
         self._failure = ""
         self.live = NO_OVERRIDES
-        """What applies now: another object after each change."""
+        """The overrides that apply now: another object after each change."""
         self._is_used = True
         when_used = getattr(store, "when_used", None)
         if when_used is not None:
@@ -63,7 +63,7 @@ class Watch(Repeating):
 
     @property
     def now(self) -> float:
-        """The Unix time of the store, as of the last look."""
+        """The Unix time of the store, as of the last query."""
         return self.time.now_us() / 1e6
 
     @property
@@ -74,7 +74,7 @@ class Watch(Repeating):
         return self._next_end() < math.inf if self._in_process else self._is_used
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Notify a subscriber of each change, and of what applies already."""
+        """Notify a subscriber of each change, and of the overrides that already apply."""
         with self._lock:
             self._subscribers.add(subscriber)
             if self.live:
@@ -86,7 +86,7 @@ class Watch(Repeating):
         return {name for each in list(self._subscribers) for name in each.limit_texts()}
 
     def received(self, content: bytes | None) -> None:
-        """Apply what a process of this store has written. Raises ``ValueError`` for what is no such document."""
+        """Apply a document that a process of this store has written. Raises ``ValueError`` for anything else."""
         with self._lock:
             self._receipts += 1
             if content != self._content:
@@ -95,13 +95,13 @@ class Watch(Repeating):
         self.start()
 
     async def written(self, content: bytes | None) -> None:
-        """Apply what this process has written, and what its other threads have, where nobody reads it again."""
+        """Apply what this process, including its other threads, has written, if nobody reads it again."""
         self.received(content)
         while self._in_process and (latest := await self._documents.read(NAME)) != content:
             self.received(content := latest)
 
     async def run(self) -> float:
-        """Read the document, and apply what has changed."""
+        """Read the document, and apply the changes."""
         if self._in_process:
             with self._lock:
                 self._update()
@@ -110,7 +110,7 @@ class Watch(Repeating):
         return max(min(self._next_end() - self.now, EVERY), _SHORTEST)
 
     def reset(self) -> None:
-        """In a forked child, a store elsewhere says when it is used again."""
+        """Start afresh in a forked child, in which a remote store reports when it is used again."""
         self._is_used = self._in_process
         super().reset()
 
@@ -127,7 +127,7 @@ class Watch(Repeating):
         try:
             await self.time.look()
             content = await self._documents.read(NAME)
-            if receipts == self._receipts:  # else somebody here knows more by now
+            if receipts == self._receipts:  # otherwise this process knows more by now
                 self.received(content)
         except (StoreError, ValueError) as error:
             self._failed(error)
@@ -135,10 +135,10 @@ class Watch(Repeating):
             self._failure = ""
 
     def _failed(self, error: Exception) -> None:
-        """Log a failure once, until it is another one; what applies stays."""
+        """Log a failure once, until another one occurs; the current overrides stay."""
         if type(error).__name__ != self._failure:
             self._failure = type(error).__name__
-            level = logging.INFO if isinstance(error, StoreError) else logging.ERROR  # the store says so itself
+            level = logging.INFO if isinstance(error, StoreError) else logging.ERROR  # the store logs it itself
             logger.log(level, "the overrides cannot be read, and stay as they are: %s", error)
         with self._lock:
             self._update()
@@ -169,7 +169,7 @@ class Watch(Repeating):
                 logger.exception("the overrides cannot be applied to %r", each)
 
     def _log(self, name: str, own: str, before: Override | None, after: Override | None) -> None:
-        """One line for each change of a limit that this process has."""
+        """Log one line for each change of a limit that this process has."""
         texts = [own if each is None else each.text for each in (before, after)]
         if after is None:
             latest = next((each for each in reversed(self._document.history) if each.name == name), None)

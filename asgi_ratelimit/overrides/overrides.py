@@ -15,21 +15,21 @@ from .override_watch import watch_of
 from .stored_overrides import NAME, Change, Document, Override, checked_quota, unpacked
 
 LONGEST_NAME = 256
-"""Characters of the longest name, of a limit and of who changes it."""
+"""Characters of the longest name, both of a limit and of its author."""
 
 LONGEST_QUOTA = 1024
 """Characters of the longest quota, as text."""
 
 _ATTEMPTS = 1000
-"""How often a change is tried while others change the document, too."""
+"""How often a change is tried while others also change the document."""
 
 
 class Overrides:
     """Changes limits by their names while programs run: in all processes that share the store, within a second.
 
-    A name is that of a ``Rule``, of a ``RateLimit``, a ``Limiter`` or a paced function or transport, or that of a
-    ``RateLimitMiddleware``, for its own quota. ``store`` is a store or its URL. What was used stays used. Each method
-    raises ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that shares nothing.
+    A name is that of a ``Rule``, a ``RateLimit``, a ``Limiter``, a paced function or transport, or, for its own quota,
+    a ``RateLimitMiddleware``. ``store`` is a store or its URL. What was used stays used. Each method raises
+    ``StoreError`` if the store does not answer. Raises ``ConfigurationError`` for a store that shares nothing.
     """
 
     @shows_use('Overrides("redis://localhost")')
@@ -48,11 +48,11 @@ class Overrides:
         return f"Overrides({self._store!r})"
 
     async def set(self, name: str, quota: QuotaLike, *, seconds: float | None = None, by: str | None = None) -> None:
-        """Let ``quota`` apply under a name, for so many ``seconds``, or until ``unset``.
+        """Let ``quota`` apply under a name, for this many ``seconds``, or until ``unset``.
 
-        It is a quota as text or as an object, or several. ``"shadow"`` decides and counts, and enforces nothing;
-        ``"off"`` does not limit at all. ``by`` is whom the history names. Raises ``QuotaError`` or ``ValueError`` for
-        what cannot be, and changes nothing then.
+        It is a quota as text or as an object, or several. ``"shadow"`` decides and counts, but enforces nothing;
+        ``"off"`` does not limit at all. ``by`` is the author that the history shows. Raises ``QuotaError`` or
+        ``ValueError`` for invalid arguments, and then changes nothing.
         """
         _checked_text("name", name, '"login"')
         quota, lasting = checked_quota(_checked_length(quota)), checked_seconds(seconds)
@@ -62,7 +62,7 @@ class Overrides:
         await self._change(name, Override(quota, until, checked_by(by), now), by)
 
     async def unset(self, name: str, *, by: str | None = None) -> bool:
-        """Let apply again what the programs say, and return whether something else did."""
+        """Let the limits of the programs apply again, and return whether an override applied."""
         _checked_text("name", name, '"login"')
         return await self._change(name, None, checked_by(by))
 
@@ -89,7 +89,7 @@ class Overrides:
         await self.aclose()
 
     async def _read(self) -> tuple[bytes | None, Document]:
-        """The content of the document, and what it says. Looks at the time of the store first."""
+        """The content of the document, and the parsed document. Queries the time of the store first."""
         await self._watch.time.look()
         content = await self._documents.read(NAME)
         try:
@@ -98,7 +98,7 @@ class Overrides:
             raise StoreError(f"{error}: delete it, its key ends in :documents:{NAME}") from error
 
     async def _change(self, name: str, override: Override | None, by: str | None) -> bool:
-        """Change the document, although others may do so as well; returns whether there was an override before."""
+        """Change the document, which others may also change; return whether there was an override before."""
         for _ in range(_ATTEMPTS):
             content, document = await self._read()
             now = self._watch.now
@@ -125,7 +125,7 @@ def _packed(document: Document) -> bytes:
 
 
 def _checked_length(quota: QuotaLike) -> QuotaLike:
-    """A quota of an override, of which every process reads the text once a second."""
+    """The quota of an override, if its text is not too long: every process reads it once a second."""
     text = quota if isinstance(quota, str) else as_text(as_quotas(quota))
     if len(text) > LONGEST_QUOTA:
         raise QuotaError(
@@ -145,7 +145,7 @@ def _checked_text(what: str, text: object, example: str) -> None:
 
 
 def checked_by(by: str | None) -> str | None:
-    """``by``, if it is a text that a history can show, or ``None``; ``ConfigurationError`` otherwise."""
+    """``by``, if it is a text that the history can show, or ``None``; ``ConfigurationError`` otherwise."""
     if by is not None:
         _checked_text("by", by, '"alice"')
     return by

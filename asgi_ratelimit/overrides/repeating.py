@@ -15,7 +15,7 @@ from ..waiting import background_loop
 from ..waiting.forks import reset_in_child
 
 EVERY = 0.9
-"""Seconds between two runs, so that what one of them reads is known everywhere within a second."""
+"""Seconds between two runs, so that a change is known everywhere within a second."""
 
 _failures = FailureLog()
 
@@ -23,10 +23,10 @@ Close: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Repeating:
-    """Work that ``run`` does, from ``start`` until it ``is_needed`` no more, or until nobody refers to this object.
+    """Work that ``run`` does, from ``start`` until it is no longer needed, or until nobody refers to this object.
 
     It runs on the background loop, whichever event loop or thread needs it, so that it lives longer than any of them.
-    ``close`` closes what the work has opened there; it must not refer to this object.
+    ``close`` closes what the work has opened there. It must not refer to this object.
     """
 
     def __init__(self, close: Close) -> None:
@@ -39,22 +39,22 @@ class Repeating:
 
     @property
     def is_needed(self) -> bool:
-        """Whether it is to go on."""
+        """Whether the work has to go on."""
         raise NotImplementedError
 
     async def run(self) -> float:
-        """Do the work once; returns the seconds until the next time."""
+        """Do the work once; return the seconds until the next time."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Begin, unless it is running or not needed. Thread-safe."""
+        """Begin, unless the work is running or not needed. Thread-safe."""
         with self._lock:
             if self._running is None and self.is_needed:
                 self._wake_up = asyncio.Event()
                 self._running = background_loop.start(_run(ref(self), self._wake_up, self._close))
 
     async def end(self) -> None:
-        """Wait until it has ended, where it is needed no more; or until somebody needs it again meanwhile."""
+        """Wait until the work has ended, if it is no longer needed; or until somebody needs it again."""
         needed_again: Future[None] = Future()
         with self._lock:
             running, wake_up = self._running, self._wake_up
@@ -65,14 +65,14 @@ class Repeating:
             await asyncio.wait(list(either), return_when=asyncio.FIRST_COMPLETED)
 
     def reset(self) -> None:
-        """A forked child has this object, but not the thread in which it runs."""
+        """Start afresh in a forked child, which has this object, but not the thread in which it runs."""
         self._lock = RLock()
         was_running, self._running, self._needed_again = self._running is not None, None, []
         if was_running:
             self.start()
 
     def goes_on(self) -> bool:
-        """Whether it is still needed; if not, it has to be started again."""
+        """Whether the work is still needed; if not, it ends, and has to be started again."""
         with self._lock:
             needed_again, self._needed_again = self._needed_again, []
             if not self.is_needed:

@@ -23,10 +23,10 @@ FORMAT = 1
 
 SHADOW, OFF = "shadow", "off"
 WORDS = (SHADOW, OFF)
-"""What an override says in place of a quota: decided and counted, but not enforced; not limited at all."""
+"""The words of an override instead of a quota: decided and counted, but not enforced; not limited at all."""
 
 LATEST_CHANGES = 100
-"""So many changes are kept."""
+"""The number of changes that are kept."""
 
 _MEAN_OFF = ("none", "no", "null", "false", "disable", "disabled", "unlimited")
 """Texts by which somebody may mean that nothing is limited."""
@@ -36,10 +36,10 @@ _KINDS: Mapping[str, type[Quota]] = {kind.__name__: kind for kind in (TokenBucke
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What applies under a name in place of what the program says: a quota, ``"shadow"`` or ``"off"``.
+    """What applies under a name instead of the program's own limit: a quota, ``"shadow"`` or ``"off"``.
 
-    ``quota`` is the text that was given, or quotas. ``until`` is the Unix time when it ends, ``None`` for never; ``at``
-    is when it was set, and ``by`` whom.
+    ``quota`` is the text that was set, or quotas. ``until`` is the Unix time when it ends, or ``None`` for never.
+    ``at`` is the time when it was set, and ``by`` is its author.
     """
 
     quota: str | tuple[Quota, ...]
@@ -49,7 +49,7 @@ class Override:
 
     @property
     def word(self) -> str | None:
-        """``"shadow"`` or ``"off"``, where it is one of them."""
+        """``"shadow"`` or ``"off"``, if it is one of them."""
         return self.quota if isinstance(self.quota, str) and self.quota in WORDS else None
 
     @property
@@ -64,7 +64,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of what applies under a name: ``before`` and ``after`` are overrides, ``None`` where there was none."""
+    """A change of what applies under a name: ``before`` and ``after`` are overrides, or ``None`` for none."""
 
     name: str
     at: float
@@ -112,7 +112,7 @@ EMPTY = Document(0, {}, ())
 
 
 def unpacked(content: bytes | None) -> Document:
-    """The document in these bytes; an empty one for none. Raises ``ValueError`` for what is no such document."""
+    """The document in these bytes; an empty one for ``None``. Raises ``ValueError`` for anything else."""
     if content is None:
         return EMPTY
     try:

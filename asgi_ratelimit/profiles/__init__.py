@@ -1,7 +1,7 @@
-"""Profiles: what the answers of an API mean, as data, and what they say that a request has used.
+"""Profiles: what the answers of an API mean, as data, and how much they say a request has used.
 
 ``auto`` recognises most APIs by their headers; a declared profile knows more. ``Profile(...)`` describes another one.
-``aimd`` and ``gradient`` make profiles that search for limits which no answer reports.
+``aimd`` and ``gradient`` make profiles that search for limits that no answer reports.
 For ``cost`` and ``settle``, there are estimates of requests, which can learn, and the usage of answers.
 """
 

@@ -1,4 +1,4 @@
-"""What a profile is made of: data that says how to read the answers of one API.
+"""The parts of a profile: data that says how to read the answers of one API.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -18,17 +18,17 @@ from .source_syntax import ResetMeaning, Sign, Source, Sources, Unit, each_sourc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitHeaders:
-    """Where an answer says one limit, or, with ``{name}`` in ``name`` and sources, several that are alike.
+    """Where an answer states one limit, or, with ``{name}`` in ``name`` and sources, several similar ones.
 
     * ``limit``, ``remaining`` and ``used`` are units; ``utilization`` is the part of the limit that is used, 0 to 1;
-      ``cost`` is what this request came to.
-    * ``reset`` is a time in ``reset_unit``, and means ``reset_means``.
+      ``cost`` is the cost of this request.
+    * ``reset`` is a time in ``reset_unit``; ``reset_means`` says what it means.
     * ``window`` is in seconds, or in ``window_unit``; ``policies`` are lists such as ``100;w=60, 5000;w=3600``.
     * ``refill`` units come back every ``refill_every`` seconds.
-    * ``bucket`` identifies what is limited; ``scope`` says whose it is; ``unit`` says what is counted.
+    * ``bucket`` identifies what is limited; ``scope`` says whose limit it is; ``unit`` says what is counted.
     * ``exhausted`` is the sign that nothing is left, whatever the numbers say.
 
-    A value of a wrong kind raises ``ConfigurationError``.
+    Raises ``ConfigurationError`` for a value of a wrong kind.
     """
 
     name: str = "default"
@@ -52,7 +52,7 @@ class LimitHeaders:
     templates: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is not written as a source, a unit or a meaning."""
+        """Refuse values that are not written as a source, a unit or a meaning."""
         require_one_of("reset_unit", self.reset_unit, get_args(Unit))
         require_one_of("reset_means", self.reset_means, get_args(ResetMeaning))
         require_one_of("window_unit", self.window_unit, ("s", "ms"))
@@ -64,7 +64,7 @@ class LimitHeaders:
         object.__setattr__(self, "templates", tuple(templates))
 
     def sources(self) -> list[Source]:
-        """Where all of it is, field by field."""
+        """All sources of the limit, field by field."""
         return [source for name in _SOURCED for source in each_source(getattr(self, name))]
 
 
@@ -84,7 +84,7 @@ class Refusal:
     wait: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a single status without its comma, and what is not a sign."""
+        """Refuse a single status without its comma, and values that are not signs."""
         if not isinstance(self.statuses, tuple) or not all(isinstance(status, int) for status in self.statuses):
             raise ConfigurationError(f"statuses must be a tuple of numbers, not {self.statuses!r}: Refusal((429,))")
         require_sources(source for source, _ in self.signs)
@@ -117,16 +117,16 @@ class Ban:
 class Profile:
     """How to read the answers of an API; ``source`` is the page that documents them.
 
-    * ``limits``: where answers say limits. Of two with one name, the first that is there counts.
+    * ``limits``: where answers state limits. Of two limits with one name, the first one present counts.
     * ``drafts``: headers in the syntax of the IETF drafts, each with its ``-policy``; they come before ``limits``.
     * ``refusals``: the first that matches an answer makes it a refusal.
     * ``waits``: sources of the time to wait, in seconds, before ``Retry-After`` and its kin.
-    * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: any of these signs says that it is
-      about all requests, not only about this bucket.
-    * ``routes``: which requests share a bucket, as far as their paths tell. ``ban``: what leads to a ban.
-    * ``hidden_rate`` and ``hidden_concurrency``: what answers do not report, and a transport searches for.
-    * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first of them
-      that it has a sign of, and by itself otherwise.
+    * ``scopes``: sources that say whom or what a refusal is about. ``covers_all``: each of these signs says that it
+      concerns all requests, not only those of this bucket.
+    * ``routes``: which requests share a bucket, as far as their paths show. ``ban``: what leads to a ban.
+    * ``hidden_rate`` and ``hidden_concurrency``: limits that answers do not report, and that a transport searches for.
+    * ``signs``: headers that no other API sends. A profile with ``candidates`` reads an answer by the first candidate
+      whose sign the answer has, and otherwise by itself.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Profile:
     candidates_by_sign: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is not a profile's data."""
+        """Refuse data that a profile cannot have."""
         if not isinstance(self.limits, tuple) or not all(isinstance(each, LimitHeaders) for each in self.limits):
             raise ConfigurationError(f"limits must be a tuple of LimitHeaders, not {self.limits!r}: limits=(limit,)")
         for name, headers in (("drafts", self.drafts), ("signs", self.signs)):

@@ -1,4 +1,4 @@
-"""What a request will cost, estimated before it is sent: functions for ``cost``, by the JSON of its body."""
+"""Estimates of a request's cost before it is sent: functions for ``cost`` that read the JSON of its body."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BYTES_PER_TOKEN = 4
 """A token is about four bytes of text: four letters of English, or one and a third of Chinese."""
 
 TOKENS_OF_MEDIA = 1_500
-"""What an image or a file in the body counts for: about the most that a vendor counts for an image."""
+"""The tokens that an image or a file in the body counts as: about the most that a vendor counts for an image."""
 
 TOKENS_OF_OUTPUT = 1_024
-"""The output of a request that does not limit it."""
+"""The output tokens of a request that does not limit them."""
 
 
 def openai_estimate(request: Any) -> dict[str, float]:
@@ -42,7 +42,7 @@ def anthropic_estimate(request: Any) -> dict[str, float]:
 
 
 def model(request: Any) -> str:
-    """The model that a request names in its body, ``""`` if it names none: vendors limit each model apart."""
+    """The model that a request names in its body, or ``""`` if it names none; vendors limit each model separately."""
     name = _body(request).get("model")
     return name if isinstance(name, str) else ""
 
@@ -51,7 +51,7 @@ def _body(request: Any) -> dict[str, Any]:
     """The JSON body of a request of httpx, httpx2, requests or aiohttp; empty for any other body."""
     try:
         content = request.content
-    except Exception:  # noqa: BLE001  # no such attribute, or a body that was not read: each client has its own error
+    except Exception:  # noqa: BLE001  # a missing attribute, or a body that was not read: each client has its own error
         content = getattr(request, "body", b"")
     if not isinstance(content, (bytes, str)):
         content = getattr(content, "_value", b"")  # a payload of aiohttp, of bytes

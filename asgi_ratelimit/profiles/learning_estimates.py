@@ -1,4 +1,4 @@
-"""Estimates that learn from what requests really cost."""
+"""Estimates that learn from the actual costs of requests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .estimates import model
 Cost: TypeAlias = float | Mapping[str, float]
 
 ALL = ""
-"""The name under which a cost is learned that is one number for all quotas."""
+"""The name under which a cost without names, one number for all quotas, is learned."""
 
 LARGEST_RATIO = 1_000.0
-"""The largest ratio that counts: an estimate that is further off than this is a mistake, not a habit."""
+"""The largest ratio that counts: an estimate that is further off is a mistake, not a habit."""
 
 
 class Ratio(NamedTuple):
-    """The moving average of actual cost to estimate, its mean deviation, and how many ratios are in them."""
+    """The moving average of the ratio of actual cost to estimate, its mean deviation, and the number of ratios."""
 
     average: float = 1.0
     deviation: float = 0.0
     samples: int = 1
 
     def after(self, ratio: float, weight: float) -> Ratio:
-        """This after one more ratio; the first ones weigh more, so that what was assumed is forgotten soon."""
+        """The averages after one more ratio; the first ones weigh more, so that assumptions are soon forgotten."""
         weight = max(weight, 1.0 / (self.samples + 1))
         error = ratio - self.average
         deviation = self.deviation + weight * (abs(error) - self.deviation)
@@ -40,11 +40,11 @@ class LearnedEstimate:
 
     ``cost = estimate * (ratio + deviations * deviation)``, at least 1 unit, for each quota that the estimate names,
     where ``ratio`` is a moving average over the requests with the same ``by``, by default those to the same model, and
-    ``deviation`` that of the distance from it (as in RFC 6298). A new ratio counts ``weight``, and more among the first
-    ones. Until something was learned, the cost is the estimate.
+    ``deviation`` is the moving average of the distance from it (as in RFC 6298). A new ratio counts ``weight``, and
+    more if it is among the first ones. Until something is learned, the cost is the estimate.
 
     Pass it as ``cost`` of a transport with ``settle``, which calls ``learn``. ``estimate`` and ``by`` are functions of
-    the request. The ``max_groups`` values of ``by`` that were learned last are kept. Raises ``ConfigurationError``.
+    the request. The ``max_groups`` most recently learned values of ``by`` are kept. Raises ``ConfigurationError``.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LearnedEstimate:
         self._lock = Lock()
 
     def __call__(self, request: Any) -> Cost:
-        """The cost to charge for a request. Raises ``ValueError`` for an estimate that is not a number from 0 on."""
+        """The cost to charge for a request. Raises ``ValueError`` for an estimate that is not a number from 0 up."""
         estimate = self._estimate(request)
         group = self._by(request)
         with self._lock:
@@ -81,7 +81,7 @@ class LearnedEstimate:
         return costs if isinstance(estimate, Mapping) else costs[ALL]
 
     def learn(self, request: Any, charged: Cost, actual: Cost) -> None:  # noqa: ARG002  # others learn from it
-        """Learn what a request really cost; where ``actual`` is not a number or names other quotas, nothing."""
+        """Learn the actual cost of a request; ignore an ``actual`` that is not a number or names other quotas."""
         group = self._by(request)
         estimates = _by_name(self._estimate(request))
         units = {name: _actual(actual, name) for name in estimates}
@@ -105,7 +105,7 @@ def _by_name(cost: Cost) -> Mapping[str, float]:
 
 
 def _actual(actual: Cost, name: str) -> float | None:
-    """The actual units under a name: of a cost without names, all of them; of names for no name, the most."""
+    """The actual units under a name: all units of a cost without names. For ``ALL``, the largest of the names."""
     try:
         if not isinstance(actual, Mapping):
             return checked_actual(actual)

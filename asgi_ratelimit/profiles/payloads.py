@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 MAX_CONTENT = 16 * 1024 * 1024
-"""Bytes to which a compressed body is decoded at most."""
+"""The most bytes to which a compressed body is decoded."""
 
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
@@ -42,9 +42,9 @@ def objects(answer: Answer, mention: bytes) -> Iterator[dict[str, Any]]:
 
 
 def decoded(body: bytes, encoding: str) -> bytes:
-    """A body without its content encoding, as far as it came.
+    """A body without its content encoding, as far as it has come.
 
-    A body that is not what the encoding says stays as it is: some clients have decoded it already, and others know
+    A body that does not match the encoding stays unchanged: some clients have already decoded it, and others know
     encodings that the standard library does not.
     """
     window_bits = _WINDOW_BITS.get(encoding.strip().lower())

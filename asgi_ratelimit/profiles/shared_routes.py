@@ -1,4 +1,4 @@
-"""Which requests share a bucket, as far as their methods and paths tell.
+"""Which requests share a bucket, as far as their methods and paths show.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -8,19 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_PATH = 2048
-"""A longer path is cut there before it is read."""
+"""A longer path is cut to this length before it is read."""
 
 LONGEST_SEGMENT = 64
-"""A longer segment of a path is a token or a text, and names no bucket, unless it belongs to a major parameter."""
+"""A longer segment of a path is a token or a text, and not part of a bucket's name, unless it belongs to a major
+parameter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routes:
-    """Which parts of a path name a bucket, and which do not.
+    """Which parts of a path belong to the name of a bucket.
 
     * ``majors``: segments after which one segment, or as many as stated, is part of the bucket's name:
       ``{"channels": 1, "webhooks": 2}``, as pairs. Only the first one of a path counts.
-    * ``id_digits``: a number of at least so many digits is an id, and all ids share a bucket; ``None`` for no ids.
+    * ``id_digits``: a number of at least this many digits is an id, and all ids share a bucket; ``None`` for no ids.
     * ``wildcards``: segments after which one segment may be anything, for example ``reactions``.
     """
 
@@ -41,14 +42,15 @@ class Routes:
     def major_parameters(self, path: str) -> str:
         """The segments that are part of a bucket's name, for example ``"channels/1"``; ``""`` for none.
 
-        A bucket of Discord is what its answers call it, and these: the same name with other parameters is another one.
+        The name that Discord's answers give a bucket and these parameters identify it: with other parameters, it is
+        another bucket.
         """
         segments = _segments(path)
         first, end = self._major(segments)
         return "/".join(segments[first:end])
 
     def _major(self, segments: list[str]) -> tuple[int, int]:
-        """Between which two positions a major segment and its parameters are."""
+        """The two positions between which a major segment and its parameters are."""
         for first, segment in enumerate(segments):
             for major, parameters in self.majors:
                 if segment == major:

@@ -1,4 +1,4 @@
-"""How a profile writes where an answer says something, and the checks of it.
+"""How a profile writes the sources of an answer, and the checks of them.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -18,12 +18,12 @@ Sources: TypeAlias = Source | tuple[Source, ...]
 """One source, or several, of which the first that has a value counts; ``()`` for none."""
 
 Sign: TypeAlias = tuple[str, str]
-"""A source and the text that it has there, in any case; ``*`` at an end of the text stands for any other text.
-``("retry-after", "*")`` is a header that is there, ``("via", "")`` one that is missing."""
+"""A source and its text, in any case; ``*`` at an end of the text stands for any other text. ``("retry-after", "*")``
+is a header that is present, and ``("via", "")`` one that is missing."""
 
 Unit: TypeAlias = Literal["auto", "s", "ms", "epoch", "epoch-ms"]
-"""Of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` tells them apart by size, and reads durations
-(``6m0s``) and dates as well; milliseconds from now are never found by size."""
+"""The unit of a time: seconds or milliseconds from now, or since 1970. ``"auto"`` distinguishes them by size, and reads
+durations (``6m0s``) and dates as well; milliseconds from now are never recognised by size."""
 
 ResetMeaning: TypeAlias = Literal["window end", "next unit", "full refill"]
 """What happens at a reset: a new window begins, more units become available, or the limit is as good as unused."""
@@ -41,7 +41,7 @@ def require_one_of(field: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def require_sources(sources: Iterable[object]) -> None:
-    """Refuse what is no source."""
+    """Refuse anything but sources."""
     for source in sources:
         if isinstance(source, bool) or not isinstance(source, str | float | int):
             raise ConfigurationError(f'a source is a text or a number, not {source!r}: "x-ratelimit-remaining"')

@@ -1,4 +1,4 @@
-"""What an answer says that its request has used: functions for ``settle``, for answers that are streamed or not."""
+"""The usage that an answer reports for its request: functions for ``settle``, for answers that are streamed or not."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _reads_body(function: Callable[[Answer], Usage | None]) -> Callable[[Answer]
 
 @_reads_body
 def openai_usage(answer: Answer) -> Usage | None:
-    """The tokens that OpenAI's answer says it has used, ``{"tokens": 313}``, or ``None`` where it does not say.
+    """The tokens that OpenAI's answer says it has used, ``{"tokens": 313}``, or ``None`` if it does not say.
 
     It reads ``usage`` of chat completions, responses, embeddings and other answers, and of services that copy them.
-    The stream of a chat completion has it only if the request asks for it, ``stream_options={"include_usage": True}``.
-    All tokens count, because those from the prompt cache are limited as well. A refused request has used none.
+    The stream of a chat completion has ``usage`` only if the request asks for it, ``stream_options={"include_usage":
+    True}``. All tokens count, because those from the prompt cache are limited as well. A refused request has used none.
     """
     if _is_refused(answer):
         return {"tokens": 0}
@@ -39,14 +39,14 @@ def openai_usage(answer: Answer) -> Usage | None:
 def anthropic_usage(answer: Answer) -> Usage | None:
     """The tokens that Anthropic's answer says it has used, ``{"input_tokens": 2000, "output_tokens": 313}``.
 
-    Input that was written to the prompt cache counts; what was read from it does not, as for the limits of all current
-    models. A stream that is cut says only what its input was, and ``None`` stands for an answer that says nothing.
+    Input that was written to the prompt cache counts; input that was read from it does not, as for the limits of all
+    current models. A stream that is cut reports only its input, and ``None`` stands for an answer that reports nothing.
     A refused request has used none.
     """
     if _is_refused(answer):
         return {"input_tokens": 0, "output_tokens": 0}
     used: dict[str, int] = {}
-    for found in objects(answer, b'"usage"'):  # the last one first: what it says is up to date
+    for found in objects(answer, b'"usage"'):  # the last one first, because it is up to date
         used = {**_anthropic_tokens(found), **used}
         if len(used) == 2:
             break
@@ -77,7 +77,7 @@ _PARTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_token
 
 
 def _anthropic_tokens(found: Mapping[str, Any]) -> dict[str, int]:
-    """What one object says: a message both numbers, the start of a stream its input, the end of one its output."""
+    """The tokens in one object: a message has both numbers, the start of a stream its input, and the end its output."""
     usage = _usage(found, "message")
     tokens: dict[str, int] = {}
     uncached = _units(usage.get("input_tokens"))

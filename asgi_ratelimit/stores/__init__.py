@@ -40,32 +40,32 @@ __all__ = [
 ]
 
 Submit: TypeAlias = Callable[[Take], Decision | Awaitable[Decision]]
-"""Submits one take: returns the decision, or an awaitable of it where the store has to wait."""
+"""Submits one take: returns the decision, or an awaitable of it if the store has to wait."""
 
 SubmitCharge: TypeAlias = Callable[[ChargeTemplate, str], Outcome | Decision | Awaitable[Outcome | Decision]]
-"""Submits a take of one charge, without a wait, of a template and on a bucket: returns the outcome, or the decision
-where the store is out."""
+"""Submits a take of one charge without a wait, given its template and its bucket: returns the outcome, or the decision
+if the store is out."""
 
 Book: TypeAlias = Callable[[Charge, float], Booking | None]
-"""Takes one charge at a slot at most so many microseconds away; ``None`` where ``submit`` has to decide."""
+"""Takes one charge at a slot at most this many microseconds away; ``None`` if ``submit`` has to decide."""
 
 
 class Store(Protocol):
     """Keeps the states of buckets, and decides takes, each all or nothing.
 
-    It need be neither hashable nor comparable. One of a class without weak references is kept for ever, once a caller
-    has waited for it. It needs no more than the members below; all else that is used, where it is there, is:
+    It need be neither hashable nor comparable. A store of a class without weak references is kept forever, once a
+    caller has waited for it. It needs no more than the members below. These are also used if it has them:
 
     * ``submit(take)``, which returns the decision of one take, or an awaitable of it, and ``submit_charge(template,
-      bucket)``, which does so for a take of one charge, and returns its outcome;
+      bucket)``, which returns the outcome of a take of one charge in the same way;
     * ``book(charge, max_wait_us)`` of a store in this process, which takes one charge at a slot without a decision;
-    * ``clock``, a ``Clock`` that waits are measured by, where that is not the machine's;
+    * ``clock``, a ``Clock`` that measures waits, if that is not the machine's;
     * ``observe(observer)``, whose ``store_called`` is then called with a ``StoreCall`` after each call to a server.
 
-    A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers
-    all of them alike, but for ``repeated_us`` of all but the first one, its time in microseconds. It has
-    ``redeem(redemption)``, which returns a decision that is allowed once for each ticket.
-    Limiters on any other store refuse operations and tickets.
+    A store with ``remembers_operations = True`` charges takes with the same operation and charges once, and answers all
+    of them alike, except that ``repeated_us`` of all but the first one is its time in microseconds. It has
+    ``redeem(redemption)``, which returns a decision that is allowed once for each ticket. Limiters on any other store
+    refuse operations and tickets.
     """
 
     in_process: bool
@@ -80,7 +80,7 @@ class Store(Protocol):
         ...
 
     async def settle(self, settlement: Settlement) -> None:
-        """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
+        """Give back units that a take charged in excess, or debit missing ones; a second call does nothing."""
         ...
 
     async def reset(self, charges: Sequence[Charge]) -> None:
@@ -105,8 +105,8 @@ def __getattr__(name: str) -> Any:
 def open_store(url: str, **options: Any) -> Store:
     """The store at ``url``: ``memory://``, ``redis://``, ``unix://``, ``redis+cluster://`` or ``redis+sentinel://``.
 
-    Cluster and Sentinel take several hosts, separated by commas; ``rediss`` in place of ``redis`` means TLS.
-    ``options`` go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
+    Cluster and Sentinel take several hosts, separated by commas; ``rediss`` instead of ``redis`` means TLS. ``options``
+    go to ``MemoryStore`` or ``RedisStore``. The store connects at first use.
     Raises ``ConfigurationError`` for any other URL, in which the password is hidden.
     """
     scheme, separator, _ = url.partition("://") if isinstance(url, str) else ("", "", "")
@@ -150,14 +150,14 @@ def booker(store: Store) -> Book | None:
 
 
 def _beside_take(store: Store, name: str, *others: str) -> Any:
-    """A method of a store, unless a derived class has a ``take`` or another of its own, which must not be bypassed."""
+    """A method of a store, unless a subclass overrides ``take`` or one of ``others``, which must not be bypassed."""
     replaced = {"take", *others}
     defining = next((kind for kind in type(store).__mro__ if not replaced.isdisjoint(vars(kind))), None)
     return getattr(store, name, None) if defining is None or name in vars(defining) else None
 
 
 def observe(store: Store, observer: Observer) -> None:
-    """Call ``observer.store_called`` after each call of a store to its server; a store without a server has none.
+    """Call ``observer.store_called`` after each call of a store to its server; a store without a server has no calls.
 
     The store holds the observer weakly.
     """
@@ -170,7 +170,7 @@ class OperatingStore(Store, Protocol):
     """A store that remembers operations."""
 
     async def redeem(self, redemption: Redemption) -> Decision:
-        """The decision that is foreseen now, allowed the first time, and not after the ticket was cancelled."""
+        """The decision as foreseen now: allowed the first time, unless the ticket was cancelled before."""
         ...
 
 
@@ -185,10 +185,10 @@ def operating(store: Store) -> OperatingStore:
 
 
 async def settle(store: Store, decision: Decision, actual: Sequence[float], *, is_unused: bool = False) -> None:
-    """Correct a decision to the ``actual`` cost of each of its charges; a second time does nothing.
+    """Correct a decision to the ``actual`` cost of each of its charges; a second call does nothing.
 
-    ``is_unused``: no call has gone at its slot. Raises ``StoreError`` if the store does not answer; then it can be
-    called again.
+    ``is_unused`` says that no call has gone at its slot. Raises ``StoreError`` if the store does not answer; it can
+    then be called again.
     """
     if decision.settled:
         return
@@ -201,7 +201,7 @@ async def settle(store: Store, decision: Decision, actual: Sequence[float], *, i
 
 
 async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float]) -> None:
-    """Settle the parts of a decision; a charge that is no longer among its own stays as it was."""
+    """Settle the parts of a decision; a charge that the decision no longer has stays as it was."""
     charges = decision.take.charges if decision.take else ()
     costs = {charge.bucket: cost for charge, cost in zip(charges, actual)}
     for part in decision.parts:
@@ -210,7 +210,7 @@ async def _settle_parts(store: Store, decision: Decision, actual: Sequence[float
 
 
 async def apply_settlement(store: Store, settlement: Settlement, *, is_unused: bool = False) -> None:
-    """Send a settlement to the store, and tell those of this process who wait for its buckets."""
+    """Send a settlement to the store, and notify the callers of this process that wait for its buckets."""
     await store.settle(settlement)
     settled = settlement.settled_charges
     _units_came_back(
@@ -219,22 +219,22 @@ async def apply_settlement(store: Store, settlement: Settlement, *, is_unused: b
 
 
 async def reset(store: Store, charges: Sequence[Charge]) -> None:
-    """Forget the buckets of these charges, and tell those of this process who wait for them."""
+    """Forget the buckets of these charges, and notify the callers of this process that wait for them."""
     await store.reset(charges)
     _units_came_back(store, [(charge, math.inf) for charge in charges])
 
 
 CameBack: TypeAlias = Sequence[tuple[Charge, float]]
-"""Charges, and how many units of what has been used came back to their buckets; infinity for all of them."""
+"""Charges, and how many used units came back to their buckets; infinity for all of them."""
 
 _listeners: ByStore[Callable[[CameBack], None]] = ByStore()
 
 
 def when_units_come_back(store: Store, listener: Callable[[CameBack], None]) -> None:
-    """Call ``listener`` with what came back by every settlement and reset of this process; a store has one listener.
+    """Call ``listener`` with the units that come back by settlements and resets of this process. A store has just one.
 
     The listener must not refer to the store, which it would keep alive. A store of a class without weak references is
-    kept alive in any case.
+    always kept alive.
     """
     _listeners[store] = listener
 

@@ -1,4 +1,4 @@
-"""What this process keeps of each store: by the identity of the store, for as long as that lives."""
+"""Values that this process keeps for each store: by the identity of the store, for as long as it lives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ByStore(Generic[T]):
 
 
 before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
-"""What is awaited before a store closes its connections, if it has any; it must not refer to the store."""
+"""A function that is awaited before a store closes its connections, if it has any; it must not refer to the store."""
 
 
 def reference(store: Any, when_gone: Callable[[Any], None] | None = None) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""What a store with a server reports of each call to it, to those that observe the store."""
+"""The report of a store with a server on each call, and the observers that receive it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .by_store import reference
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One call of a store to its server: ``size`` takes and other actions together, which took so many ``seconds``.
+    """One call of a store to its server: ``size`` takes and other actions together, which took ``seconds``.
 
-    ``store`` is the prefix of the store's keys. ``error`` is why the call has failed, if it has. ``is_out`` says
-    whether the store, or a node of it, is out since then, and ``ledger`` how many entries its outage ledger holds.
+    ``store`` is the prefix of the store's keys. ``error`` is the reason why the call failed, if it did. ``is_out`` says
+    whether the store, or a node of it, has been out since then, and ``ledger`` is the number of entries in its outage
+    ledger.
     """
 
     store: str
@@ -40,12 +41,12 @@ class Observers:
 
     def __init__(self) -> None:
         self.references: list[Callable[[], object]] = []
-        """Those that were added, and are still there, and some that are gone."""
+        """The observers that were added; some of them may be gone."""
         self._log = FailureLog()
         self._lock = Lock()
 
     def add(self, observer: Observer) -> None:
-        """Let an observer be called from now on, once for each call, however often it is added."""
+        """Call an observer from now on, once for each call, however often it is added."""
         with self._lock:
             others = [each for each in self.references if each() is not None and each() is not observer]
             self.references = [*others, reference(observer)]

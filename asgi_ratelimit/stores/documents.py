@@ -16,12 +16,12 @@ MAX_BYTES = 1024 * 1024
 class Documents(Protocol):
     """Values of bytes by name, and parts of a name, each with a content of its own.
 
-    A content of more than 1 MiB, and ``seconds`` that are not finite and above 0, are a ``ValueError``. ``seconds`` is
-    how long a value lives; ``None`` is for ever. Each method raises ``StoreError`` if the store does not answer.
+    ``seconds`` is how long a value lives; ``None`` is forever. A content of more than 1 MiB, and ``seconds`` that are
+    not finite and above 0, raise ``ValueError``. Each method raises ``StoreError`` if the store does not answer.
     """
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` where there is none."""
+        """The content of a document; ``None`` if there is none."""
         ...
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
@@ -49,7 +49,7 @@ class Documents(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close what is open for the running event loop; a later call opens it again."""
+        """Close the connection of the running event loop, if there is one; a later call opens it again."""
         ...
 
 
@@ -62,7 +62,7 @@ def documents(store: object) -> Documents:
 
 
 def checked_content(content: bytes) -> bytes:
-    """``content`` itself. Raises ``TypeError`` if it is no bytes, and ``ValueError`` if it is too large."""
+    """``content`` itself. Raises ``TypeError`` if it is not bytes, and ``ValueError`` if it is too large."""
     if not isinstance(content, bytes):
         raise TypeError(f'the content of a document is bytes, not {content!r}: "text".encode()')
     if len(content) > MAX_BYTES:
@@ -75,7 +75,7 @@ LONGEST = 100 * 366 * 86_400
 
 
 def checked_seconds(seconds: float | None) -> float:
-    """How long a value lives, infinity for ever. Raises ``ValueError`` for anything but seconds up to ``LONGEST``."""
+    """How long a value lives; infinity is forever. Raises ``ValueError`` for anything but seconds up to ``LONGEST``."""
     if seconds is None:
         return math.inf
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST:
@@ -84,7 +84,7 @@ def checked_seconds(seconds: float | None) -> float:
 
 
 class MemoryDocuments:
-    """Documents in this process. Thread-safe; ``now_us`` is the time in microseconds that they expire by."""
+    """Documents in this process. Thread-safe; ``now_us`` is the time in microseconds by which they expire."""
 
     def __init__(self, now_us: Callable[[], float]) -> None:
         self._now_us = now_us
@@ -93,7 +93,7 @@ class MemoryDocuments:
         self._parts: dict[str, dict[str, tuple[bytes, float]]] = {}
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` where there is none."""
+        """The content of a document; ``None`` if there is none."""
         with self._lock:
             return self._living(self._values).get(name)
 
@@ -138,7 +138,7 @@ class MemoryDocuments:
         return self._now_us()
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def _value(self, content: bytes, seconds: float | None) -> tuple[bytes, float]:
         return checked_content(content), self._now_us() + checked_seconds(seconds) * 1e6

@@ -1,4 +1,4 @@
-"""Code with ``async`` that needs an event loop of asyncio, and says so where another one runs."""
+"""Code with ``async`` that needs an event loop of asyncio, and reports when another one runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ConfigurationError
 def running_loop(what: str, instead: str) -> AbstractEventLoop:
     """The event loop of asyncio that runs here.
 
-    Raises ``ConfigurationError`` where there is none, which says ``what`` needs one, and what to do ``instead``.
+    Raises ``ConfigurationError`` if there is none; the error says ``what`` needs one, and what to do ``instead``.
     """
     try:
         return get_running_loop()

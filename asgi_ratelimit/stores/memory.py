@@ -1,4 +1,4 @@
-"""The store that needs nothing: buckets in this process, bounded in number. The reference for all stores."""
+"""The store without a server: buckets in this process, bounded in number. The reference for all stores."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _LATEST = GENERATIONS - 1
 class MemoryStore:
     """Buckets in this process's memory, for one process, its threads and event loops, or for tests.
 
-    At most ``max_keys`` buckets are stored. Then a new one replaces a bucket that is full again, which holds no
+    At most ``max_keys`` buckets are stored. Beyond that, a new one replaces a bucket that is full again, which holds no
     information, or else the least used one among a few, relative to its quota. A bucket that refuses goes only when
-    seven eighths of them do.
-    The latest operations, at most ``max_keys`` too, are remembered for ``operation_ttl`` seconds, and tickets until
-    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an ``operation_ttl`` or a ``clock``
-    that is none.
+    seven eighths of all buckets refuse.
+    The latest operations, also at most ``max_keys``, are remembered for ``operation_ttl`` seconds, and tickets until
+    they are over. Raises ``ConfigurationError`` for a ``max_keys`` below 1, and for an invalid ``operation_ttl`` or
+    ``clock``.
     """
 
     in_process = True
@@ -85,7 +85,7 @@ class MemoryStore:
         self._clock = clock or SystemClock()
         self._now_ns = ns_of(self._clock)
         self._lock = Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release  # half the time of a with statement
+        self._acquire, self._release = self._lock.acquire, self._lock.release  # takes half the time of a with statement
         self._values = BoundedValues(max_keys)
         self._shards, self._mask = self._values.shards, self._values.mask
         self._documents = MemoryDocuments(self._clock.now_us)
@@ -103,16 +103,16 @@ class MemoryStore:
 
     @property
     def clock(self) -> Clock:
-        """The clock that the store goes by."""
+        """The clock of the store."""
         return self._clock
 
     @property
     def documents(self) -> MemoryDocuments:
-        """What limiters of this process share beside the buckets."""
+        """The documents that limiters of this process share beside the buckets."""
         return self._documents
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        """One decision for each take, in their order. It never waits."""
+        """One decision for each take, in order. It never waits."""
         return [self.submit(take) for take in takes]
 
     def submit(self, take: Take) -> Decision:
@@ -168,7 +168,7 @@ class MemoryStore:
             self._release()
 
     def book(self, charge: Charge, max_wait_us: float) -> Booking | None:
-        """Take one charge at the earliest slot; ``None`` where that is for ``submit`` to decide, and nothing is taken.
+        """Take one charge at the earliest slot; ``None`` if ``submit`` has to decide, and then nothing is taken.
 
         Nothing is recorded for settlements.
         """
@@ -243,7 +243,7 @@ class MemoryStore:
             return redeemed(foreseen, self._is_first(redemption, now))
 
     async def settle(self, settlement: Settlement) -> None:
-        """Give back what a take had too much, or charge what it had too little; a second time does nothing."""
+        """Give back units that a take charged in excess, or debit missing ones; a second call does nothing."""
         with self._lock:
             now = self._now_us()
             if not self._is_first(settlement, now):
@@ -264,7 +264,7 @@ class MemoryStore:
                     self._values.put(charge.bucket, UNUSED, 0.0)
 
     async def aclose(self) -> None:
-        """There is nothing to let go of; the buckets stay."""
+        """Do nothing: there is nothing to close, and the buckets stay."""
 
     def adopt(self, charge: Charge, state: State) -> None:
         """Continue from a state that another store left this bucket in, unless more was used here since."""
@@ -275,7 +275,7 @@ class MemoryStore:
                 self._store(charge, state, now)
 
     def state_of(self, charge: Charge) -> State | None:
-        """The state of this charge's bucket, ``None`` where it was never used."""
+        """The state of this charge's bucket; ``None`` if it was never used."""
         with self._lock:
             return self._state(charge)
 
@@ -311,7 +311,7 @@ class MemoryStore:
         return decision
 
     def _is_first(self, settled: Settlement | Redemption, now: float) -> bool:
-        """Whether nobody has settled or redeemed the same before; from now on, somebody has."""
+        """Whether this is the first settlement or redemption of its kind; it is remembered from now on."""
         text, until_us = settlement_text(settled), settled.until_us
         is_over = until_us and now >= until_us
         if is_over or any(each.find(text, now) is not None for each in (self._settlements, self._tickets)):
@@ -322,7 +322,7 @@ class MemoryStore:
         return True
 
     def _born(self, count: int) -> int:
-        """The first of so many generations that no bucket has had."""
+        """The first of ``count`` generations that no bucket has had."""
         self._births += count
         return self._births - count + 1
 
@@ -330,7 +330,7 @@ class MemoryStore:
         return float(self._now_ns() // 1000)
 
     def _value(self, charge: Charge) -> bytes:
-        """What is stored of a bucket, nothing where it was never used."""
+        """The stored value of a bucket; empty if it was never used."""
         return self._values.get(charge.bucket) or b""
 
     def _state(self, charge: Charge, charges: int = 1) -> State | None:

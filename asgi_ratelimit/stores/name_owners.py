@@ -1,4 +1,4 @@
-"""Who uses which names on a store: two limits of one name must agree on what their buckets hold."""
+"""Which owners use which names on a store: two limits of one name must agree on what their buckets hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import Store
 from .by_store import reference
 
 _Buckets: TypeAlias = tuple[int, str, str]
-"""The identity of a store, the name of a limit and that of a quota."""
+"""The identity of a store, the name of a limit, and the name of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ _uses: dict[_Buckets, list[_Use]] = {}
 def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -> None:
     """Register ``owner``, for as long as it lives, as a user of these quotas, each under the name of its limit.
 
-    It is held weakly, and so is the store, if it can be. A store need not be hashable. Raises ``ConfigurationError``
-    where a living owner uses another quota of the same name under the same limit's name, and registers nothing then.
+    The owner is held weakly, and so is the store, if it can be. A store need not be hashable. Raises
+    ``ConfigurationError`` if a living owner uses another quota of the same name under the same limit's name, and then
+    registers nothing.
     """
     _register(store, owner, list(quotas), _nobody)
 
@@ -42,10 +43,10 @@ def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -
 def register_instead(
     store: Store, owner: object, quotas: Iterable[tuple[str, Quota]], is_peer: Callable[[object], bool]
 ) -> None:
-    """Register ``owner`` as a user of these quotas, in place of all that it has used on this store before.
+    """Register ``owner`` as a user of these quotas, instead of all that it has used on this store before.
 
-    ``is_peer`` says of another owner that it is about to change as this one does, and need not agree yet. Raises
-    ``ConfigurationError`` as ``register`` does, and changes nothing then.
+    ``is_peer`` says that another owner is about to change as this one does, and need not agree yet. Raises
+    ``ConfigurationError`` as ``register`` does, and then changes nothing.
     """
     listed = list(quotas)
     _register(store, owner, listed, is_peer)
@@ -72,7 +73,7 @@ def _nobody(owner: object) -> bool:
 def _other_quota(
     store: Store, name: str, owner: object, quota: Quota, is_peer: Callable[[object], bool]
 ) -> Quota | None:
-    """What another living owner uses under these names, if that is another quota."""
+    """The quota that another living owner uses under these names, if it is another one."""
     for use in _uses.get((id(store), name, quota.name), ()):
         living = use.owner()
         is_other = living is not None and living is not owner and use.store() is store and use.quota != quota
@@ -91,7 +92,7 @@ def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
 
 
 def _hint(quota: Quota, other: Quota) -> str:
-    """What is to be said of one text that means two quotas."""
+    """A hint about one text that means two quotas."""
     if not isinstance(quota, TokenBucket) or not isinstance(other, TokenBucket):
         return ""
     spaced = quota if quota.burst == 1 else other
@@ -109,7 +110,7 @@ def _remove_dead(buckets: _Buckets, _: ref[object]) -> None:
 
 
 def _keep(buckets: _Buckets, uses: list[_Use]) -> None:
-    """Let these be all that use a quota."""
+    """Set all uses of a quota."""
     if uses:
         _uses[buckets] = uses
     else:
@@ -118,7 +119,7 @@ def _keep(buckets: _Buckets, uses: list[_Use]) -> None:
 
 def owned(store: object) -> Iterator[tuple[str, Quota]]:
     """The quotas that living owners use on a store, each under the name of its limit."""
-    for (identity, name, _), uses in _uses.copy().items():  # a list would be made with owners going meanwhile
+    for (identity, name, _), uses in _uses.copy().items():  # while making a list, owners could go
         if identity == id(store):
             living = [use.quota for use in uses if use.owner() is not None and use.store() is store]
             if living:

@@ -1,6 +1,6 @@
 """Operations: actions with an id, which are carried out once, however often they are sent.
 
-The text of an operation starts with that of its first bucket, so that both are in one slot of a cluster.
+The text of an operation starts with the text of its first bucket, so that both are in one slot of a cluster.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from ..quotas import SECOND_US, Quota
 T = TypeVar("T")
 
 TakenBefore: TypeAlias = tuple[float, int, list[bytes | None], list[Quota]]
-"""What became of a take: its time, its first birth, the values of its buckets before, and their quotas."""
+"""The record of a take: its time, its first birth, the earlier values of its buckets, and their quotas."""
 
 OPERATION_TTL = 600.0
 """Seconds for which a store remembers an operation."""
 
 
 def checked_operation_ttl(seconds: float) -> float:
-    """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is seconds from 0.001 to a year."""
+    """``operation_ttl`` in whole microseconds; ``ConfigurationError`` unless it is from 0.001 seconds to a year."""
     if isinstance(seconds, (int, float)) and 0.001 <= seconds <= 31_536_000:  # false for NaN, too
         return float(round(seconds * SECOND_US))
     raise ConfigurationError(f"operation_ttl must be seconds from 0.001 to a year, not {seconds!r}: operation_ttl=600")
 
 
 def take_text(take: Take) -> str:
-    """The operation of a take that names one: of the same id, buckets and costs, and of the same ``best_effort``."""
+    """The operation of a take that names one: equal for takes with the same id, buckets, costs and ``best_effort``."""
     charges = [f"{charge.bucket} {float(charge.cost)!r}" for charge in take.charges]
     kind = "best effort" if take.best_effort else "take"
     return _text(take.charges[0].bucket, "\n".join([kind, *charges, str(take.operation)]))
@@ -48,7 +48,7 @@ def settlement_text(settled: Settlement | Redemption) -> str:
 
 
 def repayment_text(bucket: str) -> str:
-    """A new operation, for what a bucket is charged with after an outage."""
+    """A new operation, for the charge on a bucket after an outage."""
     return _text(bucket, f"repay\n{getrandbits(128)}")
 
 
@@ -57,9 +57,9 @@ def _text(bucket: str, operation: str) -> str:
 
 
 def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None:
-    """How to settle a decision at the ``actual`` cost of each charge; ``None`` where there is nothing to settle.
+    """How to settle a decision at the ``actual`` cost of each charge; ``None`` if there is nothing to settle.
 
-    Where all is given back, the operation of the take is forgotten.
+    If everything is given back, the operation of the take is forgotten.
     """
     settlement = settlement_of(decision, actual)
     if settlement is None:
@@ -73,12 +73,12 @@ def settled_as(decision: Decision, actual: Sequence[float]) -> Settlement | None
 
 
 def given_back(decision: Decision) -> Settlement | None:
-    """How to give all of a decision back."""
+    """How to give back all of a decision."""
     return settled_as(decision, [0.0] * len(decision.states))
 
 
 def of_quotas(take: Take, quotas: Sequence[Quota]) -> Take:
-    """A take as it was first sent, with the quotas of that time: it is settled under them."""
+    """A take as it was first sent, with the quotas of that time, under which it is settled."""
     charges = zip(take.charges, quotas)
     return replace(take, charges=tuple([replace(charge, quota=quota) for charge, quota in charges]))
 
@@ -95,7 +95,7 @@ def decided_again(take: Take, states: States, then: float, birth: int, now: floa
 
 
 def as_allowed(decision: Decision) -> Decision:
-    """A refusal turned into the decision of a take that was allowed all the same; it cannot be settled."""
+    """A refusal, turned into the decision of a take that was allowed nevertheless; it cannot be settled."""
     cost = decision.take.charges[0].cost if decision.take is not None else decision.granted
     return replace(decision, allowed=True, granted=cost, delay=0.0, retry_after=0.0, before=None)
 
@@ -108,7 +108,7 @@ def redeemed(foreseen: Decision, is_first: bool) -> Decision:
 
 
 EXAMINED = 2
-"""How many of the oldest operations are examined for each new one; those that are over are forgotten."""
+"""How many of the oldest operations are examined for each new one; expired ones are forgotten."""
 
 
 MOST_SHARDS = 1 << 12
@@ -116,7 +116,7 @@ MOST_SHARDS = 1 << 12
 
 
 class Operations(Generic[T]):
-    """The latest operations, about ``most`` of them and no more, and what came of each. The oldest go first."""
+    """The latest operations, about ``most`` and no more, and the outcome of each. The oldest go first."""
 
     def __init__(self, most: int) -> None:
         count = min(1 << max((most // 1024).bit_length() - 1, 0), MOST_SHARDS)
@@ -128,7 +128,7 @@ class Operations(Generic[T]):
         return sum(map(len, self._shards))
 
     def find(self, text: str, now: float) -> T | None:
-        """What came of an operation; ``None`` where it is not remembered at the time ``now``."""
+        """The outcome of an operation; ``None`` if it is not remembered at the time ``now``."""
         until_us, outcome = self._entries(text).get(text, (0.0, None))
         return outcome if now < until_us else None
 

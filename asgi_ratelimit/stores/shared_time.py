@@ -10,11 +10,11 @@ from .by_store import ByStore
 from .documents import documents
 
 LOOK_EVERY_US = 60_000_000.0
-"""Microseconds between two comparisons of the clocks, at least."""
+"""The least microseconds between two comparisons of the clocks."""
 
 
 class SharedTime:
-    """The time by the clock of a store; by that of its server if the store has none of its own."""
+    """The time by the clock of a store, or by that of its server if the store has no clock of its own."""
 
     def __init__(self, store: Store) -> None:
         clock = getattr(store, "clock", None)

@@ -1,4 +1,4 @@
-"""What is a store, of the arguments that are given as one."""
+"""Checks ``store`` arguments."""
 
 from __future__ import annotations
 

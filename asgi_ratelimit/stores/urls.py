@@ -27,10 +27,10 @@ _SHOWN_OPTIONS = re.compile(
 
 
 def shown(url: object) -> str:
-    """A URL as errors quote it: the user, the password, and all of which that may be a part are hidden.
+    """A URL as errors quote it: the user, the password, and everything that may be a part of them are hidden.
 
-    What is in front of the last "@" is, and the values of all options but harmless ones, and a port that is no number:
-    it is what is left of ``user:password`` where the host was forgotten.
+    That is the text before the last "@", the values of all options except harmless ones, and a port that is not a
+    number: it is what is left of ``user:password`` if the host was forgotten.
     """
     if isinstance(url, bytes):
         return f"b{shown(url.decode('latin-1'))}"

@@ -55,7 +55,7 @@ def arrivals(pattern: str, seconds: float, seed: int = 0) -> list[float]:
 
     ``"20/s"`` is evenly spaced, ``"20/s poisson"`` is random with ``seed``, and ``"50 every 10 s"`` comes in bursts.
     Several phases are joined with ``;``, each ``for`` some time, or for ``seconds``.
-    Raises ``ValueError``, which quotes the pattern and shows right ones.
+    Raises ``ValueError``, which quotes the pattern and shows valid ones.
     """
     generator, times, start = random.Random(seed), list[float](), 0.0
     for text in pattern.split(";"):

@@ -23,9 +23,8 @@ class Covered:
     """A route, or some methods of one, and the limits that apply to every request for it.
 
     ``path`` is the whole path. ``methods`` are sorted, without HEAD, and empty if the route takes any. ``limits`` are
-    texts for people, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route.
-    ``without_key`` are limits that limit nobody: their key was ``None`` for all of their first 100 requests in this
-    process.
+    readable texts, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route. ``without_key``
+    are limits that limit nobody, because their key was ``None`` for all of their first 100 requests in this process.
     """
 
     path: str
@@ -52,7 +51,7 @@ def coverage(app: Any) -> list[Covered]:
 
 
 def _covered(route: AppRoute) -> Iterator[Covered]:
-    """One for each set of methods that have the same limits."""
+    """One entry for each set of methods with the same limits."""
     methods_by_limits: dict[_Limits, list[str]] = {}
     candidates = [""] if route.is_websocket else sorted(route.methods or METHODS)
     for method in candidates:

@@ -1,4 +1,4 @@
-"""Timelines of a simulation: as text, or as a PNG by matplotlib."""
+"""Timelines of a simulation, as text, or as a PNG drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 from ..errors import to_install
 
 Series: TypeAlias = Mapping[str, Sequence[float | None]]
-"""Times in seconds by the name of their series; ``None`` stands for a refused request."""
+"""Times in seconds, by the name of their series; ``None`` stands for a refused request."""
 Histograms: TypeAlias = Mapping[str, Sequence[int]]
-"""How many times are in each of as many equal parts of the time, by the name of the series."""
+"""How many times are in each of the equal parts of the whole time, by the name of the series."""
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 60
@@ -43,7 +43,7 @@ def span(series: Series) -> tuple[float, float]:
 
 
 def counts(times: Sequence[float | None], start: float, end: float, bins: int) -> list[int]:
-    """How many of the times are in each of so many equal parts from ``start`` to ``end``, both included."""
+    """How many of the times are in each of ``bins`` equal parts from ``start`` to ``end``, both included."""
     histogram = [0] * bins
     for time in times:
         if time is not None and start <= time <= end:
@@ -63,7 +63,7 @@ def save_png(path: Path, series: Series) -> None:
 
 
 def figure_class() -> Any:
-    """What draws a PNG. Raises ``ImportError`` without matplotlib."""
+    """The class that draws a PNG. Raises ``ImportError`` without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -72,7 +72,7 @@ def figure_class() -> Any:
 
 
 def save_bars(path: Path, histograms: Histograms, seconds: float) -> None:
-    """Draw histograms of so many seconds, in requests a second. Raises ``ImportError`` without matplotlib."""
+    """Draw histograms over ``seconds``, in requests a second. Raises ``ImportError`` without matplotlib."""
     figure = figure_class()(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot(xlabel="seconds", ylabel="requests a second")
     for name, histogram in histograms.items():

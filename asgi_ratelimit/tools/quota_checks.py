@@ -1,4 +1,4 @@
-"""What is wrong with limits that are valid: quotas that never decide, costs that never pass, rules without requests.
+"""Finds mistakes in valid limits: quotas that never decide, costs that never pass, and rules without requests.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -23,7 +23,7 @@ from ..quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 
 
 def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
-    """What is wrong with quotas that are charged together, at a cost each."""
+    """The mistakes in quotas that are charged together, each at a cost."""
     for quota in quotas:
         if cost > quota.most:
             yield f"a cost of {cost:g} never passes {as_text(quota)!r}, which gives at most {quota.most:g} at once"
@@ -35,7 +35,7 @@ def findings(quotas: Sequence[Quota], cost: float = 1) -> Iterator[str]:
 
 
 def rules_of(app: Any) -> tuple[list[CompiledRule], list[str]]:
-    """The rules of an app that charge anything, of middlewares and dependencies, and what is wrong with them."""
+    """The rules of an app's middlewares and dependencies that charge anything, and the mistakes in them."""
     routes = list(walk(app, builds=True))
     middlewares = {id(each.app): each.app for route in routes for each in route.middlewares}
     calls = {id(call): call for route in routes for call in route.dependencies}
@@ -59,7 +59,7 @@ def _lacking_depends(app: Any) -> Iterator[str]:
 
 
 def rules_of_file(path: str) -> tuple[list[CompiledRule], list[str]]:
-    """The same of a file of limits. Raises ``ConfigurationError`` for one that cannot be."""
+    """The same for a file of limits. Raises ``ConfigurationError`` for an invalid file."""
     options = LimitsFile(path, USUAL).options
     rules = [*options.table(options.defaults(Failures()), "", None).charging]
     return rules, [*_beside_own(rules), *_findings_of(rules)]
@@ -86,7 +86,7 @@ def _beside_own(rules: Sequence[CompiledRule]) -> Iterator[str]:
 
 
 def dominates(strict: Quota, quota: Quota) -> bool:
-    """Whether ``quota`` never refuses what ``strict`` admits, whatever comes when; false if that is uncertain."""
+    """Whether ``quota`` never refuses what ``strict`` admits, whatever requests come; false if that is uncertain."""
     if isinstance(quota, FixedWindow):
         if isinstance(strict, FixedWindow) and quota.period_us % strict.period_us == 0:
             return strict.limit * (quota.period_us / strict.period_us) <= quota.limit
@@ -100,7 +100,7 @@ def dominates(strict: Quota, quota: Quota) -> bool:
 
 
 def most_within(quota: Quota, seconds: float) -> float:
-    """A bound of the units that a quota admits in any interval of so many seconds."""
+    """An upper bound of the units that a quota admits in any interval of ``seconds``."""
     if isinstance(quota, TokenBucket):
         return quota.burst + seconds * _rate(quota)
     periods = seconds / quota.period

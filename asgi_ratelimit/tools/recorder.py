@@ -18,24 +18,24 @@ from ..quota_text import RESERVED_NAMES
 from .logs import decision_line, first_line, request_line
 
 MAX_BYTES = 100_000_000
-"""Bytes of a recording, and of the one before it, unless another number is given."""
+"""The default most bytes of a recording, and of the one before it."""
 
 LEAST_BYTES = 64 * 1024
 
 CHECKED_LINES = 64
-"""Lines between two looks at the size of the file."""
+"""The number of lines between two checks of the size of the file."""
 
 _MARK = "asgi_ratelimit_recorded"
-"""Where a scope says which recorders have a line of its request."""
+"""The entry in a scope that says which recorders have a line of its request."""
 
 
 class Recorder:
     """Records every decision of a middleware, limiter or transport: ``hooks=[Recorder("requests.jsonl")]``.
 
-    A line has the time, the rule, its key and cost, what came of it, and the method and path of the request. Keys are
-    hashed with ``salt``, a random one by default, so the same client is known in one process only: give all processes
-    the same. ``show_keys`` records keys as they are. When a file is larger than ``max_bytes``, it gets the suffix
-    ``.1``, in the place of an older one. Several processes may write one file.
+    A line has the time, the rule, its key and cost, the outcome, and the method and path of the request. Keys are
+    hashed with ``salt``. It is random by default, so the same client is recognised only within one process: give all
+    processes the same salt. ``show_keys`` records keys as they are. When a file is larger than ``max_bytes``, it gets
+    the suffix ``.1``, and replaces an older one. Several processes may write one file.
 
     Each line is written at once; that costs about 20 microseconds. Raises ``ConfigurationError`` for invalid arguments,
     and ``OSError`` for a path that cannot be written.
@@ -87,11 +87,11 @@ class Recorder:
         self._file.write(request_line(self._clock.now_us(), self._shown(key), method, path))
 
     def close(self) -> None:
-        """Close the file; what is recorded later opens it again."""
+        """Close the file; a later record opens it again."""
         self._file.close()
 
     def _request_of(self, event: Event) -> tuple[bool, str, str]:
-        """Whether a decision is the first one on its request, and the method and path; empty outside of requests."""
+        """Whether a decision is the first one on its request, and the method and path, both empty outside requests."""
         if event.request is None:
             return True, "", ""
         scope: Any = event.request.scope
@@ -105,7 +105,7 @@ class Recorder:
 
 
 class _RecordingFile:
-    """Lines that go to the end of a file, each at once, so that those of several threads and processes do not mix."""
+    """Appends lines to a file, each in one write, so that lines of several threads and processes do not mix."""
 
     def __init__(self, path: Path, max_bytes: int, first: str) -> None:
         self.path = path

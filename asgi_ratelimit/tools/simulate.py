@@ -1,4 +1,4 @@
-"""What a quota does with requests that arrive at given times, in rate limiting and in pacing.
+"""Simulates a quota with requests that arrive at given times, in rate limiting and in pacing.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -45,7 +45,7 @@ class Simulation:
         return tuple([waits[math.ceil(share * len(waits)) - 1] if waits else math.nan for share in QUANTILES])
 
     def busiest(self, seconds: float = 1.0) -> int:
-        """The most requests that were admitted in any interval of so many seconds."""
+        """The most requests that were admitted in any interval of ``seconds``."""
         times, most, first = sorted([time for time in self.admitted_at if time is not None]), 0, 0
         for last, time in enumerate(times):
             while time - times[first] >= seconds:
@@ -55,7 +55,7 @@ class Simulation:
 
 
 def simulate(quotas: Sequence[Quota], times: Sequence[float], max_delay: float = 0.0, cost: float = 1) -> Simulation:
-    """What happens to requests of one key that arrive at ``times`` and wait at most ``max_delay`` seconds each.
+    """The outcome of requests of one key that arrive at ``times`` and wait at most ``max_delay`` seconds each.
 
     Times are in seconds and in order. A ``max_delay`` of 0 is rate limiting, ``math.inf`` is pacing without a limit.
     """

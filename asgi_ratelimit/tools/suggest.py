@@ -20,7 +20,7 @@ from .replay import LOGGED_KEY, MOST_PATHS, Limits, scope_of
 
 WINDOWS = ("second", "minute", "hour", "day")
 SHARES = (0.0, 0.001, 0.01, 0.05)
-"""The shares of clients that a limit may refuse, unless others are asked for."""
+"""The default shares of clients that a limit may refuse."""
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 KINDS = {"bucket": "", "rolling": " rolling", "fixed": " fixed"}
 """The kinds of quota, and how their texts end."""
@@ -28,7 +28,7 @@ KINDS = {"bucket": "", "rolling": " rolling", "fixed": " fixed"}
 
 @dataclass(slots=True)
 class Uses:
-    """When a client came, in microseconds and in order, and at what costs."""
+    """The times at which a client came, in microseconds and in order, and the costs."""
 
     times: array[float] = field(default_factory=lambda: array("d"))
     costs: array[float] = field(default_factory=lambda: array("d"))
@@ -63,7 +63,7 @@ class Uses:
             yield after is not None
 
     def _simply_decided(self, quota: TokenBucket) -> Iterator[bool]:
-        """The same by a token bucket that drains at one rate, whose level is all that counts."""
+        """``_decided`` for a token bucket that drains at one rate, of which only the level counts."""
         level, last = 0.0, self.times[0]
         for time, cost in zip(self.times, self.costs):
             after = admit(quota, level, time - last, cost)
@@ -111,7 +111,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """For one length of window: how much the clients use at the most, by ``QUANTILES``, and a choice for each share."""
+    """For one length of window: the most that clients use, by ``QUANTILES``, and a choice for each share."""
 
     window: str
     quantiles: tuple[float, ...]
@@ -121,7 +121,7 @@ class Suggestion:
 def suggest(uses: UsesByKey, shares: Sequence[float] = SHARES, kind: str = "bucket") -> list[Suggestion]:
     """For each window that is no longer than the log, the least limits that refuse at most these shares of clients.
 
-    Limits have two digits, rounded up. Raises ``ConfigurationError`` for another kind than those of ``KINDS``.
+    Limits have two digits, rounded up. Raises ``ConfigurationError`` for a kind that is not in ``KINDS``.
     """
     if kind not in KINDS:
         raise ConfigurationError(f"--kind must be one of {', '.join(KINDS)}, not {kind!r}: --kind rolling")
@@ -151,7 +151,7 @@ class _Search:
         self._refused: dict[int, int] = {}
 
     def least(self, clients: int) -> int:
-        """The least limit that refuses at most so many clients."""
+        """The least limit that refuses at most ``clients`` clients."""
         low, high = 1, max(math.ceil(self._by_use[0][0]), 1)
         while low < high:
             middle = (low + high) // 2

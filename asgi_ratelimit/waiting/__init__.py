@@ -1,4 +1,4 @@
-"""Callers that wait, with and without ``async``: for a slot, for their own keys, for a place under a limit."""
+"""Callers that wait, with and without ``async``: for a slot, for their own keys, or for a place under a limit."""
 
 from .concurrency import ConcurrencyLimit, Place
 from .flow_drivers import CallStore, Flow, GiveBack, run_async, run_sync, sleep

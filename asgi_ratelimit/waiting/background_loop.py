@@ -46,7 +46,7 @@ def call_soon(function: Callable[..., object], *args: Any) -> None:
 
 
 def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-    """Run a coroutine on the background loop, and do not wait for it."""
+    """Start a coroutine on the background loop without waiting for it."""
     return asyncio.run_coroutine_threadsafe(coroutine, _background.loop())
 
 

@@ -1,7 +1,7 @@
 """A limit on how many callers of each key are active at a time: the others wait, first come, first served.
 
-A caller whose event loop is closed can never leave. So one that comes drops all such callers, and lets the next ones
-go. A loop that is only stopped may run again: its callers keep their places.
+A caller whose event loop is closed can never leave. So a new caller drops all such callers, and lets the next ones go.
+A loop that is only stopped may run again, so its callers keep their places.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _Callers:
 
     active: set[Place] = field(default_factory=set)
     waiting: dict[float, OrderedDict[Place, None]] = field(default_factory=dict)
-    """By priority, in the order in which they came."""
+    """The waiting callers by priority, in the order in which they came."""
     loops: set[asyncio.AbstractEventLoop] = field(default_factory=set)
-    """The event loops of those that have become active."""
+    """The event loops of the callers that have become active."""
 
     @property
     def count(self) -> int:
@@ -50,21 +50,21 @@ class _Callers:
         return len(self.active) + sum(map(len, self.waiting.values()))
 
     def begin(self, place: Place) -> None:
-        """Let this one be active."""
+        """Let this caller be active."""
         self.active.add(place)
         if place.loop is not None:
             self.loops.add(place.loop)
 
     def wait(self, place: Place) -> None:
-        """Let this one wait behind all of its priority."""
+        """Let this caller wait behind all callers of its priority."""
         self.waiting.setdefault(place.priority, OrderedDict())[place] = None
 
     def is_waiting(self, place: Place) -> bool:
-        """Whether this one waits."""
+        """Whether this caller waits."""
         return place in self.waiting.get(place.priority, ())
 
     def discard(self, place: Place) -> None:
-        """Forget one that is active, or waits, or is gone already."""
+        """Forget a caller that is active, waits, or is already gone."""
         self.active.discard(place)
         if self.is_waiting(place):
             queue = self.waiting[place.priority]
@@ -73,9 +73,9 @@ class _Callers:
                 del self.waiting[place.priority]
 
     def drop_dead(self) -> None:
-        """Drop those whose event loop is closed, if that keeps others waiting.
+        """Drop callers whose event loop is closed, if that keeps others waiting.
 
-        To drop one may free its task, which then leaves, in here: so all loops are over copies.
+        Dropping one may free its task, which then calls ``leave`` from here, so all loops are over copies.
         """
         closed = [loop for loop in list(self.loops) if loop.is_closed()]
         self.loops.difference_update(closed)
@@ -86,7 +86,7 @@ class _Callers:
             self.discard(place)
 
     def fill(self, limit: int) -> None:
-        """Let those go for which there is room, those of the highest priority first."""
+        """Let as many callers go as there is room for, those of the highest priority first."""
         while self.waiting and len(self.active) < limit:
             following = next(iter(self.waiting[max(self.waiting)]))
             self.discard(following)
@@ -106,14 +106,14 @@ class ConcurrencyLimit:
 
     def reset(self) -> None:
         """Forget all callers."""
-        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
+        self._lock = RLock()  # the garbage collector may call leave() in here, by closing a forgotten caller
         self._callers: dict[Hashable, _Callers] = {}
 
     def __len__(self) -> int:
         return len(self._callers)
 
     def enter(self, key: Hashable) -> Place | None:
-        """Become active if the limit allows it; returns the place, with which to ``leave``."""
+        """Become active if the limit allows it; return the place, which ``leave`` takes."""
         place = Place(key, _running_loop())
         return place if self._enter(place) else None
 
@@ -122,7 +122,7 @@ class ConcurrencyLimit:
     ) -> Flow[Place | None]:
         """Wait until the limit allows one more caller, and become active; ``None`` if the deadline comes first.
 
-        Of those that wait, one of a higher ``priority`` goes first.
+        Among the waiting callers, one with a higher ``priority`` goes first.
         """
         place = Place(key, _running_loop(), priority)
         if self._enter(place):
@@ -175,7 +175,7 @@ class ConcurrencyLimit:
             return callers.count
 
     def leave(self, place: Place) -> None:
-        """Stop being active, so that the next caller can go, or stop waiting; the place may be gone already."""
+        """Stop being active, so that the next caller can go, or stop waiting; the place may already be gone."""
         with self._lock:
             callers = self._callers.get(place.key)
             if callers is None:

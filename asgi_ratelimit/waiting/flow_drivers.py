@@ -42,7 +42,7 @@ Flow: TypeAlias = Generator[Step, Any, T]
 
 
 def no_event_loop() -> ConfigurationError:
-    """The error for a caller with ``async`` where no event loop of asyncio runs."""
+    """The error for a caller with ``async`` without a running event loop of asyncio."""
     return ConfigurationError(
         "a call that waits for its slot with async needs asyncio, and no event loop of it is running; under trio, "
         "pace a function without async, and call it in a thread: await trio.to_thread.run_sync(call)"
@@ -159,7 +159,7 @@ F = TypeVar("F", bound="asyncio.Future[Any]")
 
 
 def keep(future: F) -> F:
-    """Keep a task or future until it is done; returns it."""
+    """Keep a task or future until it is done; return it."""
     _futures.add(future)
     future.add_done_callback(_futures.discard)
     return future

@@ -1,4 +1,4 @@
-"""What a forked child has to forget: the tasks and threads that wait in its parent do not exist in it."""
+"""What a forked child has to forget, because the tasks and threads that wait in its parent do not exist in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reset_in_child(resettable: Resettable) -> None:
 
 
 def _reset() -> None:
-    background_loop.replace()  # first, because what is reset may use it at once
+    background_loop.replace()  # first, because the objects that are reset may use it at once
     for resettable in list(_registered):
         resettable.reset()
 

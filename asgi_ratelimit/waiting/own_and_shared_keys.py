@@ -1,10 +1,10 @@
 """Takes over several keys, the last of which is shared: 10 in 10 seconds for each guild, and 50/s for all of them.
 
-A slot booked far ahead in the own quota would hold the shared one empty until then, and one busy key would stop all the
-others. So the callers of an own key wait without booking, and one at a time looks when its own quota allows the take,
-sleeps until then, and books all charges at once. Only the short wait for the shared quota is booked ahead, and on a
-cluster, where a store refuses to book over several slots of the cluster, not even that: then the callers of the shared
-key go one at a time, and each sleeps until the store grants its take.
+A slot booked far ahead in the own quota would keep a part of the shared quota unused until then, and one busy key would
+stop all the others. So the callers of an own key wait without booking. One at a time finds out when its own quota
+allows the take, sleeps until then, and books all charges at once. Only the short wait for the shared quota is booked
+ahead. On a cluster, where a store refuses to book over several slots of the cluster, not even that is booked: then the
+callers of the shared key go one at a time, and each sleeps until the store grants its take.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .flow_drivers import CallStore, Flow, sleep
 from .timeouts import as_refused, pace_timeout
 
 Renewed: TypeAlias = Callable[[Take], Take]
-"""A take of the same buckets, under the quotas that apply by now."""
+"""Returns a take of the same buckets, under the quotas that now apply."""
 
 SLACK_US = 50_000.0
-"""How much further ahead than foreseen the shared quota may be booked, because others book between look and take.
+"""How much further ahead than foreseen the shared quota may be booked, because others book between query and take.
 
-What another process takes of the own quota in that time may hold the shared one empty for as long as this.
+What another process takes from the own quota in that time may keep the shared one unused for this long.
 """
 
 AHEAD_US = 10_000.0
-"""How long before its slot a caller lets the next one of its own keys book: until then, other keys book in turn."""
+"""How long before its slot a caller lets the next one of its own keys book; until then, other keys book in turn."""
 
 SHORTEST_SLEEP_US = 1_000.0
 """The shortest sleep before another look at a store that does not book ahead."""
@@ -130,9 +130,9 @@ class OwnKeyBooking:
                 ahead_us = 0.0
 
     def _take_in_order(self, take: Take, own: Take, deadline_us: float, wait_us: float) -> Flow[Decision | None]:
-        """Wait for the shared quota without booking; ``None`` if the own quota does not allow the take any more.
+        """Wait for the shared quota without booking; ``None`` if the own quota no longer allows the take.
 
-        One caller of the shared key at a time looks again, so that not all of them do when one slot comes.
+        One caller of the shared key at a time tries again, so that not all of them do when one slot comes.
         """
         key = "shared", tuple([charge.bucket for charge in take.charges if charge not in own.charges])
         if self._one_at_a_time.ahead(key):
@@ -154,7 +154,7 @@ class OwnKeyBooking:
             self._one_at_a_time.leave(place)
 
     def _waits_in_time(self, take: Take, own: Take, decision: Decision, deadline_us: float) -> tuple[float, float]:
-        """The waits of a refused take; raises ``PaceTimeout`` if the longest one ends after the deadline."""
+        """The waits of a refused take. Raises ``PaceTimeout`` if the longest one ends after the deadline."""
         own_us, longest_us = _waits(take, own, decision)
         too_long_us = longest_us if longest_us == math.inf else self._now_us() + longest_us - deadline_us
         if decision.before is None or too_long_us > 0.0:

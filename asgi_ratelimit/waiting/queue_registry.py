@@ -31,13 +31,13 @@ class OpenBlocks:
         self._counts: dict[str, int] = {}
 
     def begin(self, buckets: Iterable[str]) -> None:
-        """A block on these buckets is entered."""
+        """Count a block on these buckets that is entered."""
         with self._lock:
             for bucket in buckets:
                 self._counts[bucket] = self._counts.get(bucket, 0) + 1
 
     def end(self, buckets: Iterable[str]) -> None:
-        """A block on these buckets is over."""
+        """Count a block on these buckets that is over."""
         with self._lock:
             for bucket in buckets:
                 self._counts[bucket] = self._counts.get(bucket, 1) - 1
@@ -59,13 +59,13 @@ class Waiters:
     spenders: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
     """The first caller of each set of buckets is active, the others wait for it."""
     settled: BucketWakeUps = field(default_factory=BucketWakeUps)
-    """What wakes the first callers."""
+    """The wake-ups of the first callers."""
     blocks: OpenBlocks = field(default_factory=OpenBlocks)
     departing: ConcurrencyLimit = field(default_factory=ConcurrencyLimit)
-    """The calls of each bucket that have their slots, and wait until they may leave; the first one is active."""
+    """The calls of each bucket that have their slots and wait until they may leave; the first one is active."""
 
     def units_came_back(self, came_back: CameBack) -> None:
-        """Units have come back to the buckets of these charges."""
+        """Wake the callers of these charges' buckets, to which units have come back."""
         self.slots.units_came_back(came_back)
         self.settled.wake([charge for charge, _ in came_back])
 
@@ -97,7 +97,7 @@ class _Registry:
 
 
 def _on_the_way_us(store: Store) -> float:
-    """Calls have a way to go in real time only."""
+    """The time that calls need on their way, which is 0 unless the store's time is real."""
     clock = getattr(store, "clock", None)
     return ON_THE_WAY_US if clock is None or isinstance(clock, SystemClock) else 0.0
 

@@ -1,4 +1,4 @@
-"""What a paced caller does: book a slot, sleep once, leave; and what happens if it is cancelled."""
+"""The wait of a paced caller: book a slot, sleep once, leave; and what happens if it is cancelled."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .slots.waiter_order import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Wai
 class SlotWaiter:
     """Waits for slots of one store, in the order of all its callers in this process, on any event loop or thread.
 
-    ``margin`` is the part that the limits of its takes are lower by than what may leave. ``renewed`` returns a take
-    under the quotas that apply by now, for callers that have waited and booked nothing.
+    ``margin`` is the part by which the limits of its takes are lower than the rate at which calls may leave.
+    ``renewed`` returns a take under the quotas that now apply, for callers that have waited and booked nothing.
 
-    With ``departs_later``, a call over a store elsewhere leaves only when its caller calls ``departs_at_once`` or
-    ``depart``. In between, the caller can look for pauses in the store.
+    With ``departs_later``, a call over a remote store leaves only when its caller calls ``departs_at_once`` or
+    ``depart``. In between, the caller can check for pauses in the store.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class SlotWaiter:
         self._own_keys = OwnKeyBooking(store, self.clock, waiters.own_keys, self.try_take, renewed)
 
     def wait(self, take: Take, priority: float = 0.0) -> Flow[Decision]:
-        """Book a slot for ``take``, and wait until its time has come; returns the decision whose slot is used.
+        """Book a slot for ``take``, and wait until its time has come; return the decision whose slot is used.
 
-        Callers of equal takes go in the order in which they came, those of a higher ``priority`` first. If there are
-        several keys, the last one is shared, and its callers take turns by their other keys. Raises ``PaceTimeout`` if
-        the slot is further away than the take's ``max_wait``; then nothing is booked.
+        Callers of equal takes go in the order in which they came, but those with a higher ``priority`` go first. If
+        there are several keys, the last one is shared, and its callers take turns by their other keys. Raises
+        ``PaceTimeout`` if the slot is further away than the take's ``max_wait``; then nothing is booked.
         """
         own = own_part(take)
         if own is not None:
@@ -77,7 +77,7 @@ class SlotWaiter:
         return (await self.acquire_slot(take, priority)).decision
 
     async def acquire_slot(self, take: Take, priority: float = 0.0) -> Slot:
-        """As ``acquire``: returns the slot, whose decision is made when it is read."""
+        """Like ``acquire``, but returns the slot, whose decision is made when it is read."""
         turn = self.many_callers.turn()
         if turn is not None:
             try:
@@ -88,7 +88,7 @@ class SlotWaiter:
         return slot if isinstance(slot, Slot) else await slot
 
     def start(self, take: Take, priority: float = 0.0) -> Slot | Coroutine[Any, Any, Slot]:
-        """As ``acquire``, in the caller's turn: returns the slot of a call that leaves at once, or what to await."""
+        """Like ``acquire``, in the caller's turn; returns the slot of a call that leaves at once, or a coroutine."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -106,7 +106,7 @@ class SlotWaiter:
         return self.acquire_slot_in_thread(take, priority).decision
 
     def acquire_slot_in_thread(self, take: Take, priority: float = 0.0) -> Slot:
-        """As ``acquire_in_thread``: returns the slot, whose decision is made when it is read."""
+        """Like ``acquire_in_thread``, but returns the slot, whose decision is made when it is read."""
         slot = self._booking.slot_at_once(take, priority)
         if slot is not None and self._leaves_at_once(take, slot):
             return slot
@@ -121,9 +121,9 @@ class SlotWaiter:
             raise
 
     def try_take(self, take: Take) -> Flow[Decision]:
-        """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
+        """Send a take to the store once; if the caller is cancelled meanwhile, its booking is given back."""
         (decision,) = yield BookSlot(self.store, self.store.take((take,)), self._booking.undo)
-        if decision.repeated_us is None:  # it has been decided just now
+        if decision.repeated_us is None:  # it has only just been decided
             self._booking.ahead_us = decision.now_us - self.now_us()
         return decision  # type: ignore[no-any-return]  # as the store does
 
@@ -132,13 +132,13 @@ class SlotWaiter:
         return self.now_us() <= slot.until_us and self._queues.uses(slot)
 
     def departs_at_once(self, charges: Sequence[Charge]) -> bool:
-        """Whether a call that departs later leaves now, behind nobody; if so, that is recorded."""
+        """Whether a call that departs later can leave now, because nobody is ahead; if so, that is recorded."""
         if not self._departs_later:
             return True
         return self._departures.leaves_at_once(charges, self.now_us(), self._booking.ahead_us)
 
     def depart(self, charges: Sequence[Charge]) -> Flow[None]:
-        """Wait until a call that departs later may leave, behind those of its first bucket that came before."""
+        """Wait until a call that departs later may leave, behind earlier calls of its first bucket."""
         if not self.departs_at_once(charges):
             yield from self._departures.wait(charges, self.clock, self._booking.ahead_us)
 
@@ -154,7 +154,7 @@ class SlotWaiter:
             yield self._unused.giving_back(surplus)
 
     async def sleep_in_task(self, waiter: TaskWaiter, slot: Slot | None = None) -> Slot:
-        """Sleep until a waiter leaves; returns its slot. If it has not joined its queue, it does that first."""
+        """Sleep until a waiter leaves; return its slot. If it has not joined its queue, it joins first."""
         try:
             if waiter.queue is None:
                 self._booking.join(waiter, slot)
@@ -167,7 +167,7 @@ class SlotWaiter:
                     if waiter.has_left:
                         return slot
                     self._booking.book_anew(waiter, slot)
-        except GeneratorExit:  # the task is closed, so nothing can be awaited any more
+        except GeneratorExit:  # the task is closed, so nothing more can be awaited
             waiter.give_up()
             self._give_up_at_once(waiter)
             raise
@@ -179,7 +179,7 @@ class SlotWaiter:
             raise
 
     def sleep_in_thread(self, waiter: ThreadWaiter) -> Slot:
-        """As ``sleep_in_task``, blocking this thread."""
+        """Like ``sleep_in_task``, but blocks this thread."""
         while True:
             block(waiter)
             slot = self._queues.take_slot(waiter, self.now_us())
@@ -225,7 +225,7 @@ class SlotWaiter:
         return self._departs_later or self._queues.depart(take.charges, now_us, slot.ahead_us, self._margin) == 0.0
 
     def _give_up_at_once(self, waiter: Waiter) -> None:
-        """Leave the queue where nothing can be awaited."""
+        """Leave the queue in code that cannot await anything."""
         surplus = self._queues.leave(waiter)
         if surplus is not None:
             self._unused.give_back_at_once(surplus)

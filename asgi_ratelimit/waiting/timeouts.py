@@ -34,7 +34,7 @@ class PaceTimeout(RateLimitError, TimeoutError):
 def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None) -> PaceTimeout:
     """The error for a take that was refused with this decision.
 
-    ``max_delay`` is what the caller was willing to wait in all, if the take has only what is left of it.
+    ``max_delay`` is the total wait that the caller accepted, if the take has only the rest of it.
     """
     paced = _paced(take.charges[0])
     if decision.degraded and decision.before is None:
@@ -54,7 +54,7 @@ def pace_timeout(take: Take, decision: Decision, max_delay: float | None = None)
 
 @contextlib.contextmanager
 def of_all(take: Take, max_delay: float) -> Iterator[None]:
-    """Let a ``PaceTimeout`` of a take that has what is left of ``max_delay`` quote that as well."""
+    """Let a ``PaceTimeout`` of a take that has only the rest of ``max_delay`` also quote ``max_delay``."""
     try:
         yield
     except PaceTimeout as error:
@@ -64,7 +64,7 @@ def of_all(take: Take, max_delay: float) -> Iterator[None]:
 
 
 def _paced(charge: Charge) -> str:
-    """The name of what is paced, and the key, unless that is the one of all calls."""
+    """The name of the paced limit, and the key, unless it is the one of all calls."""
     name = charge.name or DEFAULT_NAME
     return f"{name!r} for {charge.key!r}" if charge.key else repr(name)
 

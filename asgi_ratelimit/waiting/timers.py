@@ -1,10 +1,10 @@
-"""Exact timers of event loops. The loops' own ones are rounded up to whole milliseconds, which costs calls their rate.
+"""Exact timers for event loops, whose own timers are rounded up to whole milliseconds, which lowers the rate of calls.
 
 On Linux, each event loop gets one timer of the system that is a file (a timerfd), set to the earliest time that any
-waiter of the loop sleeps until: when it becomes readable, the loop wakes, and the task runs at once. Elsewhere, the
-loop's own timers have to do.
+waiter of the loop sleeps until: when it becomes readable, the loop wakes, and the task runs at once. On other systems,
+the loop's own timers have to suffice.
 
-(Two alternatives are worse. To wake early, and sleep the rest of the millisecond, blocks the loop. A thread that
+(Two alternatives are worse. Waking early and sleeping for the rest of the millisecond blocks the loop. A thread that
 sleeps and calls the loop costs more, and is no more exact while the loop is busy.)
 """
 
@@ -28,19 +28,20 @@ from weakref import ReferenceType, ref
 from ..clock import elapsed_ns
 
 ABSOLUTE = 1
-"""``TFD_TIMER_ABSTIME``: the time that is set is one of the clock, and not one from now."""
+"""``TFD_TIMER_ABSTIME``: the time is absolute on the clock, not relative to now."""
 
 FEW = 64
-"""So many cancelled timers are kept until their time; when there are more than those that are left, all are dropped."""
+"""This many cancelled timers are kept until their time. Beyond that, all are dropped once they outnumber the live
+ones."""
 
 
 EARLY_US, SOONER_US, LATER_US = 250.0, 0.5, 20.0
-"""The file is set to so much before a time as the loop needs to wake: 250 microseconds at most. That is found out by
-half a microsecond more for each timer that was not early, and twenty less for each that was: so one of 41 is."""
+"""The file is set to a time earlier by as much as the loop needs to wake: at most 250 microseconds. This lead grows by
+half a microsecond for each timer that was not early, and shrinks by twenty for each that was, so one in 41 is early."""
 
 
 class TaskSleep(asyncio.Future[Any]):
-    """What a task awaits while it sleeps. ``resume`` runs the task at once, and not in the loop's next iteration."""
+    """The future of a task that sleeps. ``resume`` runs the task at once, and not in the loop's next iteration."""
 
     __slots__ = ("_context", "_wake")
 
@@ -50,21 +51,21 @@ class TaskSleep(asyncio.Future[Any]):
         self._context: Context | None = None
 
     def add_done_callback(self, fn: Callable[[Any], object], /, *, context: Context | None = None) -> None:
-        """Called by the task that begins to await this."""
+        """Called by the task when it begins to await this future."""
         if self._wake is None and context is not None:
             self._wake, self._context = fn, context
         else:
             super().add_done_callback(fn, context=context)
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """The task is cancelled: it runs in the loop's next iteration, as after any other future."""
+        """Cancel the sleep: the task runs in the loop's next iteration, as with any other future."""
         if not super().cancel(msg):
             return False
         self._wake_soon()
         return True
 
     def set_result(self, result: Any, /) -> None:
-        """The task runs in the loop's next iteration."""
+        """Set the result: the task runs in the loop's next iteration."""
         super().set_result(result)
         self._wake_soon()
 
@@ -85,21 +86,22 @@ _set_result = asyncio.Future.set_result
 
 
 class Ringing(Protocol):
-    """What has a timer for ``at_us``: ``timer`` is its number, and 0 while it has none."""
+    """An object with a timer for ``at_us``: ``timer`` is its number, or 0 while it has none."""
 
     at_us: float
     timer: int
     sleeping: TaskSleep | None
-    """What its task awaits, if it sleeps."""
+    """The future that its task awaits, if it sleeps."""
     decide: Callable[[Any, float], tuple[Any, Ringing | None] | None] | None
-    """What is called with it and the time when the timer rings.
+    """Called with this object and the time when the timer rings.
 
-    It returns the result of the sleep, and what is to ring next at its ``at_us``; or ``None``, and the task sleeps on.
+    It returns the result of the sleep, and the object to ring next at its ``at_us``; or ``None``, and the task sleeps
+    on.
     """
 
 
 class LoopTimers:
-    """The timers of one event loop over one timerfd. Only the loop holds it: the file is closed with the loop."""
+    """The timers of one event loop over one timerfd. Only the loop holds them, so the file is closed with the loop."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -117,7 +119,7 @@ class LoopTimers:
         return len(self._pending)
 
     def set(self, ringing: Ringing, at_us: float) -> None:
-        """Let it ring at a time of ``elapsed_us``, in microseconds, or slightly before."""
+        """Let ``ringing`` ring at a time of ``elapsed_us``, in microseconds, or slightly before."""
         at_us -= self._early_us
         number = ringing.timer = next(self._numbers)
         heappush(self._pending, (at_us, number, ringing))
@@ -126,7 +128,7 @@ class LoopTimers:
             self._set(at_us)
 
     def cancel(self, ringing: Ringing) -> None:
-        """Do not let it ring: its place is freed at its time, or now, if there are many."""
+        """Keep ``ringing`` from ringing; its place is freed at its time, or now, if there are many."""
         if ringing.timer:
             ringing.timer = 0
             self._cancelled += 1
@@ -136,9 +138,9 @@ class LoopTimers:
                 self._cancelled = 0
 
     def ring(self) -> None:
-        """Ring what is due, and set the file to the next time; called by the loop when the file is readable.
+        """Ring all timers whose time has come, and set the file to the next time; called when the file is readable.
 
-        What rings may run a task, which sets its own timer, or that of the next one.
+        A timer that rings may run a task, which sets its own timer, or that of the next one.
         """
         now_us, newest, pending = elapsed_ns() / 1000, next(self._numbers), self._pending
         self._set_us = inf
@@ -177,14 +179,14 @@ class LoopTimers:
                 self._set(self._set_us)
 
     def _drain(self) -> None:
-        """Read the file, or it would stay readable; unless it has been set since."""
+        """Read the file, which would otherwise stay readable, unless it has been set since."""
         if self._set_us == inf:
             with suppress(BlockingIOError):
                 os.read(self._fd, 8)
 
 
 TimersOfLoop: TypeAlias = Callable[[], "LoopTimers | None"]
-"""Refers to the timers of an event loop; returns ``None`` where there are none, or once the loop is gone."""
+"""Refers to the timers of an event loop; returns ``None`` if there are none, or once the loop is gone."""
 
 _by_loop: dict[int, tuple[ReferenceType[asyncio.AbstractEventLoop], TimersOfLoop]] = {}
 """Each event loop by its ``id``, and its timers."""
@@ -202,7 +204,7 @@ def timers_of(loop: asyncio.AbstractEventLoop) -> TimersOfLoop:
 
 
 def no_timers() -> None:
-    """The system, or the loop, has none."""
+    """The timers of a system or loop that has none."""
 
 
 def _forget(number: int, loop: ReferenceType[asyncio.AbstractEventLoop]) -> None:
@@ -224,7 +226,7 @@ def _add_timers(loop: asyncio.AbstractEventLoop) -> LoopTimers | None:
 
 
 def _create() -> int:
-    """A new timerfd on the clock of ``elapsed_us``; raises ``OSError`` where there are none."""
+    """A new timerfd on the clock of ``elapsed_us``. Raises ``OSError`` if the system has none."""
     if sys.platform != "linux":
         raise OSError(f"timerfd is of Linux, and this is {sys.platform}")
     if sys.version_info >= (3, 13):
@@ -236,7 +238,7 @@ def _create() -> int:
 
 
 def _setter(fd: int) -> Callable[[float], None]:
-    """What sets a timerfd to a time in microseconds, or with 0 to never, so that it is not readable any more."""
+    """A function that sets a timerfd to a time in microseconds, or with 0 to never, so that it is not readable."""
     if sys.version_info >= (3, 13):
         return lambda at_us: _set_by_python(fd, at_us)
     call, times = _c_library().timerfd_settime, Struct("4l").pack  # of the interval, and of the time

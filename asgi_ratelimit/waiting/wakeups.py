@@ -1,4 +1,4 @@
-"""Wake-ups: what a waiting caller sleeps on. Each is set to a time, and any thread may set it to another one.
+"""Wake-ups, on which waiting callers sleep. Each is set to a time, and any thread may set it to another one.
 
 A sleep is one wait of the event loop, or of the thread: nothing polls, and no lock is held during it.
 """
@@ -34,7 +34,7 @@ class WakeUp(Protocol):
         ...
 
     def set(self, at_us: float, now_us: float | None = None) -> None:
-        """Wake the caller at ``at_us``, and no longer at the time set before; ``now_us`` is now. Thread-safe."""
+        """Wake the caller at ``at_us``, not at the time set before; ``now_us`` is the current time. Thread-safe."""
         ...
 
 
@@ -51,7 +51,7 @@ class LoopWakeUp:
             self._now, self._timers = elapsed_us, timers_of(loop)
         else:
             self._now = time_of(clock)
-            self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they are of no other clock
+            self._timers = timers_of(loop) if self._now is elapsed_us else no_timers  # they work only with this clock
         self._thread = get_ident()
         self.sleeping: TaskSleep | None = None
         self.decide: Callable[[Any, float], Any] | None = None
@@ -60,7 +60,7 @@ class LoopWakeUp:
     def set(self, at_us: float, now_us: float | None = None) -> None:
         """Wake the task at ``at_us``."""
         self.at_us = at_us
-        if self.sleeping is None:  # it looks at the time before it sleeps
+        if self.sleeping is None:  # it checks the time before it sleeps
             return
         try:
             if get_ident() != self._thread:
@@ -69,7 +69,7 @@ class LoopWakeUp:
                 self._set_timer(now_us)
             else:
                 timers.set(self, at_us)
-        except RuntimeError:  # the loop is closed, so nobody waits any more
+        except RuntimeError:  # the loop is closed, so nobody waits any longer
             pass
 
     @property
@@ -78,7 +78,7 @@ class LoopWakeUp:
         return self.loop.is_closed()
 
     async def sleep(self) -> float:
-        """Sleep until the time that is set; returns the time."""
+        """Sleep until the time that is set; return the current time."""
         try:
             while (future := self.start_sleep()) is not None:
                 await future
@@ -88,9 +88,9 @@ class LoopWakeUp:
         return self._now()
 
     def start_sleep(self) -> TaskSleep | None:
-        """What to await, or else to ``give_up``; ``None`` if the time that is set has come.
+        """A future to await, or else to ``give_up``; ``None`` if the time that is set has come.
 
-        Its result is what the waiter has taken, or ``None``. It may end early: so the time has to be looked at again.
+        Its result is what the waiter has taken, or ``None``. It may end early, so the time has to be checked again.
         """
         if self.at_us < math.inf and self.at_us <= self._now():
             return None
@@ -100,7 +100,7 @@ class LoopWakeUp:
         return future
 
     def give_up(self) -> None:
-        """The task does not wait any more."""
+        """Note that the task no longer waits."""
         self.sleeping = None
         self._cancel_timer()
 
@@ -168,7 +168,7 @@ class BucketWakeUps:
 
     def reset(self) -> None:
         """Forget all callers."""
-        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call remove(), in here
+        self._lock = RLock()  # the garbage collector may call remove() in here, by closing a forgotten caller
         self._by_bucket: dict[str, OrderedDict[WakeUp, None]] = {}
 
     def __bool__(self) -> bool:
@@ -186,7 +186,7 @@ class BucketWakeUps:
                 self._by_bucket[bucket] = wake_ups  # a caller that was dropped may have removed the empty one
 
     def remove(self, buckets: Iterable[str], wake_up: WakeUp) -> None:
-        """Wake this caller no more."""
+        """No longer wake this caller."""
         with self._lock:
             for bucket in buckets:
                 wake_ups = self._by_bucket.get(bucket, OrderedDict())
@@ -201,7 +201,7 @@ class BucketWakeUps:
                 wake_up.set(at_us)
 
     def wake(self, charges: Sequence[Charge]) -> None:
-        """Units have come back to the buckets of these charges."""
+        """Wake the callers of the buckets of these charges, to which units have come back."""
         if not self._by_bucket:
             return
         with self._lock:

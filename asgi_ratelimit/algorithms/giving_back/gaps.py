@@ -1,4 +1,4 @@
-"""The gaps in the queue of a token bucket: units that were given back in the future, and who takes them.
+"""The gaps in the queue of a token bucket: units with a slot in the future that were given back, and who takes them.
 
 A gap is ``(start, size)`` in levels as of ``last``, and gaps are in order. No ``await``, no clock, no lock, no logging
 in this module.
@@ -15,7 +15,7 @@ from ..token_bucket_level import drained
 
 
 def units_in_gaps(quota: TokenBucket, gaps: Gaps, elapsed: float) -> list[float]:
-    """The whole units that fit into each gap now, on the terms of ``take``, as far as there are any."""
+    """The whole units that fit into each gap now, by the rules of ``take``, for the gaps that have room for any."""
     passed, found = elapsed * quota.limit, []
     for start, size in gaps if elapsed >= 0.0 else ():
         at, free = (start - passed, size) if start >= passed else (0.0, size + (start - passed))
@@ -32,7 +32,7 @@ def earliest_gap(
 ) -> float:
     """The least wait at which a ``scaled`` cost conforms in a gap, if that is earlier than the end of the queue.
 
-    Gaps are in order, so the first one that fits is open first.
+    Gaps are in order, so the first gap that fits is also the earliest.
     """
     earliest = max(elapsed + min_wait_us, 0.0)
     are_over = bisect_right(gaps, earliest * quota.limit, key=_end)
@@ -86,9 +86,9 @@ def gaps_after(quota: TokenBucket, gaps: Gaps, elapsed: float) -> Gaps:
 def place_in_gap(
     quota: TokenBucket, state: State, now: float, scaled: float, wait_us: float
 ) -> tuple[int, float] | None:
-    """Which gap a ``scaled`` cost fits into first at its slot, and the level below it there, as of the booking.
+    """The first gap that a ``scaled`` cost fits into at its slot, and the level below the cost, as of the booking.
 
-    ``None`` where it fits into no gap.
+    ``None`` if it fits into no gap.
     """
     last, gaps, slot = state[1], state[3], now + wait_us
     elapsed = slot - last
@@ -103,9 +103,9 @@ def place_in_gap(
 
 
 def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[int, float], scaled: float) -> Gaps:
-    """The gaps after ``elapsed`` microseconds, without a piece at its place.
+    """The gaps after ``elapsed`` microseconds, without a ``scaled`` piece at its place.
 
-    The gap is found by its number: rounding may put the start of the piece just outside of it.
+    The number of the gap identifies it: rounding may put the start of the piece just outside the gap.
     """
     taken, start = place
     at, size = gap_at(quota, gaps[taken], elapsed)
@@ -116,7 +116,7 @@ def gaps_without(quota: TokenBucket, gaps: Gaps, elapsed: float, place: tuple[in
 
 
 def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
-    """The gaps and one more, joined with those that it touches. Beyond ``MAX_PIECES`` there is none more."""
+    """The gaps and one more, joined with those that it touches. With ``MAX_PIECES`` gaps, none is added."""
     end, apart = start + size, []
     for gap in gaps:
         if gap[0] + gap[1] < start or gap[0] > end:
@@ -129,7 +129,8 @@ def with_gap(gaps: Gaps, start: float, size: float) -> Gaps:
 def is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level: float) -> bool:
     """Whether a gap that sinks by ``back`` makes nobody wait longer, because the queue then ends at ``level``.
 
-    It runs off earlier: whom it would still have had room for has to find it at the end of the queue by then.
+    The gap then runs off earlier. A charge that it would still have had room for must find room at the end of the queue
+    by then.
     """
     start, size = gap_at(quota, gap, elapsed)
     most = min(size, quota.burst_level)
@@ -138,7 +139,7 @@ def is_served(quota: TokenBucket, gap: Gap, elapsed: float, back: float, level: 
 
 
 def opens_no_later(quota: TokenBucket, gap: Gap, elapsed: float, level: float) -> bool:
-    """Whether who fits into a gap finds room as early if it is cut off, and the queue ends at ``level``.
+    """Whether a charge that fits into a gap finds room as early if the gap is cut off and the queue ends at ``level``.
 
     A gap runs off at the full rate, and with a factor below 1 the end of the queue may not.
     """

@@ -1,20 +1,21 @@
 """The lows of a token bucket: how much of a charge whose time has come can be given back.
 
-Without the last r units of a charge, the level now is lower by ``min(r, lowest level since the charge)``: where the
-bucket ran empty in between, it is full again, and nothing is to be given back. The lows of a state are
+Without the last r units of a charge, the level now would be lower by ``min(r, lowest level since the charge)``: if the
+bucket ran empty in between, all its units are available again, and there is nothing to give back. The lows of a state
+are
 
-* ``(time, units, sunk)``: since when the bucket has not been empty, the scaled units that were charged since then and
-  not given back (where there are none, it is as if it had never been used), and by how much its level has sunk, so that
-  the places of slots in the future are known;
-* up to ``MAX_LOWS`` pairs ``(time, low)``: how much can be given back of a charge at this time, both increasing. That
-  is the lowest level since then, just before a later charge. Of a charge between two pairs at least as much can be
-  given back as of the one before it, and of the newest charge up to the level.
+* ``(time, units, sunk)``: the time since which the bucket has not been empty; the scaled units that were charged since
+  then and not given back (with none, the bucket is as if never used); and by how much its level has sunk, which tells
+  the places of slots in the future;
+* up to ``MAX_LOWS`` pairs ``(time, low)``: how much of a charge at this time can be given back, both increasing. That
+  is the lowest level since then, just before a later charge. A charge between two pairs can give back at least as much
+  as the pair before it says, and the newest charge up to the level.
 
-They are recorded where a take may be settled, by a settlement, and from then on until the bucket is empty. Of a charge
-that is not recorded, as much is not given back as may have drained until the newest charge.
+A take that may be settled records them, and so does a settlement. From then on they are recorded until the bucket is
+empty. A charge that is not recorded keeps as much as may have drained until the newest charge.
 
-With a factor below 1 the level must stay on its side of the burst floor, so that it drains as it did: above it, a low
-is counted from the floor.
+With a factor below 1 the level must stay on its side of the burst floor, so that it drains as before: above the floor,
+a low is counted from the floor.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -37,7 +38,7 @@ def lows_after(
 ) -> Lows:
     """The lows after a charge is booked at ``since`` for ``slot``; ``lefts`` are the levels just before it then.
 
-    It counts as one at the latest slot of the queue, even if it may go earlier.
+    The charge counts as one at the latest slot of the queue, even if it may go earlier.
     """
     level, last, _, _, lows, _ = state
     left_now, left = lefts
@@ -56,16 +57,17 @@ def lows_after(
 
 
 def is_hidden(quota: TokenBucket, since: float, slot: float, left: float, scaled: float) -> bool:
-    """Whether a charge goes later than this bucket asks: nothing but lows tells then that its slot lies ahead."""
+    """Whether a charge goes later than this bucket requires, so that only the lows show that its slot lies ahead."""
     return slot > since and left + scaled + quota.limit <= quota.burst_level
 
 
 def lows_in_gap(
     quota: TokenBucket, state: State, since: float, slot: float, lefts: tuple[float, float], scaled: float
 ) -> Lows:
-    """The lows after a charge is booked in a gap; ``lefts`` are the level at ``since``, and that below it at its slot.
+    """The lows after a charge is booked in a gap; ``lefts`` are the level at ``since``, and the level below its slot.
 
-    Of a charge before its slot, no more can be given back than lies below it then, or it would come before its slot.
+    A charge before that slot can give back no more than lies below the booked charge then; otherwise the booked charge
+    would come before its slot.
     """
     level, last, _, _, lows, _ = state
     left_now, below = lefts
@@ -82,15 +84,15 @@ def lows_in_gap(
 
 
 def latest_slot(quota: TokenBucket, pairs: Pairs, since: float, left: float) -> float:
-    """The latest time for which something may be booked in a queue of the length ``left``; 0 if there are no pairs.
+    """The latest time that may have a booking in a queue of the length ``left``; 0 if there are no pairs.
 
-    That is no later than the newest pair, and lies in the queue, beyond which the pairs of cancelled slots may lie.
+    It is no later than the newest pair, and lies in the queue. Pairs of cancelled slots may lie beyond the queue.
     """
     return min(pairs[-1][0], since + left / quota.limit // 1.0) if pairs else 0.0
 
 
 def _ended(pairs: Pairs, newest: tuple[float, float], since: float) -> Pairs:
-    """The pairs before the latest slot, and the level then, if that is ahead: nothing is booked for later."""
+    """The pairs before the latest slot, and a pair for that slot if it lies ahead: nothing is booked for later."""
     earlier = tuple([pair for pair in pairs if pair[0] < newest[0]])
     return (*earlier, newest) if newest[0] > since else earlier
 
@@ -98,8 +100,8 @@ def _ended(pairs: Pairs, newest: tuple[float, float], since: float) -> Pairs:
 def without_slot(quota: TokenBucket, state: State, slot: float, level: float, rest: float) -> Pairs:
     """The pairs after the charge at the latest slot was given back, and the queue ends at ``level``.
 
-    If some of the charge is left, ``rest`` is the level then. Others may be booked for times until its slot, and where
-    that is one in a gap, for later ones, too.
+    If some of the charge is left, ``rest`` is the level then. Other charges may be booked for times up to its slot, and
+    for later times too if its slot is in a gap.
     """
     last, lows = state[1], state[4]
     if len(lows) > 1 and slot % 1.0 and lows[-1][0] > slot:
@@ -116,7 +118,7 @@ def without_slot(quota: TokenBucket, state: State, slot: float, level: float, re
 
 
 def _capped(quota: TokenBucket, pairs: Pairs, slot: float, level: float, last: float) -> Pairs:
-    """The pairs, those from ``slot`` on no higher than a queue that ends at ``level``; the newest one stays."""
+    """The pairs, with those from ``slot`` on no higher than a queue that ends at ``level``; the newest pair stays."""
     after: list[tuple[float, float]] = []
     most = NEVER
     for time, low in reversed(pairs):
@@ -126,14 +128,14 @@ def _capped(quota: TokenBucket, pairs: Pairs, slot: float, level: float, last: f
 
 
 def first_lows(last: float, level: float, back: float) -> Lows:
-    """The lows after the first settlement of a bucket of which nothing was recorded: it has sunk by ``back``."""
+    """The lows after the first settlement of a bucket without a record: its level has sunk by ``back``."""
     return ((last, level, back),) if level > 0.0 else ()
 
 
 def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float, scaled: float) -> Lows:
-    """The lows after a debit at ``since``, whose level before it was ``left``: above the burst, they are recorded.
+    """The lows after a debit at ``since``, before which the level was ``left``: above the burst, they are recorded.
 
-    Where what was booked ahead was not, a slot may lie anywhere in the queue: it counts as one at the end of that.
+    If bookings ahead were not recorded, a slot may lie anywhere in the queue: the debit counts as one at its end.
     """
     is_unknown, level = not state[4] and state[0] > quota.burst_level, left + scaled
     slot = since + left / quota.limit // 1.0 if is_unknown else since
@@ -144,20 +146,20 @@ def lows_after_debit(quota: TokenBucket, state: State, since: float, left: float
 
 
 def _low_at(quota: TokenBucket, level: float, left: float) -> float:
-    """By how much a level that has drained to ``left`` could have been lower, and have drained alike."""
+    """By how much a level that has drained to ``left`` could have been lower and still have drained the same way."""
     if quota.slow_rate == quota.limit or level <= quota.burst_floor:
         return left
     return left - quota.burst_floor
 
 
 def _with_newest(state: State) -> Pairs:
-    """The pairs, and one for the newest charge, unless there is one."""
+    """The pairs, with one for the newest charge."""
     pairs = state[4][1:]
     return pairs if pairs and pairs[-1][0] >= state[1] else (*pairs, (state[1], state[0]))
 
 
 def lowered(pairs: Pairs, most: float) -> Pairs:
-    """The pairs, none of them above ``most``; those that say nothing are dropped."""
+    """The pairs, none of them above ``most``; pairs that add nothing are dropped."""
     kept: list[tuple[float, float]] = []
     highest = 0.0
     for time, low in pairs:
@@ -169,9 +171,10 @@ def lowered(pairs: Pairs, most: float) -> Pairs:
 
 
 def _thinned(pairs: Pairs, now: float) -> Pairs:
-    """At most ``MAX_LOWS`` pairs: those go that lose the least level for the least time.
+    """At most ``MAX_LOWS`` pairs: the pairs whose removal loses the least level for the least time go first.
 
-    Never the newest, if its time is still to come. Of the rules that were tried in simulations, this one lost least.
+    The newest pair never goes if its time is still to come. Of the rules that were tried in simulations, this one lost
+    least.
     """
     while len(pairs) > MAX_LOWS:
         least, least_loss, before = 0, NEVER, 0.0
@@ -186,10 +189,10 @@ def _thinned(pairs: Pairs, now: float) -> Pairs:
 
 
 def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float, float], end: float) -> float:
-    """How much can be given back of a charge at ``slot``, which came to lie below the level ``end``.
+    """How much of a charge at ``slot`` can be given back; ``end`` is the level where it ends in the queue.
 
-    A piece is the level below it then, if it is in a gap, and its scaled cost. There it has not raised the level, which
-    was as high as its end.
+    A piece is the level below the charge at its slot, if it is in a gap, and its scaled cost. In a gap, the charge did
+    not raise the level, which was already as high as its end.
     """
     _, last, _, _, lows, _ = state
     below, scaled = piece
@@ -212,9 +215,9 @@ def low_since(quota: TokenBucket, state: State, slot: float, piece: tuple[float,
 
 
 def _low_unrecorded(quota: TokenBucket, state: State, slot: float, scaled: float, end: float) -> float:
-    """``low_since`` where nothing is recorded, nor what may have been booked ahead since.
+    """``low_since`` if nothing is recorded, not even what may have been booked ahead since.
 
-    Without that, an older charge has drained by no more than the time between it and the newest one.
+    Without such bookings, an older charge has drained by no more than the time between it and the newest one.
     """
     level: float = state[0]
     last = state[1]
@@ -229,7 +232,7 @@ def _low_unrecorded(quota: TokenBucket, state: State, slot: float, scaled: float
 
 
 def given_back(pairs: Pairs, slot: float, low: float, back: float) -> Pairs:
-    """The pairs after ``back`` has been given back of a charge at ``slot``, of which ``low`` could have been."""
+    """The pairs after a charge at ``slot``, which could give back ``low``, has given back ``back``."""
     after: list[tuple[float, float]] = []
     most = NEVER
     for time, had in reversed(pairs):

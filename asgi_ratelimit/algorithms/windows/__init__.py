@@ -1,1 +1,1 @@
-"""How windows count: what is in each of them, where there is room, and how a debit is paid back."""
+"""How windows count: what each of them contains, where there is room, and how a debit is paid back."""

@@ -31,7 +31,7 @@ def with_count(runs: tuple[Run, ...], at: float, count: float, first: float) -> 
 
 
 def replaced(runs: tuple[Run, ...], at: float, count: float, first: float) -> list[Run]:
-    """``with_count``, as many runs as that takes."""
+    """``with_count``, without a bound on the number of runs."""
     after: list[Run] = []
     for start, stop, other in runs:
         add_run(after, max(start, first), min(stop, at), other)
@@ -42,7 +42,7 @@ def replaced(runs: tuple[Run, ...], at: float, count: float, first: float) -> li
 
 
 def add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
-    """Add a run behind the others: it becomes one with the last of them where that ends there and has as much."""
+    """Add a run behind the others; it joins the last one if that one ends where it starts and has the same count."""
     if start >= stop or count <= 0.0:
         return
     if runs and runs[-1][1] == start and runs[-1][2] == count:
@@ -52,7 +52,7 @@ def add_run(runs: list[Run], start: float, stop: float, count: float) -> None:
 
 
 def bounded(runs: list[Run]) -> tuple[Run, ...]:
-    """At most ``MAX_PIECES`` of these runs: as long as there are more, the two that lose least become one."""
+    """At most ``MAX_PIECES`` of these runs: while there are more, the two neighbours that lose least are joined."""
     while len(runs) > MAX_PIECES:
         losses = [_joined(*pair)[1] for pair in pairwise(runs)]
         least = losses.index(min(losses))
@@ -61,14 +61,14 @@ def bounded(runs: list[Run]) -> tuple[Run, ...]:
 
 
 def _joined(one: Run, other: Run) -> tuple[Run, float]:
-    """One run in place of two neighbours, and the units that it has more than both."""
+    """One run that replaces two neighbours, and how many more units it has than both."""
     start, stop, count = one[0], other[1], max(one[2], other[2])
     lost = count * (stop - start) - one[2] * (one[1] - one[0]) - other[2] * (other[1] - other[0])
     return (start, stop, count), lost
 
 
 def filled(quota: FixedWindow, runs: tuple[Run, ...], units: float, at: float, stop: float) -> tuple[list[Run], float]:
-    """The windows from ``at`` to before ``stop``, filled up with ``units`` as far as that takes, and those left."""
+    """The windows from ``at`` to before ``stop``, filled up with ``units`` as far as they go, and the units left."""
     after: list[Run] = []
     for start, end, count in runs:
         if start >= stop:
@@ -81,7 +81,7 @@ def filled(quota: FixedWindow, runs: tuple[Run, ...], units: float, at: float, s
 
 
 def _fill(quota: FixedWindow, runs: list[Run], run: Run, units: float) -> float:
-    """Add a run, filled up with ``units``, and return those that are left."""
+    """Add a run, filled up with ``units``, and return the units that are left."""
     start, stop, count = run
     limit = snapped(quota, quota.limit)
     free = max(limit - count, 0.0)

@@ -1,6 +1,6 @@
 """The parts of a rolling window: where there is room, and how the room to come pays back a debit.
 
-Parts are pairs ``(part, count)`` in order, none of 0.
+Parts are pairs ``(part, count)`` in order, and no count is 0.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -17,13 +17,14 @@ Part: TypeAlias = tuple[float, float]
 Parts: TypeAlias = tuple[Part, ...]
 
 PAYMENTS, PARTS_OF_PAYMENTS = 32, 768
-"""The most parts among those that are booked ahead that pay back a debit, and how many all of them may go through."""
+"""How many parts among the bookings ahead may pay back a debit, and how many parts all payments may search."""
 
 
 def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) -> float:
-    """The first part from ``first`` on in which ``units`` conform: no window that has it gets more than the limit.
+    """The first part from ``first`` on in which ``units`` conform: no window with that part gets more than the limit.
 
-    Of all the parts up to one, the fewest that leave no room for the units bar whatever is in one window with them.
+    Of the parts up to a given one, the fewest that leave no room for the units rule out every part that shares a window
+    with all of them.
     """
     most, buckets = snapped(quota, snapped(quota, quota.limit) - units), quota.buckets
     if not parts or parts[-1][0] <= first:
@@ -45,7 +46,7 @@ def first_fit(quota: RollingWindow, parts: Parts, first: float, units: float) ->
 
 
 def _fit_at_end(quota: RollingWindow, parts: Parts, first: float, most: float) -> float:
-    """``first_fit`` where no part lies ahead, and ``most`` units may count beside those that are to fit."""
+    """``first_fit`` if no part lies ahead, and ``most`` units may count beside those that are to fit."""
     total, oldest = 0.0, first - quota.buckets
     for part, count in reversed(parts):
         if part < oldest:
@@ -59,7 +60,7 @@ def _fit_at_end(quota: RollingWindow, parts: Parts, first: float, most: float) -
 
 
 def highest(quota: RollingWindow, parts: Parts, at: float) -> float:
-    """The units of the fullest window that has the part ``at``."""
+    """The units of the fullest window that contains the part ``at``."""
     oldest = bisect_left(parts, (at - quota.buckets,))
     total, most, latest = 0.0, 0.0, at + quota.buckets
     for part, count in parts[oldest:]:
@@ -89,10 +90,10 @@ def with_units(quota: RollingWindow, parts: Parts, at: float, units: float) -> P
 
 
 def paid(quota: RollingWindow, parts: Parts, units: float, at: float, stop: float) -> tuple[Parts, float, float]:
-    """The parts with what is paid back of a debit from ``at`` to ``stop``, what is left, and the last part that pays.
+    """The parts after paying back a debit from ``at`` to ``stop``, the debit that is left, and the last part that pays.
 
-    Each part pays as much as it has room for. After ``PAYMENTS`` among those that are booked ahead, or fewer where
-    there are many parts, the rest is paid behind them.
+    Each part pays as much as it has room for. After ``PAYMENTS`` payments among the bookings ahead, or fewer if there
+    are many parts, the rest is paid behind them.
     """
     limit, least, payments = snapped(quota, quota.limit), snapped(quota, 1e-6), 0
     most = min(PARTS_OF_PAYMENTS // max(len(parts), 1), PAYMENTS)
@@ -120,9 +121,9 @@ def paid(quota: RollingWindow, parts: Parts, units: float, at: float, stop: floa
 def _paid_in_turn(
     quota: RollingWindow, parts: Parts, units: float, at: float, stop: float
 ) -> tuple[Parts, float, float]:
-    """``paid`` where nothing lies ahead of ``at``: there is room as soon as a part has left, and it is paid there.
+    """``paid`` if nothing lies ahead of ``at``: each part that leaves the window makes room for the debit.
 
-    A window that is full has its units paid again a window later: so it does for each full limit of the debit.
+    What a full window pays, it pays again one window later, once for each full limit of the debit.
     """
     limit, length, after = snapped(quota, quota.limit), quota.buckets + 1.0, list(parts)
     number = bisect_left(parts, (at - quota.buckets,))
@@ -149,7 +150,7 @@ def _paid_in_turn(
 
 
 def _add_units(quota: RollingWindow, parts: list[Part], at: float, units: float) -> None:
-    """Add units to the last part, or behind it."""
+    """Add units to the last part, or add a part behind it."""
     if parts and parts[-1][0] == at:
         parts[-1] = (at, snapped(quota, parts[-1][1] + units))
     else:

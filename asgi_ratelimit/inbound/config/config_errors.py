@@ -1,4 +1,4 @@
-"""What is wrong with a file of limits: where, what, and how it would be right."""
+"""Errors in a file of limits: where it is wrong, what is wrong, and what would be right."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXAMPLES = {
     "trusted_proxies": 'trusted_proxies = ["10.0.0.0/8"]',
     "within": 'within = "1 hour"',
 }
-"""A right example of each key."""
+"""A valid example for each key."""
 
 
 class Problems:
@@ -89,13 +89,13 @@ def unquoted(line: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> tuple[str, str]:
-    """``", did you mean ...?"`` with the nearest known word, and that word; two empty texts where none is near."""
+    """``", did you mean ...?"`` with the nearest known word, and that word; two empty texts if none is near."""
     near = get_close_matches(word.lower(), known, 1)
     return (f", did you mean {near[0]!r}?", near[0]) if near else ("", "")
 
 
 def shown(value: object) -> str:
-    """A value about as it is written in TOML."""
+    """A value, roughly as TOML writes it."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, bool):

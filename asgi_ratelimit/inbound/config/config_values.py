@@ -1,4 +1,4 @@
-"""Values of a file of limits: what each key may be, and what a middleware or a rule is given for it."""
+"""Values of a file of limits: what each key may be, and the argument that a middleware or a rule gets for it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def path(value: Any) -> str:
 
 
 def key_of(client_ip: KeyFunction) -> Read:
-    """What reads a key, where ``client_ip`` means this one."""
+    """A function that reads a key, in which ``client_ip`` means this one."""
 
     def key(value: Any) -> KeyFunction:
         form, separator, name = text(value).partition(":")
@@ -142,7 +142,7 @@ def key_of(client_ip: KeyFunction) -> Read:
 
 
 def on_error(value: Any) -> Any:
-    """What happens without the store."""
+    """What to do without the store."""
     known = ("local", "allow", "deny")
     if value not in known:
         hint, _ = did_you_mean(str(value), known)
@@ -212,7 +212,7 @@ OF_BOTH: Mapping[str, Read] = {
     "on_error": on_error,
     "max_delay": max_delay,
 }
-"""What the middleware and a rule have in common, as far as it is one value."""
+"""The options that the middleware and a rule have in common, if they are a single value."""
 
 OF_MIDDLEWARE: Mapping[str, Read] = {**OF_BOTH, "headers": headers, "max_waiting": max_waiting}
 
@@ -230,7 +230,7 @@ OF_RULE: Mapping[str, Read] = {
 
 
 def penalty(arguments: Mapping[str, Any]) -> Penalty:
-    """A penalty of these arguments."""
+    """A penalty with these arguments."""
     if "block_for" not in arguments:
         raise ConfigurationError("block_for is missing")
     return Penalty(**arguments)

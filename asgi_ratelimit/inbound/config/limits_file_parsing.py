@@ -1,4 +1,4 @@
-"""A file of limits, read: the options of a middleware and rules, or an error that says where and what is wrong."""
+"""Parses a file of limits into options and rules of a middleware; errors say where and what is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE = re.compile(r"\(at line (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a file says: ``options`` of the middleware by their names, and rules. ``problems`` makes errors about it."""
+    """The content of a file: ``options`` of the middleware by name, and rules. ``problems`` makes errors about it."""
 
     options: Mapping[str, Any]
     rules: tuple[Rule, ...]
@@ -31,7 +31,7 @@ class Settings:
 
 
 def settings_of(content: str, file: str, environment: Mapping[str, str]) -> Settings:
-    """What the text of a file says. Raises ``ConfigurationError`` with the file, the line and an example."""
+    """The settings in the text of a file. Raises ``ConfigurationError`` with the file, the line and an example."""
     try:
         parsed = tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
@@ -135,7 +135,7 @@ class _Reader:
         build: Callable[[Mapping[str, Any]], Any],
         place: Place = (),
     ) -> Any:
-        """What is built of a table with arguments."""
+        """The object that is built from a table with arguments."""
         place = (*place, name)
         table = self._table(place)
         self._require_known(table, reads, place)

@@ -1,4 +1,4 @@
-"""A file of limits, which is read again when it has changed; the last good one counts."""
+"""A file of limits, which is read again when it has changed; its last valid version counts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SETTLED_AFTER = 0.1
 
 
 class FileSubscriber(Protocol):
-    """Whose options a file says; it is held weakly."""
+    """An object whose options come from a file; it is held weakly."""
 
     def options_changed(self, options: Options) -> None:
-        """Apply these options, from any thread. Raises ``ValueError`` where they cannot be, and applies nothing."""
+        """Apply these options, from any thread. Raises ``ValueError`` if they are invalid, and then applies nothing."""
         ...
 
 
 class LimitsFile(Repeating):
-    """The options that a file and the program say together. ``given`` are those of the program.
+    """The options that a file and the program give together. ``given`` are those of the program.
 
     Raises ``ConfigurationError`` for a file that cannot be read.
     """
@@ -52,7 +52,7 @@ class LimitsFile(Repeating):
         return self._subscriber() is not None
 
     def watch(self, subscriber: FileSubscriber) -> None:
-        """Tell a subscriber of changes from now on."""
+        """Inform a subscriber of changes from now on."""
         self._subscriber = ref(subscriber)
         self.start()
 
@@ -61,7 +61,7 @@ class LimitsFile(Repeating):
         return os.path.abspath(self._path) == os.path.abspath(other._path) and self._content != other._content
 
     async def run(self) -> float:
-        """Look whether the file has changed."""
+        """Check whether the file has changed."""
         signature = self._signed()
         if signature != self._signature:
             await asyncio.sleep(SETTLED_AFTER)
@@ -72,7 +72,7 @@ class LimitsFile(Repeating):
         return EVERY
 
     def _reload(self) -> None:
-        """Apply what has changed; log each change, or else what is wrong, once for each version of the file."""
+        """Apply the changes, and log each one, or log what is wrong, once for each version of the file."""
         subscriber = self._subscriber()
         if subscriber is None:
             return
@@ -112,7 +112,7 @@ class LimitsFile(Repeating):
         return content
 
     def _signed(self) -> tuple[int, ...] | None:
-        """What changes whenever the file is written; ``None`` where there is none."""
+        """A signature that changes whenever the file is written; ``None`` if there is no file."""
         try:
             status = os.stat(self._path)
         except OSError:

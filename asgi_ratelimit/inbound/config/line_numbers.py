@@ -1,4 +1,4 @@
-"""On which line of a TOML text each key stands: ``tomllib`` does not say.
+"""The line of each key in a TOML text, which ``tomllib`` does not report.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -17,7 +17,7 @@ _PART = re.compile(r"""\s*(?:"((?:\\.|[^"\\])*)"|\'([^\']*)\'|([\w-]+))\s*([.=\]
 
 
 def key_lines(text: str) -> Mapping[Place, int]:
-    """The line, from 1 on, of each table and of each key outside of inline tables, in a text that is valid TOML."""
+    """The line, counted from 1, of each table and of each key outside inline tables, in a text that is valid TOML."""
     lines: dict[Place, int] = {(): 1}
     counts: dict[Place, int] = {}
     table: Place = ()
@@ -71,7 +71,7 @@ def _parts(line: str) -> Place:
 
 
 def _resolved(path: Place, counts: Mapping[Place, int], is_array: bool) -> Place:
-    """The place of a table, which is in the latest table of each array on its way."""
+    """The place of a table: within the latest table of each array on its path."""
     resolved: Place = ()
     for at, part in enumerate(path):
         resolved = (*resolved, part)

@@ -1,4 +1,4 @@
-"""What has changed from one reading of a file of limits to the next, in words.
+"""The changes from one reading of a file of limits to the next, in words.
 
 No ``await``, no clock, no lock, no logging in this module.
 """

@@ -38,9 +38,9 @@ class Options:
     max_waiting: int
 
     def merged(self, settings: Settings) -> Options:
-        """These options of the program, and those of a file, whose rules come after the program's.
+        """These options of the program and those of a file, whose rules come after the program's.
 
-        Raises ``ConfigurationError`` for an option that both give, and for what does not fit together.
+        Raises ``ConfigurationError`` for an option that both give, and for options that do not fit together.
         """
         for name, value in settings.options.items():
             own = getattr(self, name)
@@ -66,7 +66,7 @@ class Options:
         return self
 
     def failure(self) -> ValueError | None:
-        """Why these options cannot be, if there is a reason."""
+        """The reason why these options are invalid, if there is one."""
         try:
             self.table(self.defaults(Failures()), "", None)
         except ValueError as error:
@@ -92,7 +92,7 @@ class Options:
 
 
 USUAL = Options(None, (), client_ip(), None, 1, "draft-10", None, None, 0.0, MAX_WAITING)
-"""The options of a middleware that is given none."""
+"""The options of a middleware without arguments."""
 
 AT_START = ("name", "headers", "max_waiting")
-"""What a file can change for the next start of a program only."""
+"""The options that a file can change only for the next start of a program."""

@@ -15,7 +15,7 @@ from ...quotas import Quota
 class Tier:
     """A quota function: ``function(connection)``, sync or async, returns the name of a tier, ``None`` for no limit.
 
-    Raises ``KeyError`` for a name that there is no tier of.
+    Raises ``KeyError`` for a name that no tier has.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Requests that wait for their slots instead of being refused, or that take one after another."""
+"""Requests that wait for their slots instead of being refused, or whose takes come one after another."""
 
 from .delay_arguments import MAX_WAITING, checked_max_delay, checked_max_waiting, loop_for_messages, require_asyncio
 from .joined_decisions import joined

@@ -1,4 +1,4 @@
-"""How long a request may wait, and how many may at a time: the arguments, checked."""
+"""Checks the arguments that say how long a request may wait, and how many requests may wait at a time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LONGEST_USUAL: Final = 600.0
 """Seconds; a longer wait is probably meant in milliseconds."""
 
 MAX_WAITING: Final = 1000
-"""How many requests may wait at a time, unless somebody says otherwise."""
+"""How many requests may wait at a time by default."""
 
 
 def checked_max_delay(seconds: float) -> float:
-    """Seconds from 0 to those of 400 days; ``ConfigurationError`` otherwise."""
+    """Seconds from 0 to 400 days; ``ConfigurationError`` otherwise."""
     is_number = isinstance(seconds, (int, float, Real)) and not isinstance(seconds, bool)
     if is_number and 0 <= seconds <= MAX_PERIOD:  # false for NaN, too
         if seconds >= LONGEST_USUAL:
@@ -32,12 +32,12 @@ def checked_max_delay(seconds: float) -> float:
 
 
 def require_asyncio() -> None:
-    """Raise ``ConfigurationError`` where requests cannot wait, because no event loop of asyncio runs."""
+    """Raise ``ConfigurationError`` if requests cannot wait because no event loop of asyncio runs."""
     running_loop("a max_delay", "leave it at 0.0, which refuses at once")
 
 
 def loop_for_messages() -> AbstractEventLoop:
-    """The event loop on which messages book slots in a store elsewhere; ``ConfigurationError`` without asyncio."""
+    """The event loop on which messages book slots in a remote store; ``ConfigurationError`` without asyncio."""
     return running_loop("messages= over a store that is not in this process", 'use store="memory://"')
 
 

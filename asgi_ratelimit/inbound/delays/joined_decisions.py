@@ -1,4 +1,4 @@
-"""Decisions on requests that wait: what their waits come to, and one decision of those on their parts.
+"""Decisions on requests that wait: their remaining waits, and one decision joined from those on their parts.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -14,10 +14,10 @@ from ...quotas import SECOND_US
 
 
 def beyond(refusal: Decision, left: Sequence[float], max_delays: Sequence[float]) -> Decision:
-    """A refusal as it is for a request that may still wait for ``left`` seconds for each charge.
+    """A refusal as seen by a request that may still wait for ``left`` seconds for each charge.
 
-    What refuses are the waits that are longer than that. ``retry_after`` is by how much they are longer than the
-    ``max_delays`` of a request that comes anew: as soon as that is 0.0, it may wait for its slot.
+    Only charges with a longer wait refuse. ``retry_after`` is the excess of their waits over the ``max_delays`` of a
+    new request: once it is 0.0, a new request may wait for its slot.
     """
     states = tuple([_beyond(*each) for each in zip(refusal.states, left, max_delays)])
     binding = max(states, key=lambda state: (not state.allowed, state.retry_after))
@@ -37,9 +37,9 @@ def _beyond(state: QuotaState, left: float, max_delay: float) -> QuotaState:
 
 
 def joined(take: Take, parts: Sequence[Decision], waited: float) -> Decision:
-    """The decision on a take whose charges were taken one after another, by a request that has waited so long.
+    """The decision on a take whose charges were taken one after another, by a request that has ``waited`` seconds.
 
-    It reports what is left as of the end of the wait.
+    It reports what is left at the end of the wait.
     """
     states = {}
     for part in parts:
@@ -65,7 +65,7 @@ def joined(take: Take, parts: Sequence[Decision], waited: float) -> Decision:
 
 
 def _later(state: QuotaState, seconds: float) -> QuotaState:
-    """A state as it will be in so many seconds, if nothing else comes."""
+    """A state as it will be in ``seconds``, if nothing else comes."""
     if seconds == 0.0:
         return state
     return replace(

@@ -1,7 +1,7 @@
-"""What is received of a request while it waits: kept, and handed on to the app in order, as it came.
+"""Messages that are received while a request waits, and are kept for the app in order and unchanged.
 
-A ``receive`` that is under way is never cancelled while the request runs: it may be that of a middleware further out,
-which has a message in hand by then and would lose it. So a task reads on, and the app waits for what that one gets.
+A pending ``receive`` is never cancelled while the request runs: it may belong to an outer middleware, which may already
+hold a message and would lose it. So a task reads on, and the app waits for what the task receives.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from starlette.requests import HTTPConnection
 from starlette.types import Message, Receive, Scope
 
 MOST_BYTES: Final = 16_384
-"""Bytes of a body that are read while a request waits. Then the flow control of the server holds the rest up."""
+"""The most bytes of a body that are read while a request waits. After that, the server's flow control holds the rest
+back."""
 
 MOST_MESSAGES: Final = 64
-"""As many messages at the most, because each takes more memory than its bytes."""
+"""The most messages that are read, because each takes more memory than its bytes."""
 
 _GONE = frozenset({"http.disconnect", "websocket.disconnect"})
 
@@ -34,7 +35,7 @@ class Receiving:
         self.is_gone = False
         """Whether the client has gone while the request waited."""
         if any(name == b"expect" for name, _ in scope.get("headers") or ()):
-            self._bytes_left = 0  # to read is to tell the client to send its body: that is up to the app
+            self._bytes_left = 0  # reading would make the client send its body: that is up to the app
 
     async def __call__(self) -> Message:
         """The next message of the request."""
@@ -43,9 +44,9 @@ class Receiving:
         return self._read.popleft() if self._read else await self._receive()
 
     def watch(self) -> asyncio.Task[None]:
-        """A task that reads until the client has gone, or no more is to be kept. It is not to be cancelled.
+        """A task that reads until the client has gone, or no more may be kept. Do not cancel it.
 
-        What it reads when nobody receives any more is dropped when the task of the request ends, and so is an error.
+        What it reads after nobody receives any longer is dropped when the task of the request ends. So is an error.
         """
         self._is_watching = True
         if self._reading is None or (self._reading.done() and not _error(self._reading)):
@@ -65,7 +66,7 @@ class Receiving:
             self.is_gone = message["type"] in _GONE
 
     async def _end_of(self, reading: asyncio.Task[None]) -> None:
-        """Wait until no other task receives; raises the error with which that has ended, once."""
+        """Wait until no other task receives; raise the error with which that task ended, once."""
         if not reading.done():
             await asyncio.wait((reading,))
         error = _error(reading)
@@ -75,12 +76,12 @@ class Receiving:
 
 
 def _error(task: asyncio.Task[None]) -> BaseException | None:
-    """The error with which a task has ended, which is of no interest to the event loop any more."""
+    """The error with which a task has ended; the event loop then no longer reports it."""
     return None if task.cancelled() else task.exception()
 
 
 def _end_with(request: asyncio.Task[object] | None, reading: asyncio.Task[None]) -> None:
-    """Cancel what is read for a request when the task of the request ends, and log no error of it."""
+    """Cancel the reading for a request when the task of the request ends, and keep its errors out of the log."""
 
     def cancel(_: object) -> None:
         reading.cancel()

@@ -1,4 +1,4 @@
-"""Takes of one request that are made one after another: where it ends in between, all of them are given back."""
+"""Successive takes of one request: if the request ends in between, all of them are given back."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Taken: TypeAlias = tuple[Store, Decision]
 
 
 class SuccessiveTakes:
-    """The successive takes of all requests of a middleware, and what those give back that are cancelled meanwhile."""
+    """The successive takes of all requests of a middleware; cancelled requests give theirs back."""
 
     def __init__(self) -> None:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def take(self, store: Store, take: Take, taken: Sequence[Taken]) -> Decision:
-        """Take what comes after ``taken``. A request that is cancelled gives all back, this take included."""
+        """Make the take that comes after ``taken``. A cancelled request gives everything back, including this take."""
         if store.in_process:  # it never waits
             return await _decision(store, take)
         taking = asyncio.ensure_future(_decision(store, take))
@@ -35,7 +35,7 @@ class SuccessiveTakes:
             raise
 
     async def undo(self, store: Store, taking: asyncio.Task[Decision], taken: Sequence[Taken] = ()) -> None:
-        """Give back what was taken, and what this task takes, which nobody awaits any more."""
+        """Give back what was taken, and what this task takes, which nobody awaits any longer."""
         await self.finish(_undo(store, taking, taken))
 
     async def give_back(self, taken: Sequence[Taken]) -> None:
@@ -46,12 +46,12 @@ class SuccessiveTakes:
             await self.finish(_give_back(taken))
 
     async def aclose(self) -> None:
-        """See those through that have been cancelled."""
+        """Complete the give-backs of cancelled requests."""
         while self._ending:
             await asyncio.wait(self._ending)
 
     async def finish(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Run this to its end, however often the request is cancelled meanwhile."""
+        """Run ``ending`` to its end, however often the request is cancelled meanwhile."""
         task = asyncio.ensure_future(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

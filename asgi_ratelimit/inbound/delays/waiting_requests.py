@@ -1,10 +1,11 @@
 """Requests that would be refused, and wait for a slot instead.
 
-A refusal says how long each charge would have to wait. The charge with the longest wait is booked: one call to the
-store, which puts the request into line over all processes. When its slot has come, the other charges are taken as
-well. They are not booked ahead: a request that waits for one quota must not hold another one empty until then, which
-may be shared with requests that wait for nothing. Where they refuse by then, the slot goes to the next in line, and the
-request looks again. So what enters the app stays within each of its quotas at that moment, not only when it was booked.
+A refusal says how long each charge would have to wait. The charge with the longest wait is booked, in one call to the
+store, which puts the request into the queue of all processes. When its slot has come, the other charges are taken as
+well. They are not booked ahead: a request that waits for one quota must not use up another one in advance, which it may
+share with requests that do not wait. If the other charges are refused then, the slot goes to the next in the queue, and
+the request tries again. So requests that enter the app stay within each of their quotas at that moment, not only at the
+moment of booking.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from .received_messages import Receiving
 from .successive_takes import SuccessiveTakes
 
 MAX_ROUNDS = 4
-"""How often a request waits for a slot, at the most, because another quota refuses when its slot has come."""
+"""The most times that a request waits for a slot because another quota refuses once its slot has come."""
 
 
 @dataclass(slots=True)
 class WaitingCount:
-    """How many requests wait, over the stores of a middleware and of the dependencies behind it; ``most`` may."""
+    """How many requests wait, over the stores of a middleware and of the dependencies behind it; at most ``most``."""
 
     most: int
     now: int = 0
@@ -47,14 +48,14 @@ class WaitingRequests:
     async def wait(
         self, refusal: Decision, max_delays: Sequence[float], receiving: Receiving, count: WaitingCount
     ) -> Decision:
-        """Wait for what was refused, for so many seconds at most for each charge; the decision after that.
+        """The decision after waiting for what was refused, for at most ``max_delays`` seconds for each charge.
 
-        Its ``delay`` is how long the request has waited. It is a refusal where a wait is too long, where too many
-        requests wait already, or where the client has gone.
+        Its ``delay`` is how long the request has waited. It is a refusal if a wait is too long, if too many requests
+        already wait, or if the client has gone.
         """
         if count.now >= count.most:
             return refusal
-        require_asyncio()  # of dependencies, which have no start
+        require_asyncio()  # dependencies have no start-up that checks it
         if self._waiter is None:
             self._waiter = SlotWaiter(self._store)
         count.now += 1
@@ -82,7 +83,7 @@ class WaitingRequests:
             try:
                 parts = await self._book(waiter, take, place, left[place], receiving)
                 waited = (self._now_us() - since_us) / SECOND_US
-            except PaceTimeout:  # its slot came out too far away, so it has not waited for one
+            except PaceTimeout:  # its slot is too far away, so it has not waited for one
                 parts = [await self._take(take)]
             if receiving.is_gone:
                 break
@@ -94,9 +95,10 @@ class WaitingRequests:
     async def _book(
         self, waiter: SlotWaiter, take: Take, place: int, max_wait: float, receiving: Receiving
     ) -> list[Decision]:
-        """Wait for a slot of one charge, and take the others when it has come: decisions that allow it all.
+        """Wait for a slot of one charge, and take the others when it has come: the decisions, all of which allow.
 
-        Or one refusal of the whole take. Where the client has gone, nothing stays booked. Raises ``PaceTimeout``.
+        Or one decision on the whole take if the others were refused. If the client has gone, nothing stays booked.
+        Raises ``PaceTimeout``.
         """
         booked = take.charges[place]
         slot = await self._slot(waiter, replace(take, charges=(booked,), max_wait=max_wait), receiving)
@@ -113,7 +115,7 @@ class WaitingRequests:
         return [await self._take(take)]
 
     async def _slot(self, waiter: SlotWaiter, take: Take, receiving: Receiving) -> Decision | None:
-        """The slot of a take, when it has come; ``None`` where the client goes first. Raises ``PaceTimeout``."""
+        """The slot of a take, once it has come; ``None`` if the client goes first. Raises ``PaceTimeout``."""
         slot = asyncio.ensure_future(run_async(waiter.wait(take)))
         is_used = False
         try:
@@ -135,5 +137,5 @@ class WaitingRequests:
 
 
 def _is_outage(decision: Decision) -> bool:
-    """Whether the store is out, and refuses all: no slot will come."""
+    """Whether an outage of the store refuses everything: no slot will come."""
     return decision.degraded and all(state.allowed for state in decision.states)

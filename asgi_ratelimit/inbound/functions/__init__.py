@@ -1,1 +1,1 @@
-"""Functions of the program: what is refused at start, how they are called, and what happens where they fail."""
+"""Functions of the program: which ones are refused at start-up, how they are called, and what happens if they fail."""

@@ -13,7 +13,7 @@ from ...errors import ConfigurationError
 from ...keys import Key
 
 SCOPE_KEY = "asgi_ratelimit.keys"
-"""Where what dependencies have returned is stored in the scope of a request."""
+"""The entry in the scope of a request that stores the values of dependencies."""
 
 _EXAMPLE = 'RateLimit("5/minute", key=Depends(current_user_id))'
 
@@ -47,6 +47,6 @@ class DependencyKey:
 
 
 def store_values(scope: Scope, values: Mapping[DependencyKey, object]) -> None:
-    """Store what dependencies have returned for a request, where their keys find it."""
+    """Store the values that dependencies have returned for a request, so that their keys find them."""
     if values:
         scope.setdefault(SCOPE_KEY, {}).update(values)

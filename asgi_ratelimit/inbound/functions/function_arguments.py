@@ -1,4 +1,4 @@
-"""Arguments that are, or may be, functions: the wrong ones are refused when they are given, each with its mend."""
+"""Checks arguments that are, or may be, functions: a wrong one raises an error at once that shows a right one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ SettleFunction: TypeAlias = (
     Callable[[int, Headers], "float | Awaitable[float | None] | None"]
     | Callable[[int, Headers, int], "float | Awaitable[float | None] | None"]
 )
-"""The actual cost in units by status and headers of the answer, and the bytes of its body; ``None``: as charged."""
+"""The actual cost in units, from the status and headers of the answer and the bytes of its body; ``None``: as
+charged."""
 
 _KEY = 'key=client_ip(), or key=lambda request: request.headers.get("x-user")'
 _DEPENDENCY = 'Depends(RateLimit("5/minute", key=Depends(current_user_id)))'
@@ -46,7 +47,7 @@ def checked_key(key: Any) -> KeyFunction:
 
 
 def address_key(keys: Iterable[KeyFunction | None]) -> client_ip:
-    """The key by address among these and their parts, which knows the trusted proxies; or else one without any."""
+    """The first ``client_ip`` among these and their parts, which knows the trusted proxies; or else one without any."""
     return next(_address_keys(keys), None) or client_ip()
 
 
@@ -58,7 +59,7 @@ def _address_keys(keys: Iterable[KeyFunction | None]) -> Iterator[client_ip]:
 
 
 def checked_quota(quota: QuotaLike | QuotaFunction) -> QuotaLike | QuotaFunction:
-    """A quota, not read yet, or a function of the connection; ``ConfigurationError`` for another function."""
+    """A quota, not parsed yet, or a function of the connection; ``ConfigurationError`` for another function."""
     return require_function("quota", quota, 1, _QUOTA) if callable(quota) else quota
 
 
@@ -68,7 +69,7 @@ def checked_cost_or_function(cost: float | CostFunction) -> float | CostFunction
 
 
 def takes_bytes(settle: SettleFunction) -> bool:
-    """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for what is no such function."""
+    """Whether a settle function takes the bytes of an answer; ``ConfigurationError`` for anything else."""
     if callable(settle) and not isinstance(settle, type):
         count = _count_of_parameters(settle)
         if 2 <= count <= 3 and takes(settle, count):
@@ -80,7 +81,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
 
 
 def require_function(what: str, function: Any, count: int, example: str) -> Any:
-    """``function`` if it can be called with so many arguments; ``ConfigurationError`` otherwise."""
+    """``function`` if it can be called with ``count`` arguments; ``ConfigurationError`` otherwise."""
     arguments = ("the connection", "the connection and the decision")[count - 1]
     if isinstance(function, type):
         raise _lacks_its_call(what, function)
@@ -97,7 +98,7 @@ def _lacks_its_call(what: str, function: Any) -> ConfigurationError:
 
 
 def takes(function: Callable[..., object], count: int) -> bool:
-    """Whether a function can be called with so many arguments; true for one that does not say."""
+    """Whether a function can be called with ``count`` arguments; true if that cannot be determined."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -35,7 +35,7 @@ class InjectedParameters:
 
 
 class _LacksItsCall:
-    """The annotation of a quota, which FastAPI reads where ``Depends(RateLimit)`` lacks the call of ``RateLimit``."""
+    """The annotation of a quota, which FastAPI reads if ``Depends(RateLimit)`` lacks the call of ``RateLimit``."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         raise ConfigurationError('Depends(RateLimit) lacks the call of RateLimit: Depends(RateLimit("5/minute"))')

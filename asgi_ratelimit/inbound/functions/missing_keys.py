@@ -1,4 +1,4 @@
-"""Keys that never come: a rule whose key is ``None`` for all of the first requests that it matches limits nobody."""
+"""Missing keys: a rule whose key is ``None`` for all of the first requests that it matches limits nobody."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RETURNED = "should it return None? Otherwise first_of(key, client_ip()) limits 
 
 
 class KeyWatch:
-    """Watches the keys of a rule until the first one comes, or until so many requests had none."""
+    """Watches the keys of a rule until the first one comes, or until enough requests had none."""
 
     __slots__ = ("_missing", "is_over")
 

@@ -21,7 +21,7 @@ Test: TypeAlias = Callable[[Any], "bool | Awaitable[bool]"]
 
 
 class Lists:
-    """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is no function.
+    """Two lists; ``deny`` is evaluated first. Raises ``ConfigurationError`` for one that is not a function.
 
     A function that fails is reported, and its list counts as empty; a failing ``deny`` refuses everybody if
     ``on_error`` is ``"deny"``.
@@ -39,7 +39,7 @@ class Lists:
     async def allow(self, scope: Scope) -> bool:
         """Whether a request is exempt.
 
-        Raises ``AccessDenied`` for one that is always refused, ``LimitUnavailable`` where ``deny`` has failed.
+        Raises ``AccessDenied`` for a request that is always refused. May raise ``LimitUnavailable`` if ``deny`` fails.
         """
         if self._deny is not None and await self._is_on(self._deny, "deny", scope):
             raise AccessDenied

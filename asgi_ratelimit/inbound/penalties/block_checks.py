@@ -1,11 +1,11 @@
 """The buckets of blocks, and the checks for a block within the takes of requests.
 
-Three buckets of a key stand beside those of its quotas, so processes share them and no store needs to know of them:
+A key has three buckets beside those of its quotas, so processes share them and no store needs to know about them:
 
 * ``penalty-block`` is checked in the same take as every request that may be blocked, at almost no cost. A block is one
   charge that is larger than the bucket: the level stays above the burst for as long as the block lasts.
 * ``penalty-strikes`` counts refusals, and only those of a key that is not blocked, so their number is bounded.
-* ``penalty-blocks`` counts earlier blocks where blocks grow, and forgets one of them a day.
+* ``penalty-blocks`` counts earlier blocks if blocks grow, and forgets one of them a day.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ BLOCK = TokenBucket(RATE, 1.0, burst=1, name="penalty-block")
 EARLIER_BLOCKS = TokenBucket(1, 86_400.0, burst=32, name="penalty-blocks")
 
 CHECK_COST: Final = 1 / 16_384
-"""Units that a check for a block takes: so few that thousands of checks at once fill nothing."""
+"""Units that a check for a block takes: so few that thousands of checks at once do not fill the bucket."""
 
 STRIKES = RollingWindow(1, 1, 1, name="penalty-strikes")
 """A bucket is identified by the name of its quota, so this one is enough to reset strikes."""
 
 _SOON = 0.005
-"""Seconds after which the bucket of a key that is not blocked is certainly empty, and that of a blocked one is not."""
+"""Seconds after which the bucket of a key is certainly empty if it is not blocked, and not empty if it is blocked."""
 
 
 @dataclass(slots=True)
 class Strike(Charge):
-    """A charge for one refusal. Its bucket's text does not tell the penalty's period, so that ``lift`` finds it."""
+    """A charge for one refusal. Its bucket's text does not contain the penalty's period, so that ``lift`` finds it."""
 
     def __post_init__(self) -> None:
         self.bucket = bucket(bucket_prefix(self.name or DEFAULT_NAME, self.quota.name), self.key)
@@ -47,7 +47,7 @@ class Strike(Charge):
 
 @dataclass(slots=True)
 class BlockCheck(Charge):
-    """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of the rule it is for."""
+    """A charge that checks, within a take, whether a key is blocked; ``penalty`` is that of its rule."""
 
     penalty: Penalty | None = None
 
@@ -58,7 +58,7 @@ def block_check(name: str, key: str, penalty: Penalty | None = None) -> BlockChe
 
 
 def is_blocked(decision: Decision) -> bool:
-    """Whether it was a block that refused."""
+    """Whether a block refused the take."""
     take = decision.take
     if decision.allowed or take is None or not isinstance(take.charges[-1], BlockCheck):
         return False
@@ -66,7 +66,7 @@ def is_blocked(decision: Decision) -> bool:
 
 
 def without_checks(decision: Decision) -> Decision:
-    """A decision as it would have been without checks for blocks: that is reported to clients, and settled.
+    """A decision as it would have been without checks for blocks, as it is reported to clients and settled.
 
     Checks are the last charges of their take.
     """
@@ -91,12 +91,12 @@ def without_checks(decision: Decision) -> Decision:
 
 
 def _order(state: QuotaState) -> tuple[bool, float, int]:
-    """The binding quota first: of the refusing ones that with the longest wait, else the one with the least left."""
+    """Sorts the binding quota first: the refusing one with the longest wait, or else the one with the least left."""
     return state.allowed, -state.retry_after, state.remaining
 
 
 async def block(store: Store, name: str | None, key: str, seconds: float) -> Decision:
-    """Charge what takes so long to drain, unless the level is above the burst already.
+    """Charge as much as takes ``seconds`` to drain, unless the level is already above the burst.
 
     The level is back at the burst a millisecond early, so any number of checks passes when the time is over.
     """

@@ -12,7 +12,7 @@ from ...quota_text import parse_period
 from ...quotas import MAX_PERIOD, Quota, RollingWindow, fitting_parts, whole_us
 
 LONGEST: Final = "1 day"
-"""The longest block, unless somebody says otherwise, or the first one is longer."""
+"""The longest block by default, unless the first one is longer."""
 
 
 @shows_use('Penalty("10 minutes", after=5)')
@@ -20,8 +20,8 @@ LONGEST: Final = "1 day"
 class Penalty:
     """Block a key for ``block_for`` once it has been refused ``after`` times ``within`` a time.
 
-    Durations are texts such as ``"10 minutes"``, or seconds; ``within`` is as long as the block unless given. With a
-    ``growth`` of 2 each further block is twice as long, up to ``longest``; one earlier block a day is forgotten.
+    Durations are texts such as ``"10 minutes"``, or seconds; ``within`` is by default as long as the block. With a
+    ``growth`` of 2, each further block is twice as long, up to ``longest``; one earlier block a day is forgotten.
     Raises ``ConfigurationError`` for invalid arguments.
     """
 
@@ -57,7 +57,7 @@ class Penalty:
         object.__setattr__(self, "strikes", strikes)
 
     def seconds(self, earlier: int) -> float:
-        """How long a block after so many earlier ones lasts."""
+        """The length of a block after this many earlier ones."""
         return min(self.shortest_s * self.growth**earlier, self.longest_s)
 
 

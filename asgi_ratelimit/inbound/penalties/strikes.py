@@ -48,7 +48,7 @@ async def apply_penalties(store: Store, decision: Decision) -> Decision:
 
 
 async def add_strike(store: Store, check: BlockCheck) -> float:
-    """Count a refusal of a key that is not blocked; the seconds for which it is blocked now, 0.0 if it is not."""
+    """Count a refusal of a key that is not blocked; return the seconds for which it is now blocked, or 0.0."""
     penalty, key, name = check.penalty, check.key, check.name
     if penalty is None or not await _is_last_strike(store, check, penalty):
         return 0.0
@@ -64,7 +64,7 @@ async def add_strike(store: Store, check: BlockCheck) -> float:
 
 
 async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> bool:
-    """Whether this refusal is one more than goes unpunished."""
+    """Count this refusal; return whether it is one more than goes unpunished."""
     if penalty.strikes is None:
         return True
     decision = await take_once(store, (Strike(penalty.strikes, check.key, 1, check.name), check))
@@ -72,7 +72,7 @@ async def _is_last_strike(store: Store, check: BlockCheck, penalty: Penalty) -> 
 
 
 def _as_blocked(decision: Decision, check: QuotaState, seconds: float) -> Decision:
-    """A refusal by quotas as one by the block that it has led to; it passes after the longest of these waits."""
+    """A refusal by quotas, turned into one by the block that it has caused; its wait is the longest of these waits."""
     blocked = replace(check, allowed=False, remaining=0, retry_after=seconds, reset_after=seconds, more_after=seconds)
     states = tuple([blocked if state is check else state for state in decision.states])
     wait = max(seconds, decision.retry_after)

@@ -1,1 +1,1 @@
-"""What a refused client is answered, and what headers every answer carries."""
+"""The answers to refused clients, and the headers that every answer carries."""

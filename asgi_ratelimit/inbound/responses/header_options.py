@@ -27,13 +27,13 @@ EXAMPLE = 'HeaderOptions("both", near_limit=0.2, spread=0.1)'
 class HeaderOptions:
     """The headers of every answer: ``dialect`` as in ``headers=``, and options that are off by default.
 
-    ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` where a fifth of what a quota grants at once, or less, is
+    ``near_limit=0.2`` adds ``X-RateLimit-NearLimit: true`` once no more than a fifth of what a quota grants at once is
     left. ``spread=0.1`` makes ``Retry-After`` later by up to a tenth, at random and never earlier, so that clients that
-    are refused together do not come back together. With a ``partition_secret`` the items of ``RateLimit-Policy`` and
-    ``RateLimit`` state in ``pk`` whose bucket they are about: a hash of the key under that secret, the same from all
+    are refused together do not come back together. With a ``partition_secret``, the items of ``RateLimit-Policy`` and
+    ``RateLimit`` identify their bucket in ``pk``: a hash of the key under that secret, which is the same in all
     processes.
 
-    Raises ``ConfigurationError`` for options that are not possible.
+    Raises ``ConfigurationError`` for invalid options.
     """
 
     dialect: DialectName | None = "draft-10"
@@ -69,7 +69,7 @@ def header_options(headers: DialectName | HeaderOptions | None) -> HeaderOptions
 
 
 def _partition(secret: str | bytes) -> Partition:
-    """A function from keys to their ``pk``, which reveals nothing of the key."""
+    """A function from keys to their ``pk``, which reveals nothing about the key."""
     data = secret if isinstance(secret, bytes) else as_bytes(secret)
     under = hashlib.blake2b(data, digest_size=32).digest()
 

@@ -1,4 +1,4 @@
-"""What OpenAPI should know of limited routes."""
+"""The OpenAPI description of the answers of limited routes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def limited_responses() -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI should know of a limited route: ``responses=limited_responses()`` of a route, router or app."""
+    """The answers of a limited route for OpenAPI: pass ``responses=limited_responses()`` to a route, router or app."""
     integer, text = {"schema": {"type": "integer"}}, {"schema": {"type": "string"}}
     return {
         429: {

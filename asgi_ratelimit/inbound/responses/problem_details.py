@@ -26,7 +26,7 @@ OnLimited: TypeAlias = Callable[[Any, Decision], "OwnAnswer | Awaitable[OwnAnswe
 """The answer to a refused connection: a response, a dict or list for JSON with 429, or ``None`` for the usual one."""
 
 Connection: TypeAlias = tuple[Scope, Receive, Send]
-"""What an ASGI app is called with."""
+"""The arguments of an ASGI app."""
 
 Problem: TypeAlias = tuple[int, bytes, list[Header]]
 """Status, body and headers of problem details."""
@@ -38,8 +38,8 @@ _TYPES = "https://iana.org/assignments/http-problem-types#"
 class Refusal:
     """The answer to a request that was refused: ``on_limited``'s, or else problem details.
 
-    The status is 429, or 503 where the store is out and no quota refused; then ``on_limited`` is not called. A
-    handshake is closed where the server cannot answer it.
+    The status is 429. During an outage of the store, if no quota refused, it is 503, and ``on_limited`` is not called.
+    A handshake is closed if the server cannot answer it.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Refusal:
         self._name = name
         self._failures = Failures() if failures is None else failures
         self.is_usual = on_limited is None and not options.spread
-        """Whether every refusal by a quota gets the same answer, but for the time to wait."""
+        """Whether every refusal by a quota gets the same answer, apart from the time to wait."""
 
     async def answer_usual(self, quota: Quota, wait_us: float, send: Send) -> None:
         """Answer an HTTP request that this quota alone refused."""
@@ -73,7 +73,7 @@ class Refusal:
     ) -> None:
         """Answer a request that ``decision`` refused; ``send`` adds headers about all reported decisions.
 
-        ``on_limited`` is that of the rule or dependency, in place of the middleware's.
+        ``on_limited`` is that of the rule or dependency, which replaces the middleware's.
         """
         scope, receive, send = connection
         if not _can_answer(scope):
@@ -101,7 +101,7 @@ class Refusal:
 
 
 def _as_app(answer: object) -> ASGIApp:
-    """An own answer as an app; ``TypeError`` for what is none."""
+    """An ``on_limited``'s answer as an app; ``TypeError`` for anything that is not an answer."""
     if callable(answer):
         return cast("ASGIApp", answer)
     if isinstance(answer, (Mapping, list)):
@@ -129,7 +129,7 @@ class AccessDenied(Exception):
     """Raised within the package for a request on the list of those that never get in."""
 
     async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer with 429 without a time to come back, or close a handshake."""
+        """Answer with 429, without a time to come back, or close a handshake."""
         if _can_answer(scope):
             await _send_problem(_problem((), True), [], scope, send)
         else:
@@ -141,7 +141,7 @@ RETRY_SOON: Final[Header] = (b"retry-after", b"1")
 
 
 class LimitUnavailable(Exception):
-    """Raised within the package where a function failed and its rule denies in that case."""
+    """Raised within the package if a function failed and its rule then lets nobody pass."""
 
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer with 503, or close a handshake."""
@@ -165,7 +165,7 @@ def _can_answer(scope: Scope) -> bool:
 
 
 def _adding(headers: list[Header], send: Send) -> Send:
-    """A ``send`` that adds those headers which the answer does not have."""
+    """A ``send`` that adds those headers that the answer does not have."""
 
     async def adding_send(message: Message) -> None:
         if "headers" in message:
@@ -190,7 +190,7 @@ _HANDSHAKE = ("websocket.http.response.start", "websocket.http.response.body")
 
 @lru_cache(maxsize=4096)
 def _problem(violated: tuple[str, ...], is_blocked: bool = False) -> Problem:
-    """The problem details for a block, for quotas that refused, or for a store that is out."""
+    """The problem details for a block, for quotas that refused, or for an outage of the store."""
     status, problem = 503, _REDUCED_CAPACITY
     if is_blocked:
         status, problem = 429, _ABNORMAL_USAGE

@@ -1,4 +1,4 @@
-"""The routes of an app: in routers, mounts, hosts, mounted apps, and in what FastAPI nests.
+"""The routes of an app: in routers, mounts, hosts, mounted apps, and in FastAPI's nested routers.
 
 This module only reads apps and never decides about a request: a route that it does not understand is still limited.
 """
@@ -35,7 +35,7 @@ class RouteMiddleware:
 class AppRoute:
     """A route: its whole path, its methods (``None``: any), the middlewares around it, and FastAPI's dependencies.
 
-    An app that is no router is one route, for all paths below its own.
+    An app that is not a router is one route, for all paths below its own.
     """
 
     path: str
@@ -54,13 +54,13 @@ class AppRoute:
 _Middlewares: TypeAlias = tuple[RouteMiddleware, ...]
 
 MAX_DEPTH = 100
-"""How many apps may be around one another before it is taken for a cycle."""
+"""How many nested apps are followed before they are taken for a cycle."""
 
 
 def walk(app: Any, base: str = "", middlewares: _Middlewares = (), *, builds: bool = False) -> Iterator[AppRoute]:
     """All routes of an app, in the order in which they are tried.
 
-    A Starlette app that has not been called yet has no middleware: with ``builds`` it is built for this purpose.
+    A Starlette app that has not been called yet has no middleware: with ``builds``, its middleware is built here.
     """
     middlewares, core = _unwrapped(app, base, base, middlewares, builds)
     if isinstance(core, Router):
@@ -121,7 +121,7 @@ def _app_route(route: Any, base: str, middlewares: _Middlewares, builds: bool) -
 
 
 def _dependencies(dependant: Any) -> Iterable[Callable[..., Any]]:
-    """What FastAPI calls before the endpoint, at any depth."""
+    """The functions that FastAPI calls before the endpoint, at any depth."""
     for each in getattr(dependant, "dependencies", ()):
         yield each.call
         yield from _dependencies(each)
@@ -132,7 +132,7 @@ _EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(in
 
 @lru_cache(maxsize=1024)
 def example_path(path: str) -> str | None:
-    """A path that a template matches, and hardly any other does; ``None`` where a parameter is of an unknown kind."""
+    """A path that this template matches, and hardly any other does; ``None`` if a parameter is of an unknown kind."""
     _, template, convertors = compile_path(path)
     values = {}
     for name, convertor in convertors.items():

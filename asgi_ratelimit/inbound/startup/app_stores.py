@@ -23,11 +23,11 @@ STATE = "rate_limit_store"
 """The attribute of ``app.state`` that is the store, or its URL, of an app's dependencies."""
 
 INHERITED_KEY = client_ip()
-"""The key of a limit that names none: that of the middleware, or else this one."""
+"""The key of a limit that has neither its own key nor one from a middleware."""
 
 
 def enforcer_of(store: Store) -> Enforcer:
-    """What enforces the limits of dependencies in a store of their own."""
+    """The enforcer for the limits of dependencies in a store of their own."""
     warn_of_workers(store)
     return Enforcer(DEFAULT_NAME, store, INHERITED_KEY, draft, Refusal(), Hooks(()))
 
@@ -40,7 +40,7 @@ class AppStores:
         self._enforcers: WeakKeyDictionary[Any, tuple[object, Enforcer]] = WeakKeyDictionary()
         self._without_app: tuple[object, Enforcer] | None = None
         self.replacement: Enforcer | None = None
-        """What enforces all limits without a middleware, in tests."""
+        """The enforcer of all limits without a middleware, in tests."""
 
     def set_default(self, store: Store | str | None) -> None:
         """Set the store of all apps whose state names none; ``None`` for a memory store for each app."""
@@ -49,7 +49,7 @@ class AppStores:
         self._without_app = None
 
     def enforcer_for(self, scope: Scope) -> Enforcer:
-        """What enforces the limits of the app of a request; it is worked out again where its state has changed."""
+        """The enforcer of the limits of a request's app; it is determined anew if the state of the app has changed."""
         if self.replacement is not None:
             return self.replacement
         app = scope.get("app")
@@ -66,7 +66,7 @@ class AppStores:
 
     @contextmanager
     def replaced(self, store: MemoryStore) -> Iterator[None]:
-        """Within it, all limits without a middleware are in this store."""
+        """Within this context, all limits without a middleware are in this store."""
         before, self.replacement = self.replacement, enforcer_of(store)
         try:
             yield

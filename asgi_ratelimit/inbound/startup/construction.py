@@ -20,10 +20,10 @@ P = ParamSpec("P")
 
 
 def logs_errors(construct: Callable[P, None]) -> Callable[P, None]:
-    """Log what a constructor raises for its arguments, once in this process.
+    """Log the error that a constructor raises for its arguments, once in this process.
 
     Starlette builds its middlewares when the server sends the first message of the lifespan. Servers take an error
-    there for an app that has no lifespan, and some say nothing of it.
+    there as a sign that the app has no lifespan, and some do not report it.
     """
 
     @wraps(construct)
@@ -39,7 +39,7 @@ def logs_errors(construct: Callable[P, None]) -> Callable[P, None]:
 
 @cache
 def _log(text: str) -> None:
-    """Starlette tries again at each request, so that this would be logged each time."""
+    """Log this once: Starlette tries again at each request, so it would be logged each time."""
     logger.error("RateLimitMiddleware cannot be built, and no request can be answered: %s", text)
 
 
@@ -70,7 +70,7 @@ def require_usable(rules: Iterable[CompiledRule], scope: Scope, store: Store) ->
 
 
 def _require_no_parameter(key: KeyFunction) -> None:
-    """Raise for a path parameter in the key of a quota for all requests: no router has read the path yet."""
+    """Raise for a path parameter in the key of a quota for all requests, because no router has read the path yet."""
     if isinstance(key, path_param):
         key.of({})
     for part in getattr(key, "parts", ()):

@@ -1,4 +1,4 @@
-"""Rules of one name share their buckets, so they must agree: none may switch off or use up the limit of another."""
+"""Rules of one name share their buckets, so they must agree: no rule may switch off or use up the limit of another."""
 
 from __future__ import annotations
 

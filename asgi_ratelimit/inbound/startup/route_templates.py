@@ -30,9 +30,10 @@ class _Template:
 
 
 class RouteTemplates:
-    """The templates of an app's routes, read when the first one is asked for, and again when there are more routes.
+    """The templates of an app's routes, read at first use, and again when there are more routes.
 
-    ``app`` is what the middleware wraps: it counts where the request has not met a router, or another app, yet.
+    ``app`` is the app that the middleware wraps: it is used as long as the request has not reached a router, or another
+    app.
     """
 
     def __init__(self, app: Any) -> None:
@@ -42,7 +43,7 @@ class RouteTemplates:
         self._templates: Sequence[_Template] = ()
 
     def of(self, scope: Scope) -> str | None:
-        """The template for a request, before its routing or after it; ``None`` where no route takes its path."""
+        """The template for a request, before or after its routing; ``None`` if no route takes its path."""
         root = scope.get("router") or scope.get("app") or self._app
         count = len(getattr(root, "routes", ()))
         if root is not self._root() or count != self._count:
@@ -72,6 +73,6 @@ def _templates(routes: Iterable[AppRoute]) -> Iterator[_Template]:
     for route in routes:
         try:
             pattern, _, _ = compile_path(route.path)
-        except (AssertionError, ValueError):  # two parameters of one name, of a mount and in it
+        except (AssertionError, ValueError):  # two parameters of one name, one of a mount and one within it
             continue
         yield _Template(replace(route, middlewares=()), pattern)

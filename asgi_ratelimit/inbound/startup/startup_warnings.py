@@ -1,4 +1,4 @@
-"""Warnings of mistakes that raise no error: each is logged once, with a link to the remedy."""
+"""Warnings about mistakes that raise no error: each is logged once, with a link to the remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .worker_count import number_of_workers
 
 
 def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
-    """Warn of costs that are above what their quotas can ever give at once: such requests never pass."""
+    """Warn about costs that are above what their quotas can ever grant at once: such requests never pass."""
     for rule in rules:
         if callable(rule.cost) or callable(rule.quota):
             continue
@@ -35,7 +35,7 @@ def warn_of_costs(rules: Iterable[CompiledRule]) -> None:
 
 
 def warn_of_workers(store: Store) -> None:
-    """Warn of a memory store in one of several workers: each of them would let the whole quota pass."""
+    """Warn about a memory store in one of several workers: each worker would let the whole quota pass."""
     workers = number_of_workers() if isinstance(store, MemoryStore) else 1
     if workers > 1:
         warn_once(
@@ -46,7 +46,7 @@ def warn_of_workers(store: Store) -> None:
 
 
 def warn_of_duplicate(name: str) -> None:
-    """Warn of two middlewares around one app, which both charge each request."""
+    """Warn about two middlewares around one app, which both charge each request."""
     warn_once(
         "a-middleware-added-twice",
         f"RateLimitMiddleware is around this app twice under the name {name!r}, and both charge every request: "
@@ -75,13 +75,13 @@ def has_limited_route(app: ASGIApp) -> bool:
 
 
 def warn_of_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> None:
-    """Warn of rules that never apply to any request."""
+    """Warn about rules that never apply to any request."""
     for text in unused_rules(rules, app):
         warn_once("a-rule-that-never-applies", text)
 
 
 def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
-    """Why rules never apply to any request."""
+    """The reasons why rules never apply to any request."""
     routes = list(walk(app))
     for number, rule in enumerate(rules):
         final = next((each for each in rules[:number] if _precludes(each, rule)), None)
@@ -96,7 +96,7 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
 
 
 def _mismatch(routes: Sequence[AppRoute]) -> str:
-    """Why a rule matches none of these routes, all of those with its path."""
+    """The reason why a rule matches none of these routes, which are all of those with its path."""
     methods = sorted({each for route in routes for each in route.methods or ()})
     if methods:
         return f"its path takes {', '.join(methods)} only"
@@ -113,7 +113,7 @@ def _missing(path: str, routes: Sequence[str]) -> str:
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:
-    """Whether an earlier rule decides alone on every request that a rule matches."""
+    """Whether an earlier rule decides alone on every request that a later rule matches."""
     path = example_path(rule.path)
     has_methods = earlier.methods is None or (rule.methods is not None and rule.methods <= earlier.methods)
     return earlier.is_final and has_methods and path is not None and earlier.pattern.match(path) is not None

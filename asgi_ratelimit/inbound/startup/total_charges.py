@@ -1,4 +1,4 @@
-"""What several rules charge one request in all, which is to fit into one take."""
+"""The total charges of several rules for one request, which should fit into one take."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..penalties.block_checks import BLOCK
 from ..rules import CompiledRule
 
 _EXAMPLES = ("x", "1", "00000000-0000-0000-0000-000000000000")
-"""Texts that parameters of a path may have."""
+"""Example values for the parameters of a path."""
 
 
 def require_few_charges(rules: Sequence[CompiledRule], where: str) -> None:
     """Raise ``ConfigurationError`` for rules that charge one request more than one take may; ``where`` says which one.
 
-    What functions return is not counted, and each shadow rule has a take of its own.
+    Quotas that functions return are not counted, and each shadow rule has a take of its own.
     """
     enforced = [rule for rule in rules if not rule.shadow]
     for charges, what in ((_quotas(enforced), "charges"), (_messages(enforced), "charges for each message")):
@@ -43,8 +43,8 @@ def require_few_charges_together(
 ) -> None:
     """Raise ``ConfigurationError`` for a middleware whose rules charge some request more than one take may.
 
-    Each rule's own path is tried, with an example of each of its parameters: rules that only meet at another path are
-    not found. ``selected`` returns which of those that match are charged.
+    Each rule's own path is tried, with an example of each of its parameters: rules that match together only at another
+    path are not found. ``selected`` returns which of the matching rules are charged.
     """
     require_few_charges(own, "each request")
     if max(sum(_quotas([*own, *rules]).values()), sum(_messages(rules).values())) <= MAX_CHARGES:
@@ -55,7 +55,7 @@ def require_few_charges_together(
 
 
 def _quotas(rules: Iterable[CompiledRule]) -> dict[tuple[str, str], int]:
-    """The weight of each quota of these rules, by the names of the rule and the quota, and that of penalties."""
+    """The weight of each quota of these rules, by the names of the rule and the quota, and the weight of penalties."""
     weights = {}
     for rule in rules:
         for quota in () if callable(rule.quota) else rule.quota:

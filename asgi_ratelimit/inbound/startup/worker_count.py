@@ -1,4 +1,4 @@
-"""How many workers a server runs, as far as one of them can find out."""
+"""The number of workers that a server runs, as far as one of them can find out."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _ARBITER = "gunicorn.arbiter"
 
 
 def number_of_workers() -> int:
-    """The number of workers by the command line, the environment, and what uvicorn or gunicorn runs this process with.
+    """The number of workers, from the command line, the environment, and uvicorn's or gunicorn's settings.
 
-    1 where nothing says that there are more, as with several containers.
+    1 if nothing says that there are more, as with several containers.
     """
     arguments = [*sys.argv, *_split(os.environ.get("GUNICORN_CMD_ARGS", ""))]
     from_environment = [_number(os.environ.get(name)) for name in _VARIABLES]
@@ -34,13 +34,13 @@ def _workers_in(arguments: Sequence[str]) -> Iterator[int]:
 
 
 def _of_uvicorn() -> int:
-    """What ``uvicorn.run(app, workers=4)`` has given to this process."""
+    """The number that ``uvicorn.run(app, workers=4)`` has passed to this process."""
     config = getattr(current_process(), "_kwargs", {}).get("config")
     return _integer(getattr(config, "workers", None))
 
 
 def _of_gunicorn() -> int:
-    """What the arbiter that has forked this process, and is still on its stack, was configured with."""
+    """The number that the arbiter was configured with; it has forked this process, and is still on its stack."""
     frame = sys._getframe() if _ARBITER in sys.modules else None
     while frame is not None:
         if frame.f_globals.get("__name__") == _ARBITER:

@@ -1,4 +1,4 @@
-"""Messages of WebSockets: what each of them takes as the rules are now, and sockets that are slowed down by that."""
+"""Messages of WebSockets: what each of them takes under the current rules, and how that slows sockets down."""
 
 from .message_limits import MessageLimits
 from .throttled_receive import Throttled

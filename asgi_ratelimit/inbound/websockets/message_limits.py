@@ -1,4 +1,4 @@
-"""What each message of an open socket takes: by the rules as they are now, under the keys of its handshake."""
+"""What each message of an open socket takes, by the current rules, under the keys of the socket's handshake."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..rule_table import RuleTable
 from ..rules import AppliedRule, CompiledRule
 
 MESSAGE_MAX_WAIT = 5.0
-"""Seconds for which reading from a WebSocket may pause, at the most."""
+"""The most seconds for which reading from a WebSocket may pause."""
 
 
 class HasRules(Protocol):
@@ -27,7 +27,7 @@ class HasRules(Protocol):
 class MessageLimits:
     """``takes`` is what each message of a socket takes, as of the last ``follow``.
 
-    The socket's scope is that of the handshake, whatever the app has made of it since.
+    The socket's scope is that of the handshake, however the app has changed it since.
     """
 
     def __init__(self, source: HasRules, scope: Scope) -> None:
@@ -43,11 +43,11 @@ class MessageLimits:
         return self._table is self._source.rule_table
 
     def know(self, applied: Iterable[AppliedRule]) -> None:
-        """Use the keys that rules have found for the handshake."""
+        """Use the keys that the rules have found for the handshake."""
         self._known = [(each.rule, each.key) for each in applied]
 
     async def follow(self) -> None:
-        """Take over what the rules say now. Keys stay; a rule that is new, or has another key, is asked for its own."""
+        """Follow the current rules. Keys stay; only a rule that is new, or has another key function, finds its key."""
         table = self._source.rule_table
         plan = table.plan_for(self._scope)
         rules = [rule for rule in plan.rules if rule.messages and not rule.shadow] if plan else []
@@ -66,7 +66,7 @@ class MessageLimits:
 
 
 def _takes(rules: Sequence[CompiledRule], keys: Sequence[str | None]) -> tuple[Take, ...]:
-    """What a message takes under these rules, each with its key; one without a key takes nothing."""
+    """The takes of a message under these rules, each with its key; a rule without a key takes nothing."""
     limiting = [(rule, key) for rule, key in zip(rules, keys) if key is not None]
     by_bucket: dict[str, Charge] = {}
     for rule, key in limiting:

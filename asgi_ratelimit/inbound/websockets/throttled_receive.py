@@ -1,4 +1,4 @@
-"""Messages of a WebSocket: slowed down, and the socket closed where that is not enough."""
+"""Slows the messages of a WebSocket down, and closes the socket if that is not enough."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOO_MANY, UNAVAILABLE = "too many messages", "rate limit unavailable"
 
 @dataclass(slots=True, eq=False)
 class _Read:
-    """A message that was read and not delivered yet, and what was booked for it."""
+    """A message that was read but not delivered yet, and the bookings for it."""
 
     message: Message
     decisions: Sequence[Decision] | None = None
@@ -29,19 +29,19 @@ class _Read:
     ready_at: float = 0.0
     """When its slot comes, in seconds of the event loop."""
     booking: asyncio.Task[None] | None = None
-    """Books its slot in a store elsewhere, whoever waits for that."""
+    """The task that books its slot in a remote store; it goes on even if the caller that waits for it is cancelled."""
 
 
 class Throttled:
     """An app around another one, for one connection: it receives messages of a WebSocket no faster than a quota allows.
 
     Each message takes a slot before the app gets it. Until then nothing more is read, so that the server's buffers
-    fill up and TCP slows the peer down. Where the slot is too far away, because other sockets of the same key have
-    taken those before it, the socket is closed: to the app it looks as if the peer had disconnected. So it is where the
-    store is out and nobody may pass then.
+    fill up and TCP slows the peer down. If the slot is too far away, because other sockets of the same key have taken
+    the slots before it, the socket is closed: to the app it looks as if the peer had disconnected. The same happens
+    during an outage of the store in which nobody may pass.
 
-    A message that was read belongs to the connection, and so does its slot: where the app cancels ``receive``, the next
-    one returns it, as soon as its slot has come. What is booked for a message that the app never gets is given back.
+    A message that was read belongs to the connection, and so does its slot: if the app cancels ``receive``, the next
+    call returns the message, as soon as its slot has come. The slot of a message that the app never gets is given back.
     """
 
     def __init__(self, app: ASGIApp, store: Store, limits: MessageLimits, successive_takes: SuccessiveTakes) -> None:
@@ -53,7 +53,7 @@ class Throttled:
         self._closed_because = ""
         """Why the socket was closed here, if it was."""
         self._is_over = False
-        """Whether nothing is limited any more, because one of the two sides has closed the socket."""
+        """Whether limiting has ended, because one of the two sides has closed the socket."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "websocket":
@@ -83,12 +83,12 @@ class Throttled:
             read = self._read[0]
             if self._is_limited(read.message) and not await self._waits(read):
                 await self._close(read, send)
-            elif self._read and self._read[0] is read:  # else another task of the app got it meanwhile
+            elif self._read and self._read[0] is read:  # otherwise another task of the app has got it
                 return self._read.popleft().message
         return {"type": "websocket.disconnect", "code": TRY_AGAIN_LATER, "reason": self._closed_because}
 
     async def _waits(self, read: _Read) -> bool:
-        """Wait for the slot of a message; false where that is too far away."""
+        """Wait for the slot of a message; return false if it is too far away."""
         if not self.limits.is_current:
             await self.limits.follow()
         if read.decisions is None and self.limits.takes:
@@ -100,13 +100,13 @@ class Throttled:
         return is_allowed
 
     def _is_limited(self, message: Message) -> bool:
-        """Whether a message may have to take a slot. Where no limit has changed, this is known at once."""
+        """Whether a message may have to take a slot. If no limit has changed, the answer is exact."""
         if message["type"] != "websocket.receive" or self._is_over:
             return False
         return bool(self.limits.takes) or not self.limits.is_current
 
     async def _book(self, read: _Read) -> None:
-        """Book the slot of a message; a store elsewhere is asked once, also where ``receive`` is cancelled."""
+        """Book the slot of a message. A remote store is called only once, even if ``receive`` is cancelled."""
         if self._store.in_process:  # it never waits
             await self._take(read)
             return
@@ -116,7 +116,7 @@ class Throttled:
         try:
             await asyncio.shield(booking)
         finally:
-            if booking.done():  # where it has failed, the next one tries again
+            if booking.done():  # if it has failed, the next call tries again
                 read.booking = None
 
     async def _take(self, read: _Read) -> None:
@@ -125,7 +125,7 @@ class Throttled:
         read.decisions = decisions
 
     async def _close(self, read: _Read, send: Send) -> None:
-        """Close the socket because of a message, as a handshake is closed that is refused."""
+        """Close the socket because of a message, in the same way as a refused handshake."""
         if not self._closed_because:
             refusals = [decision for decision in read.decisions or () if not decision.allowed]
             self._closed_because = UNAVAILABLE if all(map(is_outage, refusals)) else TOO_MANY
@@ -133,7 +133,7 @@ class Throttled:
             await self._end()
 
     async def _end(self) -> None:
-        """Give back what is booked for messages that the app has not got."""
+        """Give back the slots of messages that the app has not got."""
         self._is_over = True
         for read in tuple(self._read):
             if read.booking is not None:

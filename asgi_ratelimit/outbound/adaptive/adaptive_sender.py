@@ -1,4 +1,4 @@
-"""How a request is sent when the limits of its server allow it, in a task or in a thread."""
+"""Sends a request when the limits of its server allow it, in a task or in a thread."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class AdaptiveSender:
             yield Discard(response)
 
     def state(self) -> tuple[LearnedBucket, ...]:
-        """What was learned, and who waits."""
+        """The buckets that were learned, and who waits for them."""
         with self._locked as model:
             return tuple(learned_buckets(model.hosts, self.now_us()))
 
@@ -125,7 +125,7 @@ class AdaptiveSender:
             yield Sleep(call.wake_up)
 
     def _exchange(self, call: Call, request: Any) -> Flow[tuple[Any, bool]]:
-        """Send a request, and learn from its answer; returns that, and whether it is a refusal."""
+        """Send a request, and learn from its answer; return the answer, and whether it is a refusal."""
         response = None
         try:
             response = yield Send(self._transport, request)

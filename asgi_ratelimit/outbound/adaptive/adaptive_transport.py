@@ -27,15 +27,15 @@ from .learned_state import LearnedBucket
 class AdaptiveTransport(WrappingTransport):
     """A transport for httpx and httpx2, with and without ``async``, that learns the limits of each server it talks to.
 
-    The first request to an unknown bucket goes alone. The others wait for its answer: then as many go at
-    once as there are units left, and the rest when there are more. ``profile`` says how to read the answers, by
-    default whatever they are. After a refusal, all requests of its bucket wait, and it is sent again, at most
+    The first request to an unknown bucket goes alone. The others wait for its answer. Then as many go at once as there
+    are units left, and the rest when there are more. ``profile`` says how to read the answers; by default, it is
+    recognised. After a refusal, all requests of its bucket wait, and the refused request is sent again, at most
     ``retries`` times, if its whole body is at hand.
 
-    ``quota`` is the most that each host gets, whatever its answers say. Processes that share a ``RedisStore`` share
-    the quota, what is left of each bucket, and pauses; one request of all of them finds out about an unknown bucket.
-    ``max_delay`` is the longest that a request waits in all, in seconds, 900 by default; ``PaceTimeout`` is raised at
-    once where that is certainly not enough. ``hooks`` are functions that are called with each ``LimitChange``.
+    ``quota`` is the most that each host gets, whatever its answers say. Processes that share a ``RedisStore`` share the
+    quota, the remaining units of each bucket, and pauses; only one request of all of them goes first to an unknown
+    bucket. ``max_delay`` is the longest total wait of a request in seconds, 900 by default; ``PaceTimeout`` is raised
+    at once if that is certainly too short. ``hooks`` are functions that are called with each ``LimitChange``.
 
     An answer reports in ``extensions["pace"]`` how many seconds it ``waited`` and how many ``attempts`` it took.
     Raises ``QuotaError`` and ``ConfigurationError``.
@@ -73,11 +73,11 @@ class AdaptiveTransport(WrappingTransport):
         return f"AdaptiveTransport({self._transport!r}, profile={self._profile.name!r})"
 
     def state(self) -> tuple[LearnedBucket, ...]:
-        """The buckets that were learned: what is left of each, how many requests wait for it, and for how long."""
+        """The buckets that were learned: the units left, how many requests wait for each, and for how long."""
         return self._sender.state()
 
     def outbound_rows(self) -> Iterator[Row]:
-        """What is published of it: a row for each bucket."""
+        """The rows that are published: one for each bucket."""
         for bucket in self.state():
             yield {
                 "host": bucket.host,

@@ -13,21 +13,21 @@ from ...headers import ServerLimit
 from ...quotas import SECOND_US
 
 MOST_EVIDENCE = 5.0
-"""How many units of evidence for one kind of reset are kept; so one late answer does not change what was learned."""
+"""The most units of evidence for one kind of reset, so that one late answer does not change what was learned."""
 
 MUCH_USED = 3
-"""When so many units are used, the time until a bucket is full shows whether they come back one by one."""
+"""With at least this many units used, the time until a bucket is full shows whether they come back one by one."""
 
 
 SERVED_BETWEEN = 100
-"""So many requests must be served between two refusals of a bucket with a small burst, or it is one no longer."""
+"""Requests that must be served between two refusals of a bucket with a small burst, or it no longer counts as one."""
 
 
 class Rate(NamedTuple):
-    """How much there is of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
+    """The size of a bucket, in numbers that all processes agree on: ``limit`` units in ``period`` seconds.
 
-    With ``refills``, units come back one by one; otherwise all at the end of a window. Until answers have shown which
-    of them it is, the rate is not ``is_sure``. ``burst`` units are there at once, or 0 for the whole limit.
+    With ``refills``, units come back one by one; otherwise all at the end of a window. ``is_sure`` is false until
+    answers have shown which of the two it is. ``burst`` units are available at once, or the whole limit if it is 0.
     """
 
     limit: float
@@ -39,26 +39,26 @@ class Rate(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Resets:
-    """What answers suggest that say when a bucket is full. Where that time does not grow with what is used, all units
-    come back at once.
+    """Whether units come back one by one or all at once, judged by answers that say when a bucket is full.
 
-    ``unit_us`` is the longest time in which a unit has come back, if they do so one by one. ``window_evidence`` is
-    above 0 if answers suggest that they do not.
+    If that time does not grow with the units used, all units come back at once. ``unit_us`` is the longest time in
+    which a unit has come back, if units come back one by one. ``window_evidence`` is above 0 if answers suggest that
+    they do not.
     """
 
     unit_us: float = 0.0
     window_evidence: float = 0.0
     last_full: tuple[float, float] = (math.inf, math.inf)
-    """What the last answer reported, at ``last_full_us``: units that are left, and when the bucket is full."""
+    """What the last answer, at ``last_full_us``, reported: the units left, and when the bucket is full."""
     last_full_us: float = 0.0
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is known that units come back one by one, if that is what is believed."""
+        """Whether it is certain that units come back one by one, as long as that is the assumption."""
         return self.window_evidence < 0.0 or not self.unit_us
 
     def refill(self, limit: float, used: float, full_after_us: float, now_us: float) -> float:
-        """The units that come back each microsecond, where ``used`` ones are back after so long; 0 for a window."""
+        """The units that come back each microsecond, if ``used`` are back after ``full_after_us``; 0 for a window."""
         left, full_at_us = limit - used, now_us + full_after_us
         fewer, later_us = self.last_full[0] - left, full_at_us - self.last_full[1]
         evidence = self.window_evidence
@@ -87,15 +87,16 @@ class Resets:
 
 @dataclass(slots=True, eq=False, repr=False)
 class SmallBurst:
-    """Whether fewer units than the limit are there at once, and come back one by one, where answers say when there is
-    more in whole seconds: by a policy of ``20;w=1``, that may be every 50 ms.
+    """Whether fewer units than the limit are available at once, and come back one by one.
+
+    Answers say only in whole seconds when there is more: with a policy of ``20;w=1``, that may really be every 50 ms.
 
     * ``"unknown"``: at first. When nothing is left, the next request goes when answers say that there is more.
-    * ``"trial"``: just as much was there again as was ever there, and less than the limit. The bucket was full, or
-      others leave as much in each window. One request at a time goes, as soon as one unit ought to be back.
-    * ``"refill"``: one was served, and has left no less than the one before it: units come back one by one.
-    * ``"refused"``: one was refused. As long as the policy stays, nothing is tried any more.
-    * ``"window"``: an answer does not fit, or the whole limit is there at once.
+    * ``"trial"``: as many units were available again as ever, and fewer than the limit. The bucket was full, or others
+      leave as much in each window. One request at a time goes, as soon as one unit should be back.
+    * ``"refill"``: a request was served, and has left no less than the one before it: units come back one by one.
+    * ``"refused"``: a request was refused. As long as the policy stays, nothing more is tried.
+    * ``"window"``: an answer does not fit, or the whole limit is available at once.
     """
 
     stage: Literal["unknown", "trial", "refill", "refused", "window"] = "unknown"
@@ -103,28 +104,28 @@ class SmallBurst:
     most: float = -1.0
     """The most units that an answer has left."""
     was_less: bool = False
-    """Whether the last answer has left less than that."""
+    """Whether the last answer has left less than ``most``."""
     last: tuple[float, float] = (math.inf, 0.0)
-    """What the last answer has left, if no other request was under way, and when it came."""
+    """The units that the last answer has left, if no other request was under way, and when the answer came."""
     more_us: float = math.inf
-    """When there is more, by the last answer."""
+    """When there is more, according to the last answer."""
     served: int = 0
     """How many requests were served since the last refusal."""
 
     @property
     def refills(self) -> bool:
-        """Whether units come back one by one, or that is tried."""
+        """Whether units come back one by one, or are on trial to do so."""
         return self.stage in ("trial", "refill")
 
     @property
     def room(self) -> float:
-        """The most units that there are at once; only one is believed in a trial."""
+        """The most units that are available at once; in a trial, only one is assumed."""
         return 1.0 if self.stage == "trial" else self.most + 1.0
 
     def learn(self, limit: float, report: ServerLimit, is_alone: bool, now_us: float) -> None:
-        """A request that was served reports its policy, units that are left, and when there is more.
+        """Learn from a request that was served: its policy, the units left, and when there is more.
 
-        It was ``is_alone`` if no other one is under way.
+        ``is_alone`` says that no other request is under way.
         """
         left, more_after, window = report.remaining or 0.0, report.reset_after or 0.0, report.window or 0.0
         if self.policy not in (None, (limit, window)):
@@ -143,11 +144,11 @@ class SmallBurst:
         self.last, self.more_us = (left if is_alone else math.inf, now_us), now_us + more_after * SECOND_US
 
     def _is_back(self, left: float) -> bool:
-        """Whether a unit has come back since the last answer, and not all, as they do when a window begins."""
+        """Whether a unit has come back since the last answer, but not all of them, as when a window begins."""
         return left >= self.last[0] and (left < self.most or not self.was_less)
 
     def refuse(self) -> None:
-        """A request was refused."""
+        """Note that a request was refused."""
         if self.stage == "trial" or (self.stage == "refill" and self.served < SERVED_BETWEEN):
             self.stage = "refused"
         self.served = 0

@@ -18,10 +18,10 @@ from .queued_requests import Call, Host, Route, Section
 
 MAX_HOSTS = 1_000
 MAX_ROUTES = 10_000
-"""The most routes and buckets of a host; beyond, those that were not used for the longest time are forgotten."""
+"""The most routes and buckets of a host; beyond that, those that were not used for the longest time are forgotten."""
 
 FORGET_AFTER_US = 600 * SECOND_US
-"""A route that was not used for so long is forgotten."""
+"""A route that was not used for this long is forgotten."""
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Hosts:
         return route
 
     def _section(self, host: Host, path: str, now_us: float) -> Section:
-        """The profile distinguishes routes. Without it, routes share a section if their paths begin alike."""
+        """The section of a path. If the profile does not distinguish routes, those that begin alike share one."""
         if host.has_routes:
             return Section(Bucket("section"))
         name = path.strip("/").partition("/")[0][:64]
@@ -75,7 +75,7 @@ class Hosts:
         return section
 
     def bucket(self, call: Call, limit: ServerLimit, now_us: float) -> Bucket:
-        """The bucket that an answer reports: by its name, and by the path where the profile says so."""
+        """The bucket that an answer reports: by its name, and by the path if the profile says so."""
         host = call.host
         key = f"{limit.name} at {limit.limit}"
         if limit.bucket is not None:
@@ -100,14 +100,14 @@ class Hosts:
         return bucket
 
     def recognise(self, host: Host, profile_name: str) -> None:
-        """The answers are those of an API: from now on, its profile distinguishes routes."""
+        """Note that the answers are those of an API: from now on, its profile distinguishes routes."""
         if profile_name != host.profile.name:
             host.shared = ()
             host.profile = next((each for each in self._profile.candidates if each.name == profile_name), host.profile)
 
 
 def _major(call: Call) -> str:
-    """What the path of a request adds to the names of its buckets."""
+    """The part of a request's path that is added to the names of its buckets."""
     route, routes = call.route, call.host.profile.routes
     if route.majors_by is not routes:
         route.majors_by, route.major = routes, routes.major_parameters(call.path)
@@ -115,7 +115,7 @@ def _major(call: Call) -> str:
 
 
 def _forget(items: OrderedDict[str, T], most: int, is_forgotten: Callable[[T], bool]) -> None:
-    """Forget the oldest items above ``most``, a few at a time; those that may not be become the newest."""
+    """Forget the oldest items above ``most``, a few at a time; items that may not be forgotten become the newest."""
     for key in [key for _, key in zip(range(4), items)] if len(items) > most else ():
         if is_forgotten(items[key]):
             del items[key]

@@ -1,4 +1,4 @@
-"""One bucket of a server, as far as its answers report it: how much is left of it, and when there is more.
+"""One bucket of a server, as far as its answers report it: how much is left, and when there is more.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -15,13 +15,13 @@ from ...quotas import SECOND_US
 from .bucket_refills import Rate, Resets, SmallBurst
 
 LOOK_US = 0.1 * SECOND_US
-"""When a request that waits for an answer to another one looks again, if none comes."""
+"""After how long a request that waits for the answer to another one tries again if none comes."""
 
 LEASE_US = 10 * SECOND_US
 """How long a pioneer holds up the others. If it has no answer by then, another request goes as well."""
 
 RETRY_US = 1 * SECOND_US
-"""When a bucket is looked at again, of which no answer says when there is more of it."""
+"""After how long a bucket is tried again if no answer says when there is more of it."""
 
 LONGEST_RETRY_US = 60 * SECOND_US
 """The longest pause after refusals that name no time; each is twice as long as the one before."""
@@ -32,13 +32,13 @@ LEAST = 1e-6
 
 @dataclass(slots=True, eq=False, repr=False)
 class Bucket:
-    """A bucket of which ``available`` units may still be used in this window; at first, it is not limited.
+    """A bucket with ``available`` units that may still be used in this window; at first, it is not limited.
 
     * With ``is_probed``, one request at a time may go, a pioneer; its answer says what is available.
-    * ``window`` counts windows and pauses. A request belongs to the one in which it was admitted.
-    * ``unsent`` is the number of requests that are admitted and not yet sent, ``unanswered`` that of the requests of
-      this window without an answer, ``under_way`` that of any window.
-    * ``refill`` is units that come back each microsecond; 0 where all come back at ``reset_at_us``.
+    * ``window`` counts windows and pauses. A request belongs to the window in which it was admitted.
+    * ``unsent`` is the number of requests that are admitted and not yet sent. ``unanswered`` is the number of requests
+      of this window without an answer, and ``under_way`` that of all windows.
+    * ``refill`` is the number of units that come back each microsecond; 0 if all come back at ``reset_at_us``.
     * ``waiting`` are the routes that wait for this bucket, in turn.
     """
 
@@ -54,15 +54,15 @@ class Bucket:
     small_burst: SmallBurst = field(default_factory=SmallBurst)
     paused_until_us: float = 0.0
     held_until_us: float = 0.0
-    """Until when the store has nothing left of this bucket: other processes have used it."""
+    """The time until which the store has nothing left of this bucket, because other processes have used it."""
     has_renewed: bool = False
-    """Whether the end of a window that an answer has reported has come since anybody asked."""
+    """Whether a window that an answer has reported has ended since this flag was last checked."""
     is_spent: bool = False
-    """Whether nothing was left by the latest answer."""
+    """Whether nothing was left according to the latest answer."""
     reported: float = math.inf
-    """The units that were left by the latest answer."""
+    """The units that were left according to the latest answer."""
     rate: Rate | None = None
-    """What all processes that share a store charge this bucket by."""
+    """The rate by which all processes that share a store charge this bucket."""
     is_probed: bool = False
     lease_until_us: float = 0.0
     window: int = 0
@@ -78,11 +78,11 @@ class Bucket:
     refusals: int = 0
     misses: int = 0
     ahead: tuple[float, float] | None = None
-    """Units that are left in the next window, and its end, where the server has begun it before this bucket."""
+    """The units left in the next window, and its end, if the server has begun it before this bucket."""
     waiting: OrderedDict[Any, None] = field(default_factory=OrderedDict)
 
     def ready_at(self, now_us: float) -> float:
-        """When the next request may go: ``now_us``, or a later time. It is always finite, so nobody waits for ever."""
+        """When the next request may go: ``now_us``, or a later time. It is always finite, so nobody waits forever."""
         self._move_on(now_us)
         if self.paused_until_us > now_us:
             return self.paused_until_us
@@ -111,13 +111,13 @@ class Bucket:
         return now_us if self.is_probed or self.reset_is_assumed or self._is_crowded() else ready_us
 
     def more_at(self, now_us: float) -> float:
-        """When there is more of a bucket of which nothing is left; ``now_us`` if that is not known."""
+        """When there is more of an exhausted bucket; ``now_us`` if that is not known."""
         if self.refill:
             return now_us + max(math.ceil((self._least() - self.available) / self.refill), 0.0)
         return now_us if self.reset_is_assumed or self.reset_at_us == math.inf else self.reset_at_us
 
     def admit(self, now_us: float) -> int:
-        """Count a request that may go now; returns its window."""
+        """Count a request that may go now; return its window."""
         self.available -= self.cost
         self.unsent += 1
         if self.is_probed:
@@ -125,7 +125,7 @@ class Bucket:
         return self.window
 
     def send(self, now_us: float) -> int:
-        """An admitted request is sent now; returns the window that it is of."""
+        """Note that an admitted request is sent now; return its window."""
         self.unsent -= 1
         self.unanswered += 1
         self.under_way += 1
@@ -135,12 +135,12 @@ class Bucket:
         return self.window
 
     def holds_up(self, window: int, now_us: float) -> bool:
-        """Whether a request that was admitted in this window may not go any more, because a pause has begun."""
+        """Whether a request that was admitted in this window may no longer go, because a pause has begun."""
         self._move_on(now_us)
         return self.paused_until_us > now_us or (self.is_probed and window != self.window)
 
     def withdraw(self, window: int) -> None:
-        """A request that was admitted in this window is not sent."""
+        """Note that a request that was admitted in this window is not sent."""
         self.unsent -= 1
         if not self.is_probed:
             self.available = min(self.available + self.cost, self.limit)
@@ -148,7 +148,7 @@ class Bucket:
             self.lease_until_us = 0.0
 
     def end(self, window: int, now_us: float) -> None:
-        """A request has an answer, or none will come. Whether the server has counted it, is not known."""
+        """Note that a request has an answer, or that none will come. The server may have counted it or not."""
         if self.refill:
             self._refill(now_us)  # as long as there was no room for more
         self.under_way -= 1
@@ -188,9 +188,9 @@ class Bucket:
                 self.available = min(self.available, self.small_burst.room)
 
     def refuse(self, now_us: float, wait_us: float | None) -> None:
-        """The server has refused a request; without a time, each pause in a row is twice as long.
+        """Pause after the server has refused a request; without a time, each pause in a row is twice as long.
 
-        A refusal without a time, of a request that was sent before a pause, does not make that longer.
+        A refusal without a time, of a request that was sent before a pause, does not make the pause longer.
         """
         if self.small_burst.refills:
             self.small_burst.refuse()
@@ -203,24 +203,24 @@ class Bucket:
         self.pause(now_us + wait_us)
 
     def open(self, window: int) -> None:
-        """An answer to a request of this window has come: the bucket, which knows no limit, is not probed any more."""
+        """Note the answer to a request of this window: the bucket, which knows no limit, is no longer probed."""
         if window == self.window and self.is_probed:
             self.is_probed = False
             self.available = math.inf
 
     def probe(self, now_us: float) -> None:
-        """Begin a window of which nothing is known: one request goes first."""
+        """Begin a window about which nothing is known: one request goes first."""
         self._begin(now_us, 0.0)
         self.is_probed = True
 
     def miss(self, now_us: float) -> None:
-        """The answer to a pioneer does not report this bucket: another one goes in a while."""
+        """Note that the answer to a pioneer does not report this bucket: another pioneer goes later."""
         if self.is_probed:
             self.misses += 1
             self.pause(now_us + RETRY_US)
 
     def learn(self, report: ServerLimit, window: int, now_us: float, *, is_refused: bool = False) -> None:
-        """An answer reports this bucket, to a request of this window, which has ended.
+        """Learn from an answer that reports this bucket; its request was one of this window, and has ended.
 
         An answer to a request of an earlier window never raises what is available now.
         """
@@ -243,7 +243,7 @@ class Bucket:
         elif self.is_next_unit:
             self.lowest = min(self.lowest, remaining)
             left = self.lowest - self.unsent * self.cost
-            if self.small_burst.refills:  # what remains is rounded down, what is available here is not
+            if self.small_burst.refills:  # the reported units are rounded down, those available here are not
                 self.available = min(max(self.available, -math.inf if self.under_way else left), remaining + 0.999)
             else:
                 self.available = min(self.available, remaining) if self.under_way else left
@@ -269,11 +269,11 @@ class Bucket:
         return self.reset_at_us == math.inf or self.reset_at_us <= now_us
 
     def _least(self) -> float:
-        """How many units must be available for a request: as many as it costs, or as there ever are."""
+        """How many units must be available for a request: its cost, or the limit if that is less."""
         return max(min(self.cost, self.limit), LEAST)
 
     def _learn_late(self, remaining: float, reset_at_us: float) -> None:
-        """What an answer to a request of an earlier window says, if it is about the present one."""
+        """Learn from an answer to a request of an earlier window, if it is about the present one."""
         slack = min(self.window_us / 2, RETRY_US)
         if reset_at_us != math.inf and reset_at_us > self.began_us + slack and not self.is_probed:
             self.available = min(self.available, remaining)
@@ -319,7 +319,7 @@ class Bucket:
         self.reset_at_us, self.reset_is_assumed = at_us, False
 
     def _move_on(self, now_us: float) -> None:
-        """Let what was to come until now have come: the end of a pause, of a window, and units that came back."""
+        """Apply everything that has happened until now: the end of a pause or a window, and units that came back."""
         if 0.0 < self.paused_until_us <= now_us:
             self.paused_until_us = 0.0
             self.probe(now_us)
@@ -329,7 +329,7 @@ class Bucket:
             self._reset(now_us)
 
     def _refill(self, now_us: float) -> None:
-        """Let units have come back one by one. A small burst may be full until the requests under way arrive."""
+        """Add units that have come back one by one. A small burst may be full until the requests under way arrive."""
         more = max(now_us - self.updated_us, 0.0) * self.refill
         self.available = min(self.available + more, max(self._room(), self.available))
         self.updated_us = now_us

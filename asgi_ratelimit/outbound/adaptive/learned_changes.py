@@ -18,7 +18,7 @@ logger = logging.getLogger("asgi_ratelimit")
 class Changes:
     """Logs changes, and calls hooks with them. An exception of a hook is logged; requests go on.
 
-    Raises ``ConfigurationError`` for hooks that are none.
+    Raises ``ConfigurationError`` for anything but hooks.
     """
 
     def __init__(self, hooks: Iterable[ChangeHook], now_us: Callable[[], float]) -> None:
@@ -34,7 +34,7 @@ class Changes:
                 raise ConfigurationError(f"a hook is a function of a LimitChange, not {hook!r}: hooks=[print]")
 
     def __call__(self, host: str, bucket: Bucket, kind: ChangeKind, text: str) -> None:
-        """Something has changed."""
+        """Report a change."""
         logger.info("%s: %s: %s", host, bucket.name, text)
         if not self._hooks:
             return

@@ -1,9 +1,9 @@
-"""Which requests may go, by what the answers of their servers report: a model without a timer, a task or a lock.
+"""Which requests may go, according to the answers of their servers: a model without a timer, a task or a lock.
 
-Its methods are the events: a request comes, is sent, has its answer or fails, or leaves; each has the time. Of the
-requests that wait, the model sets when each looks again (``Call.wake``). A route with waiting requests always waits for
-exactly one bucket; the first request in the queue of a bucket always looks again when that bucket is ready, which is a
-finite time. So no request waits for ever.
+Its methods are the events: a request comes, is sent, has its answer or fails, or leaves. Each of them takes the time.
+For each request that waits, the model sets when it tries again (``Call.wake``). A route with waiting requests always
+waits for exactly one bucket. The first request in the queue of a bucket always tries again when that bucket is ready,
+which is a finite time. So no request waits forever.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -23,16 +23,16 @@ from .learned_bucket import LEAST, Bucket
 from .queued_requests import Call, Host, LearnedLimit, Record, Route
 
 MAX_MISSES = 3
-"""A bucket that the answers to so many pioneers in a row do not report is none of their route any more."""
+"""A bucket that the answers to this many pioneers in a row do not report no longer belongs to their route."""
 
 SERVER_ERROR = 500
 
 OnChange = Callable[[str, Bucket, ChangeKind, str], None]
-"""Called with a host, a bucket, and what has changed about it: as one of a few kinds, and in words."""
+"""Called with a host, a bucket, and a change: its kind, and a text."""
 
 
 class Model:
-    """What is known of all hosts. ``on_change`` is called when a limit is learned, or a pause begins."""
+    """Everything that is known about all hosts. ``on_change`` is called when a limit is learned, or a pause begins."""
 
     def __init__(self, profile: Profile, on_change: OnChange) -> None:
         self.hosts = Hosts(profile)
@@ -66,7 +66,7 @@ class Model:
             call.wake(math.inf)
 
     def again(self, call: Call, now_us: float) -> None:
-        """A request that was admitted has to wait once more, before all others of its route."""
+        """Let an admitted request wait again, before all others of its route."""
         self.left(call, now_us)
         self.ask(call, now_us, is_first=True)
 
@@ -92,17 +92,17 @@ class Model:
         return max(bucket.not_before(now_us) for bucket in call.route.needed(call.host))
 
     def ready_at(self, call: Call, now_us: float) -> float:
-        """When the first request of a call's route may go at the latest, as far as is known."""
+        """The latest time at which the first request of a call's route may go, as far as is known."""
         return max(bucket.ready_at(now_us) for bucket in call.route.needed(call.host))
 
     def woke(self, call: Call, now_us: float) -> None:
-        """A request that waits looks whether it, or any that wait for the same bucket, may go."""
+        """Check whether a waiting request, or any that wait for the same bucket, may go."""
         if call in call.route.queue and call.route.waits_for is not None:
             call.wake(math.inf)
             self._release(call.host, call.route.waits_for, now_us)
 
     def left(self, call: Call, now_us: float) -> None:
-        """A request is not to be sent any more: it waited too long, or was cancelled, or is admitted but not sent."""
+        """Note that a request will not be sent: it waited too long, or was cancelled, or is admitted but not sent."""
         if call.is_admitted:
             for bucket, window in call.admitted:
                 bucket.withdraw(window)
@@ -116,7 +116,7 @@ class Model:
             self._arm(waited_for, now_us)
 
     def sends(self, call: Call, now_us: float) -> bool:
-        """An admitted request is sent now; if it may not go because a pause has begun, it waits once more."""
+        """Whether an admitted request is sent now; if it may not go because a pause has begun, it waits again."""
         sent = []
         for bucket, window in call.admitted:
             if bucket.holds_up(window, now_us):
@@ -128,14 +128,14 @@ class Model:
         return True
 
     def died(self, call: Call, now_us: float) -> None:
-        """A request has failed, and no answer will come."""
+        """Note that a request has failed, and that no answer will come."""
         self._pioneer_failed(call, "no answer")
         for bucket, window in call.admitted:
             bucket.end(window, now_us)
         self._end(call, now_us)
 
     def answered(self, call: Call, status: int, report: ServerLimits, now_us: float) -> tuple[Bucket, ...]:
-        """A request has its answer, which reports these limits of the server; returns the buckets that it pauses."""
+        """Learn from an answer, which reports these limits of the server; return the buckets that it pauses."""
         host, route = call.host, call.route
         if host.hidden:
             self._judge(call, status, report, now_us)
@@ -172,7 +172,7 @@ class Model:
             self._on_change(call.host.name, gate, "pioneer failed", f"{why}, so another request goes first")
 
     def _wait_elsewhere(self, host: Host, route: Route, now_us: float) -> None:
-        """Let a route wait for a bucket that it needs, where an answer has reported another one."""
+        """Let a route wait for a bucket that it needs, after an answer has reported another one."""
         waited_for = route.waits_for
         if waited_for is not None and waited_for not in route.needed(host):
             self._unpark(route)
@@ -181,7 +181,7 @@ class Model:
             self._release(host, route.gate, now_us)
 
     def _know(self, host: Host, route: Route, reported: tuple[Bucket, ...], is_served: bool) -> None:
-        """The buckets of a route are those that its last answer has reported; it may have none."""
+        """Set the buckets of a route to those that its last answer has reported, if any."""
         if reported != route.buckets and reported and route.buckets and set(reported) != set(route.buckets):
             names = " and ".join(bucket.name for bucket in route.buckets)
             self._on_change(host.name, reported[0], "migrated", f"{route.key} uses this instead of {names}")
@@ -191,7 +191,7 @@ class Model:
             route.is_known = True
 
     def _learn(self, call: Call, limits: list[ServerLimit], is_refused: bool, now_us: float) -> tuple[Bucket, ...]:
-        """Learn what an answer reports; returns the buckets that it is about."""
+        """Learn what an answer reports; return the buckets that it is about."""
         admitted = dict(call.admitted)
         reported: dict[Bucket, None] = {}
         for limit in limits:
@@ -216,7 +216,7 @@ class Model:
     def _refuse(
         self, call: Call, report: ServerLimits, reported: tuple[Bucket, ...], now_us: float
     ) -> tuple[Bucket, ...]:
-        """Pause what a refusal is about: everything, what is exhausted, all that it names, or the whole server."""
+        """Pause what a refusal is about: everything, the exhausted buckets, all that it names, or the whole server."""
         host = call.host
         exhausted = tuple(bucket for bucket in reported if bucket.available < max(bucket.cost, LEAST))
         paused = exhausted or reported or (call.route.gate,)
@@ -232,7 +232,7 @@ class Model:
         return paused
 
     def _judge(self, call: Call, status: int, report: ServerLimits, now_us: float) -> None:
-        """Let the limits that no answer reports learn from one."""
+        """Let the hidden limits, which no answer reports, learn from an answer."""
         is_hidden = report.is_throttled and all(
             limit.remaining is None or limit.remaining >= 1.0 for limit in report.limits
         )
@@ -309,7 +309,7 @@ class Model:
             bucket.waiting.pop(route, None)
 
     def _arm(self, bucket: Bucket | None, now_us: float) -> None:
-        """Let the first request that waits for a bucket look again when that is ready."""
+        """Let the first request that waits for a bucket try again when the bucket is ready."""
         if bucket is not None and bucket.waiting:
             first = next(iter(next(iter(bucket.waiting)).queue))
             first.wake(bucket.ready_at(now_us))

@@ -16,9 +16,9 @@ from .queued_requests import Host
 
 @dataclass(frozen=True, slots=True)
 class LearnedBucket:
-    """A bucket of a ``host``, as its answers tell; times are in seconds.
+    """A bucket of a ``host``, as its answers report it; times are in seconds.
 
-    * ``limit`` and ``remaining`` are units, or ``None`` where they are not known; ``under_way`` is requests.
+    * ``limit`` and ``remaining`` are units, or ``None`` if they are not known; ``under_way`` is the number of requests.
     * ``waiting`` is how many requests wait for it, and ``next_release`` when the next of them may go at the latest.
     * ``is_unknown``: one request goes first, to find out.
     """
@@ -35,7 +35,7 @@ class LearnedBucket:
 
 
 def learned_buckets(hosts: Iterable[Host], now_us: float) -> Iterator[LearnedBucket]:
-    """All buckets of all hosts, but for those that neither limit nor hold up anyone."""
+    """All buckets of all hosts, except those that neither limit nor hold up anyone."""
     for host in hosts:
         gates = [host.everything, *host.hidden, *(section.gate for section in host.sections.values())]
         gates += [route.gate for route in host.routes.values()]

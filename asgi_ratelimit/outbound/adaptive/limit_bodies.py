@@ -1,4 +1,4 @@
-"""Bodies of answers that say something of limits: read here, and still there for the caller."""
+"""Bodies of answers that say something about limits: read here, and kept for the caller."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...profiles import Profile
 from ...profiles.source_syntax import Source, each_source
 
 MAX_BODY = 65_536
-"""Bytes of the largest body that is read for what it says of limits, compressed or not."""
+"""Bytes of the largest body that is read for limits, compressed or not."""
 
 OK = 200
 
 
 class BodyRule:
-    """Which answers of an API are to be read, because their bodies may say something of limits."""
+    """Which answers of an API to read, because their bodies may say something about limits."""
 
     def __init__(self, profile: Profile) -> None:
         profiles = (profile, *profile.candidates)
@@ -39,7 +39,7 @@ class BodyRule:
 
 @dataclass(slots=True)
 class ReadBody:
-    """Read the body of an answer; the result is what its JSON stands for. The caller can read it again."""
+    """Read the body of an answer; the result is the value of its JSON. The caller can read the body again."""
 
     response: Any
 
@@ -78,7 +78,7 @@ class _KeptBody:
 
 
 def _bases(stream: Any) -> tuple[type, ...]:
-    """Clients require that a body is an instance of their own base classes."""
+    """The base classes of a body; clients require that a body is an instance of their own."""
     return tuple(base for base in type(stream).__mro__ if base.__name__ in ("SyncByteStream", "AsyncByteStream"))
 
 

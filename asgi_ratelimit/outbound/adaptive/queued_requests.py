@@ -17,18 +17,18 @@ from .hidden import HiddenBucket
 from .learned_bucket import Bucket
 
 PARTS = 60
-"""How many parts the time of a ``Ban`` is cut into: answers are counted for each."""
+"""The number of parts of the time of a ``Ban``; answers are counted for each part."""
 
 
 class BadAnswers:
-    """How many answers of the kinds that lead to a ban have come of late, and how long to wait before more may."""
+    """How many recent answers were of the kinds that lead to a ban, and how long to wait before more may come."""
 
     def __init__(self) -> None:
         self._parts: deque[tuple[int, int]] = deque()
         self.count = 0
 
     def add(self, ban: Ban, now_us: float) -> float | None:
-        """Count an answer; returns for how many microseconds to send nothing, if there are nearly too many."""
+        """Count an answer; return for how many microseconds to send nothing, if there are nearly too many."""
         length_us = ban.seconds * 1e6 / PARTS
         part = int(now_us // length_us)
         if self._parts and self._parts[-1][0] == part:
@@ -54,7 +54,7 @@ class LearnedLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What one process publishes of a route: the ``profile`` of its host's answers, and its limits.
+    """What one process publishes about a route: the ``profile`` of its host's answers, and its limits.
 
     ``is_of_all``: all routes share them.
     """
@@ -75,7 +75,7 @@ class Route:
     section: Section
     gate: Bucket
     major: str = ""
-    """What its path adds to the names of its buckets, by the rules ``majors_by``."""
+    """The part of its path that is added to the names of its buckets, by the rules ``majors_by``."""
     majors_by: Routes | None = None
     buckets: tuple[Bucket, ...] = ()
     is_known: bool = False
@@ -84,7 +84,7 @@ class Route:
     used_us: float = 0.0
 
     def needed(self, host: Host) -> tuple[Bucket, ...]:
-        """All buckets that a request needs; those of its section where nothing is known of the route."""
+        """All buckets that a request needs; those of its section if nothing is known about the route."""
         section = self.section
         known = self.buckets if self.is_known else section.believed(host)
         return (host.everything, *host.hidden, section.gate, self.gate, *known)
@@ -92,27 +92,27 @@ class Route:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Section:
-    """Routes that begin alike. One that was not seen before is believed to have the buckets of the last answer."""
+    """Routes that begin alike. A new route is assumed to have the buckets of the last answer."""
 
     gate: Bucket
     buckets: tuple[Bucket, ...] = ()
     record: Record | None = None
-    """What other processes know of its routes, as of ``recorded_us``."""
+    """What other processes know about its routes, as of ``recorded_us``."""
     recorded_us: float = -math.inf
     read_us: float = -math.inf
-    """When that was read last."""
+    """When ``record`` was last read."""
 
     def believed(self, host: Host) -> tuple[Bucket, ...]:
-        """The buckets of a route of which nothing is known yet."""
+        """The assumed buckets of a route about which nothing is known yet."""
         return self.buckets or host.shared
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Host:
-    """What is known of a server. ``everything`` is the bucket of all its requests.
+    """Everything that is known about a server. ``everything`` is the bucket of all its requests.
 
-    ``shared`` are the buckets of the last answer, where it does not tell them apart from others. ``hidden`` are those
-    of limits that no answer reports, if the profile asks to search for them.
+    ``shared`` are the buckets of the last answer, if it does not distinguish them from others. ``hidden`` are those of
+    limits that no answer reports, if the profile asks to search for them.
     """
 
     name: str
@@ -133,8 +133,11 @@ class Host:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """A request. ``at_us`` is when it looks again whether it may go; ``admitted`` is what it was
-    counted in: buckets, and the window of each."""
+    """A request.
+
+    ``at_us`` is when it checks again whether it may go. ``admitted`` are the buckets in which it was counted, each with
+    its window.
+    """
 
     host: Host
     route: Route
@@ -145,12 +148,12 @@ class Call:
     admitted: list[tuple[Bucket, int]] = field(default_factory=list)
     wake_up: Any = None
     taken: list[Any] = field(default_factory=list)
-    """What was taken for it in a store that processes share."""
+    """The takes for it in a store that processes share."""
     polls: int = 0
-    """How often it has looked whether the pioneer of another process has its answer."""
+    """How often it has checked whether the pioneer of another process has its answer."""
 
     def wake(self, at_us: float) -> None:
-        """Look again at ``at_us``, or at the deadline if that comes first."""
+        """Check again at ``at_us``, or at the deadline if that comes first."""
         self.at_us = min(at_us, self.deadline_us)
         if self.wake_up is not None:
             self.wake_up.set(self.at_us)

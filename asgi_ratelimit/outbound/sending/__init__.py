@@ -1,4 +1,4 @@
-"""How a request is sent at its slot, for clients with and without ``async``."""
+"""Sends a request at its slot, for clients with and without ``async``."""
 
 from .exchange import unpaced
 from .request_values import CostOfRequest, KeyOfRequest, Oversize, RequestValues, require_functions_of_request

@@ -1,4 +1,4 @@
-"""What a refusal asks for: a pause of its key, a slowdown, and a back-off before its request is sent again."""
+"""The effects of a refusal: a pause of its key, a slowdown, and a back-off before its request is sent again."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Refusals:
     def backoff_us(self, paced: PacedRequest, response: Any, is_degraded: bool) -> Flow[float | None]:
         """Microseconds to sleep before a refused request is sent again; ``None`` if the refusal is final.
 
-        A pause that it asks for begins here; the next slot is after it. ``is_degraded``: the store was out when the
-        request was sent.
+        If the refusal asks for a pause, it begins here, and the next slot is after it. ``is_degraded`` says that the
+        store was out when the request was sent.
         """
         pause_s = pause_of(response.status_code, response.headers, self._clock.now_us() / SECOND_US)
         is_jitter = False

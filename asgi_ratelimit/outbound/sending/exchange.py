@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SMALL_BODY = 65_536
-"""Bytes of an unwanted body that are read to keep its connection; a larger body costs the connection."""
+"""The most bytes of an unwanted body that are read to keep its connection; for a larger body, the connection is
+closed."""
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class Send:
 
 
 def unpaced(response: Any) -> Any:
-    """An answer to a request that went at once: it says so, unless a transport that paces it has said otherwise."""
+    """An answer to a request that went at once; it says so, unless a transport that paced it has said otherwise."""
     response.extensions = {"pace": {"waited": 0.0, "attempts": 1}, **response.extensions}
     return response
 

@@ -1,10 +1,10 @@
 """Pauses: a pause that a service asks for is written to the store, and all processes that share the store observe it.
 
-A pause is a bucket of its own, beside those of the quotas. Its level is above its burst while the key is paused: by the
-rest of the pause in microseconds, and it drains at a million a second. Every take of the key has the condition that
-this bucket has room, so its slot is not before the end of the pause. A pause begins with a best-effort take that fills
-the bucket to the length of the pause. So if several processes begin one at the same time, the longest counts; they do
-not add up.
+A pause is a bucket of its own, beside those of the quotas. While the key is paused, its level is above its burst by the
+rest of the pause in microseconds, and it drains at a million units a second. Every take of the key has the condition
+that this bucket has room, so its slot is not before the end of the pause. A pause begins with a best-effort take that
+fills the bucket to the length of the pause. So if several processes begin a pause at the same time, the longest one
+counts; they do not add up.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Pauses:
     def take(self, charges: tuple[Charge, ...], max_wait: float, may_settle: bool) -> Take:
         """A take of these charges that waits for the end of the pause of its first key.
 
-        The condition stands behind the first charge: the last one is that of a shared key, if there is one.
+        The condition comes right after the first charge, because the last charge is that of a shared key, if there is
+        one.
         """
         if self._begins_all and charges[0].key not in self._ends:
             return Take(charges, max_wait, may_settle=may_settle)
@@ -50,7 +51,7 @@ class Pauses:
         return Take((first, condition, *others), max_wait, may_settle=may_settle)
 
     def begin(self, key: str, seconds: float, quota: TokenBucket = PAUSE) -> Flow[None]:
-        """Pause a key for this long, if it is not paused for longer already; ``quota`` differs by name alone."""
+        """Pause a key for this long, if it is not already paused for longer; ``quota`` differs only in its name."""
         if seconds > 0.0:
             now_us = self._now_us()
             for ended in [paused for paused, end_us in self._ends.items() if end_us <= now_us]:
@@ -66,7 +67,7 @@ class Pauses:
         return bool(self._ends) or not self._begins_all
 
     def each_left_us(self, keys: Sequence[str]) -> Flow[list[float]]:
-        """Microseconds until the end of the pause of each key; without the store, of those that began here."""
+        """Microseconds until the end of the pause of each key; without the store, only of pauses that began here."""
         if self._begins_all and not any(key in self._ends for key in keys):
             return [0.0] * len(keys)
         conditions = tuple([Condition(PAUSE, key, 0, self._name) for key in keys])
@@ -77,7 +78,7 @@ class Pauses:
         return [state.retry_after * SECOND_US for state in peeked.states]
 
     def left_us(self, key: str) -> Flow[float]:
-        """Microseconds until the end of a key's pause; without the store, of one that began here."""
+        """Microseconds until the end of a key's pause; without the store, only of a pause that began here."""
         if self._begins_all and key not in self._ends:
             return 0.0
         condition = Condition(PAUSE, key, 0, self._name)
@@ -97,7 +98,7 @@ _ends: WeakKeyDictionary[Store, dict[str, dict[str, float]]] = WeakKeyDictionary
 
 
 def without_condition(decision: Decision) -> Decision:
-    """The decision as it would have been without the condition of a pause: that is settled, and reported to hooks."""
+    """The decision as it would have been without the condition of a pause, as it is settled and reported to hooks."""
     take = decision.take
     if take is None or all(charge.cost for charge in take.charges):
         return decision
@@ -121,7 +122,7 @@ def _remaining(state: QuotaState) -> int:
 
 
 def _with_burst(quota: TokenBucket, burst: float) -> TokenBucket:
-    """The quota that fills the bucket up to a level. All of them share one stamp, so that they share the level."""
+    """The quota that fills the bucket up to a level. All such quotas share one stamp, so that they share the level."""
     filling = replace(quota, burst=burst)
     object.__setattr__(filling, "stamp", quota.stamp)
     return filling

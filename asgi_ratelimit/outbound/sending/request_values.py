@@ -30,9 +30,9 @@ OPTIONS = ("key", "cost", "max_delay")
 
 @dataclass(slots=True)
 class PacedRequest:
-    """A request, its charges, the longest wait in seconds, and its ``cost`` as it was resolved; and what became of it.
+    """A request, its charges, the longest wait in seconds, its resolved ``cost``, and the progress of its sending.
 
-    ``deadline_us`` is by the sender's clock. ``spent`` is what was taken last, while it may still be settled.
+    ``deadline_us`` is on the sender's clock. ``spent`` is the latest take, while it may still be settled.
     """
 
     request: Any
@@ -85,9 +85,10 @@ class RequestValues:
         self._require_within_burst(charges)
 
     def paced(self, request: Any, own: Any) -> PacedRequest | None:
-        """A request with its ``own`` options, and what it is charged; ``None`` for one whose key is ``None``.
+        """A request with its ``own`` options, and its charges; ``None`` for one whose key is ``None``.
 
-        Raises ``ValueError`` for options and costs that are not valid, and whatever a function of the user raises.
+        Raises ``ValueError`` for options and costs that are not valid, and any error that a function of the user
+        raises.
         """
         key, cost, max_wait = self._key_of, self._cost_of, self._max_wait
         if own is not None:
@@ -127,14 +128,14 @@ class RequestValues:
 
 
 def _of_request(given: Any) -> Any:
-    """A value, or a function of the request for whatever has one in it."""
+    """A value, or a function of the request if any function is in it."""
     if not isinstance(given, Mapping) or not any(map(callable, given.values())):
         return given
     return lambda request: {name: part(request) if callable(part) else part for name, part in given.items()}
 
 
 def _sample(given: Any, stand_in: Any) -> Any:
-    """``given`` with a stand-in for what depends on the request."""
+    """``given``, with a stand-in for everything that depends on the request."""
     if isinstance(given, Mapping):
         return {name: stand_in if callable(part) else part for name, part in given.items()}
     return stand_in if callable(given) else given

@@ -1,4 +1,4 @@
-"""When to come back, by the headers of an answer.
+"""When to come back, according to the headers of an answer.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ...headers.value_parsing import number, unix_time
 
 THROTTLED = (429, 503)
-"""The statuses of a service that wants its clients to come back later (RFC 6585, RFC 9110)."""
+"""The statuses with which a service asks its clients to come back later (RFC 6585, RFC 9110)."""
 
 LONGEST_PAUSE = 86_400.0
 """The longest pause, in seconds, that an answer can ask for; a longer one is ignored."""
@@ -22,8 +22,8 @@ def pause_of(status: int, headers: Mapping[str, str], now: float) -> float | Non
     """Seconds for which an answer, received at the Unix time ``now``, asks to pause; ``None`` if it does not ask.
 
     The names of ``headers`` are in lower case. Milliseconds, which some vendors send, are more exact and come first.
-    ``Retry-After`` is a number of seconds, with decimals although RFC 9110 allows none, or a date, in the forms that
-    ``headers.parse`` reads as well. A date counts from the date of the answer, because clocks differ.
+    ``Retry-After`` is a number of seconds, for which decimals are accepted although RFC 9110 allows none, or a date, in
+    the forms that ``headers.parse`` also reads. A date counts from the date of the answer, because clocks differ.
     """
     if status not in THROTTLED:
         return None

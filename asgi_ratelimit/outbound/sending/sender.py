@@ -1,4 +1,4 @@
-"""How one request is sent: wait for a place and a slot, send it, and perhaps send it again."""
+"""Sends one request: waits for a place and a slot, sends it, and perhaps sends it again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Sender:
     """Sends the requests of one transport, at most ``concurrency`` of each key at a time.
 
     An answer says in ``extensions["pace"]`` how its request was sent. Both ways to send raise ``PaceTimeout`` if a
-    request cannot go in time, and whatever sending it raises. A request that nothing holds up takes no step of a flow.
+    request cannot go in time, and any error of the wrapped transport. A request that nothing holds up takes no step of
+    a flow.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Sender:
         return now_us
 
     def _go_on(self, paced: PacedRequest, sent: tuple[Decision, Any] | None = None) -> Flow[Any]:
-        """Send a request until its answer is final; ``sent`` is an attempt that was made: its decision and answer."""
+        """Send a request until its answer is final; ``sent`` is the decision and the answer of an earlier attempt."""
         while True:
             if sent is None:
                 paced.is_counted = False
@@ -157,7 +158,7 @@ class Sender:
             except BaseException:
                 self._finish(paced)
                 raise
-            self._finish(paced)  # while it backs off, others may go
+            self._finish(paced)  # others may go while it backs off
             yield from sleep(self._waiter.clock, backoff_us)
             paced.waited_us += backoff_us
             if self._has_hooks:
@@ -165,7 +166,7 @@ class Sender:
             sent = None
 
     def _attempt(self, paced: PacedRequest) -> Flow[tuple[Decision, Any]]:
-        """Wait for a slot, and send the request; returns the decision whose slot is used, and the answer."""
+        """Wait for a slot, and send the request; return the decision whose slot is used, and the answer."""
         started_us = self._now_us()
         if self._live.word is not None:
             decision = yield from self._wait_for_pause(paced)
@@ -178,7 +179,7 @@ class Sender:
         return decision, (yield Send(self._transport, paced.request))
 
     def _wait_for_pause(self, paced: PacedRequest) -> Flow[Decision]:
-        """Wait as an override in a word says: for the end of a pause, and for no slot. The decision is counted."""
+        """Wait as under an override in words: for the end of a pause, but for no slot. The decision is counted."""
         while (wait_us := (yield from self._pauses.left_us(paced.key))) > 0.0:
             yield from self._sleep_in_time(paced, wait_us)
         self._end_wait(paced)
@@ -187,7 +188,7 @@ class Sender:
         return decision
 
     def _has_place(self, paced: PacedRequest) -> bool:
-        """Whether fewer than ``concurrency`` requests are under way, and this is one more."""
+        """Whether fewer than ``concurrency`` requests were under way; then this one is added."""
         if self._concurrency is None:
             return True
         paced.place = self._concurrency.enter(paced.key)
@@ -207,7 +208,7 @@ class Sender:
         paced.waited_us += self._now_us() - started_us
 
     def _wait(self, paced: PacedRequest, take: Take) -> Flow[Decision]:
-        """Wait for a slot; without booking ahead where costs are settled, so that what comes back is used at once."""
+        """Wait for a slot; without booking ahead if costs are settled, so that returned units are used at once."""
         with of_all(take, paced.max_wait):
             if self._spends is None:
                 return (yield from self._waiter.wait(take))
@@ -216,11 +217,11 @@ class Sender:
         return decision
 
     def _take_later(self, paced: PacedRequest) -> Take:
-        """What a request takes that may have waited already."""
+        """The take of a request that may already have waited."""
         return self._take(paced, max(paced.deadline_us - self._now_us(), 0.0) / SECOND_US)
 
     def _take(self, paced: PacedRequest, left: float) -> Take:
-        """What a request takes that waits at most ``left`` seconds from now on."""
+        """The take of a request that waits at most ``left`` seconds from now on."""
         charges = paced.charges
         if self._slowdown.keys:
             charges = self._slowdown.slowed(charges, left, self._now_us())
@@ -229,8 +230,8 @@ class Sender:
     def _confirmed(self, paced: PacedRequest, decision: Decision) -> Flow[Decision]:
         """The decision whose slot is used, when its call may leave.
 
-        It is another one where a pause has begun after the slot was booked. To see that, the store is asked, and calls
-        that pile up meanwhile must not leave together: so the call departs only afterwards.
+        It is another one if a pause has begun after the slot was booked. To find out, the store is queried, and calls
+        that pile up meanwhile must not leave together. So the call departs only afterwards.
         """
         store = self._waiter.store
         while True:
@@ -252,7 +253,7 @@ class Sender:
             yield from self._sleep_in_time(paced, wait_us)
 
     def _sleep_in_time(self, paced: PacedRequest, wait_us: float) -> Flow[None]:
-        """Sleep, or give up where that is longer than the request may wait."""
+        """Sleep, or give up if that is longer than the request may wait."""
         too_long_us = self._now_us() + wait_us - paced.deadline_us
         if too_long_us > 0.0:
             yield from self._give_up(paced, too_long_us)
@@ -279,7 +280,7 @@ class Sender:
     def _settle_at_headers(
         self, settler: Settler, paced: PacedRequest, decision: Decision, response: Any
     ) -> Flow[None]:
-        """Settle now, unless the body has to be read for that and is still to come."""
+        """Settle now, unless that needs the body, and the body is still to come."""
         if not settler.reads_body or response.is_closed:
             body = response.content if settler.reads_body else b""
             yield from settler.settle(paced.request, paced.cost, decision, answer_of(response, body))
@@ -294,7 +295,7 @@ class Sender:
         settle_body = None
         if self._settler is not None and decision is not None and self._settler.reads_body:
             settle_body = partial(self._settle_body, self._settler, paced, decision, response)
-        if response.is_closed:  # its body is at hand, and nobody will close it again
+        if response.is_closed:  # its body has been read, and nobody will close it again
             self._finish(paced)
         elif self._concurrency is not None or settle_body is not None:
             response.stream = watched(response.stream, partial(self._finish, paced), settle_body)
@@ -314,7 +315,7 @@ class Sender:
             self._concurrency.leave(paced.place)
 
     def _end_spending(self, paced: PacedRequest) -> None:
-        """Nothing that was taken for this request will come back any more."""
+        """Note that nothing that was taken for this request can come back any longer."""
         take, paced.spent = paced.spent, None
         if take is not None and self._spends is not None:
             self._spends.finish(take)
@@ -329,7 +330,7 @@ class Sender:
         raise pace_timeout(take, decision)
 
     def _leaves(self, paced: PacedRequest, booked: Slot | Decision) -> None:
-        """A request goes, which is counted."""
+        """Count a request that goes."""
         if type(booked) is Slot and booked.is_plain:
             self._counts.count_admitted(paced.charges[0].bucket)
         else:
@@ -337,13 +338,13 @@ class Sender:
         paced.is_counted = True
 
     def _timed_out(self, paced: PacedRequest, decision: Decision) -> None:
-        """A request gives up; or one that has gone was refused by a limit of the wrapped transport."""
+        """Note that a request gives up, or that a limit of the wrapped transport has refused one that has gone."""
         self._end_wait(paced, decision)
         if not paced.is_counted:
             self._counts.count(decision)
 
     def _end_wait(self, paced: PacedRequest, decision: Decision | None = None) -> None:
-        """A request goes, or gives up; hooks are called with its decision, if there is one."""
+        """End the wait of a request that goes or gives up; call hooks with its decision, if there is one."""
         wait, paced.wait = paced.wait, None
         if wait is not None:
             wait.end(decision)

@@ -1,4 +1,4 @@
-"""What requests really cost: ``settle(answer)`` says it, and the charge of the request is corrected."""
+"""The actual cost of requests: ``settle(answer)`` returns it, and the charge of the request is corrected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .pauses import without_condition
 from .request_values import CostOfRequest, require_function_of_one
 
 MAX_BODY = 1_048_576
-"""Bytes of a body that are kept for ``settle`` at least, half at its beginning and half at its end."""
+"""The least bytes of a body that are kept for ``settle``, half from its beginning and half from its end."""
 
 
 @dataclass(slots=True)
@@ -32,12 +32,13 @@ class Answer:
 
 
 Settle: TypeAlias = Callable[[Any], Cost | None]
-"""From an ``Answer`` to the actual cost, one number for all quotas or one by each quota's name; ``None`` leaves the
-charge. With the attribute ``reads_body = True`` it is called when the body is closed, else at the headers."""
+"""Maps an ``Answer`` to the actual cost, one number for all quotas or one for each quota by name; ``None`` leaves the
+charge. With the attribute ``reads_body = True`` it is called when the body is closed, otherwise when the headers
+come."""
 
 
 class Settler:
-    """Settles requests, and fails none: what is raised is logged, at most once a minute, and the charge stands.
+    """Settles requests, and never makes one fail: an error is logged, at most once a minute, and the charge stands.
 
     ``cost`` may have a method ``learn(request, charged, actual)``, or be a mapping of quotas whose costs have one. It
     is called after each settlement.
@@ -56,7 +57,7 @@ class Settler:
         self._log = FailureLog()
 
     def settle(self, request: Any, charged: Cost, decision: Decision, answer: Answer) -> Flow[None]:
-        """Settle the decision of a request at what its answer has cost."""
+        """Settle the decision of a request at the cost of its answer."""
         plain = without_condition(decision)
         try:
             actual = self._function(answer)
@@ -88,5 +89,5 @@ class Settler:
 
 
 def answer_of(response: Any, body: bytes) -> Answer:
-    """What ``settle`` gets of a response."""
+    """The part of a response that ``settle`` gets."""
     return Answer(response.status_code, response.headers, body)

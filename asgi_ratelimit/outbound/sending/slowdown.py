@@ -1,8 +1,8 @@
-"""Keys that are slowed down: a service whose count of requests differs from ours by jitter refuses one now and then.
+"""Slows keys down: jitter makes the service's count of requests differ from ours, so it refuses one now and then.
 
 Such a refusal is no reason to stop all requests of its key for a whole second, which is the least that ``Retry-After``
-can say. Each makes the requests of its key cost 3 % more for a minute, so that they keep a greater distance. That
-happens at most three times at once: a further refusal is one like any other, and pauses the key.
+can say. Each such refusal makes the requests of its key cost 3 % more for a minute, so that they keep a greater
+distance. That happens at most three times at once: a further refusal counts like any other, and pauses the key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...decision import Charge
 from ...quotas import TokenBucket
 
 STEP = 0.03
-"""By what part more the requests of a key cost, for each refusal."""
+"""The part by which the cost of a key's requests grows for each refusal."""
 
 MOST_STEPS = 3
 STEP_US = 60_000_000.0
@@ -32,16 +32,16 @@ class Slowdown:
 
     def __init__(self) -> None:
         self.keys: dict[str, tuple[float, ...]] = {}
-        """The keys that may be slowed down, and when each of their steps ends."""
+        """The keys that may be slowed down, with the end of each of their steps."""
 
     def steps(self, key: str, now_us: float) -> int:
-        """How many refusals a key is slowed down for."""
+        """The number of refusals for which a key is slowed down."""
         return sum(end > now_us for end in self.keys.get(key, ()))
 
     def is_jitter(self, key: str, retry_after_s: float, within_quota: bool, now_us: float) -> bool:
         """Whether a refusal that asks to come back in ``retry_after_s`` seconds is jitter; then its key is slowed down.
 
-        ``within_quota`` says that the store has admitted the request, and not this process in its place.
+        ``within_quota`` says that the store has admitted the request, and not this process on its behalf.
         """
         if retry_after_s >= CERTAIN_S and not (retry_after_s <= ROUNDED_S and within_quota):
             return False

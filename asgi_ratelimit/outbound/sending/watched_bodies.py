@@ -1,4 +1,4 @@
-"""Bodies of answers that say when they are closed, and what was read of them until then."""
+"""Bodies of answers that report when they are closed, and what was read of them until then."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Body:
 
     @property
     def settles(self) -> bool:
-        """Whether what is read of the body is still to be settled when it is closed."""
+        """Whether the bytes that are read of the body are still to be settled when it is closed."""
         return self._settle is not None
 
     def __iter__(self) -> Iterator[bytes]:
@@ -65,7 +65,7 @@ class _Body:
             on_close()
 
     def _ended(self) -> Flow[None] | None:
-        """Say that the body is closed; the first time, return what settles it."""
+        """Report that the body is closed; the first time, return the flow that settles it."""
         settle, self._settle = self._settle, None
         self.__del__()
         return None if settle is None else settle(bytes(self._read_bytes))
@@ -104,7 +104,7 @@ class _ReadAsync:
 
 
 def _keep(read_bytes: bytearray, part: bytes) -> None:
-    """Keep a part. The middle of a long body is left out: what it has cost stands at its beginning or its end."""
+    """Keep a part. The middle of a long body is left out, because its cost stands at its beginning or its end."""
     read_bytes += part
     if len(read_bytes) > 2 * MAX_BODY:
         del read_bytes[MAX_BODY // 2 : -MAX_BODY // 2]

@@ -29,7 +29,7 @@ PROFILES = {profile.name: profile for profile in (auto, ietf, *APIS)}
 
 
 def named(profile: Profile | str) -> Profile:
-    """The profile itself, or that of the name; ``ConfigurationError`` where there is none."""
+    """The profile itself, or the one with this name; ``ConfigurationError`` if there is none."""
     if isinstance(profile, Profile):
         return profile
     if not isinstance(profile, str) or profile not in PROFILES:

@@ -1,4 +1,4 @@
-"""What standards and habits say, whoever the API is.
+"""Headers by standard or by habit, whichever API sends them.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -15,7 +15,7 @@ PROBLEMS = (
     Refusal((429,), (("body:type", "*abnormal-usage-detected"),), scope="abnormal-usage-detected"),
     *STANDARD_REFUSALS,
 )
-"""The problem types of the draft; that of the third, ``quota-exceeded``, is what any 429 is about."""
+"""The problem types of the draft; the third type, ``quota-exceeded``, is what any 429 is about."""
 
 DRAFTS_00_TO_06 = LimitHeaders(
     limit="ratelimit-limit",
@@ -23,7 +23,7 @@ DRAFTS_00_TO_06 = LimitHeaders(
     reset="ratelimit-reset",
     policies=("ratelimit-policy", "ratelimit-limit"),
 )
-"""A time since 1970 in ``RateLimit-Reset``, as GitLab sends it, is found by its size."""
+"""A time since 1970 in ``RateLimit-Reset``, as GitLab sends it, is recognised by its size."""
 
 X_RATELIMIT = LimitHeaders(
     limit="x-ratelimit-limit",

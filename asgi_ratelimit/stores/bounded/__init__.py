@@ -1,4 +1,4 @@
-"""At most so many values of buckets in memory, and which of them goes for a new one."""
+"""A bounded number of bucket values in memory, and which of them goes for a new one."""
 
 from .bucket_values import UNUSED, packed_in, value_of
 from .eviction import LOOKS, BoundedValues

@@ -1,8 +1,8 @@
-"""What a memory store holds of a bucket, and what that tells of its use.
+"""The value that a memory store holds for a bucket, and the use of the bucket that the value shows.
 
-A value is bytes, so that the garbage collector has nothing to walk. That of a plain token bucket that drains at one
-rate is its packed state: the rest of what has to be known is in its stamp. Any other starts with two times, at which
-the bucket is full again and at which it has room for a unit again, and the part of its quota that is in use.
+A value is bytes, so that the garbage collector has nothing to walk. The value of a plain token bucket that drains at
+one rate is its packed state: its stamp holds everything else that must be known. Any other value starts with two times,
+at which the bucket is full again and at which it has room for a unit again, and the part of its quota that is in use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FULL, REFUSES = 0.0, 2.0
 
 
 def value_of(quota: Quota, packed: bytes, now: float, outlook: Outlook) -> bytes:
-    """The value of a state, packed, with this outlook at the time ``now``."""
+    """The value of a packed state with this outlook at the time ``now``."""
     if len(packed) == PLAIN_SIZE and quota.is_simple:
         return packed
     units, more_us, full_us = outlook
@@ -54,7 +54,7 @@ def use_of(value: bytes, now: float) -> float:
 
 
 def free_at(value: bytes) -> float:
-    """When a bucket that refuses has room for a unit again."""
+    """The time at which a bucket that refuses has room for a unit again."""
     if len(value) != PLAIN_SIZE:
         full_at, at, _ = _TIMES.unpack_from(value)
         return float(min(full_at, at))

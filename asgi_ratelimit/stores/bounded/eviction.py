@@ -1,11 +1,11 @@
-"""The values of a memory store: at most so many, and which of them goes for a new one.
+"""The values of a memory store, bounded in number, and which of them goes for a new one.
 
-A new value replaces one that is full again, which holds no information, or else the one that is used least, relative
-to its quota, among the few oldest. A bucket without room for a unit refuses; it is set aside. When there are hardly any
-others, one of those goes that has room again, or else the oldest. So to get rid of a refusing bucket somebody has to
-use up most others.
+A new value replaces that of a bucket that is full again, which holds no information, or else the least used one,
+relative to its quota, among the few oldest. A bucket without room for a unit refuses, and is set aside. When there are
+hardly any others, one of the buckets set aside goes: one that has room again, or else the oldest. So to get rid of a
+refusing bucket, somebody has to use up most others.
 
-Some others have to stay, though: with room for a single one, a bucket that is never quite used up would be forgotten
+Some other buckets have to stay, though: with room for only one, a bucket that is never quite used up would be forgotten
 at every second request.
 """
 
@@ -24,13 +24,14 @@ LOOKS = 8
 """The most values that are looked at in one dictionary to find one that goes."""
 
 LITTLE = 1 / 8
-"""A bucket of whose quota no more than this is used goes without a further look."""
+"""A bucket that uses no more than this part of its quota goes without a further look."""
 
 RESERVE = 1 / 8
-"""The part of the values that do not refuse and stay, however many refuse."""
+"""The part of the values that is kept for buckets that do not refuse, however many refuse."""
 
 MOST_ROUNDS = 512
-"""How often that is done, at the most, to find one that does not refuse: three milliseconds, once for each of them."""
+"""How often dictionaries are searched, at most, for a bucket that does not refuse: three milliseconds, once for
+each."""
 
 MOST_SHARDS = 1 << 14
 """The most dictionaries: enough for four million values. A store for more of them takes no longer to build."""
@@ -50,17 +51,17 @@ class BoundedValues:
         shards = range(_shards_for(most))
         # Several dictionaries, so that none takes long to grow.
         self.shards: tuple[dict[str, bytes], ...] = tuple([{} for _ in shards])
-        """Where the values are, by the hash of the bucket, but for those that are set aside."""
+        """The values, by the hash of the bucket, except those that are set aside."""
         self.refusing = RefusingBuckets(len(self.shards))
-        """Those that are set aside."""
+        """The values that are set aside."""
         self.mask = len(self.shards) - 1
         self.count = 0
         """How many values there are."""
         self._hand = 0
         self.under_way: Collection[str] = ()
-        """The buckets of the take under way, which do not go."""
+        """The buckets of the take under way, which are never removed."""
         self.has_warning = False
-        """Whether a refusing bucket has gone since the latest warning, and ``warn`` is to be called."""
+        """Whether a refusing bucket has gone since the latest warning, so that ``warn`` has to be called."""
         self._warned_us = -float("inf")
 
     def __len__(self) -> int:
@@ -91,7 +92,7 @@ class BoundedValues:
         self.shards[hash(bucket) & self.mask][bucket] = value
 
     def _remove_next(self, now: float) -> bool:
-        """As ``_remove_one`` does it, in fewer calls, where nothing is set aside and the next one is hardly used."""
+        """``_remove_one`` in fewer calls, if nothing is set aside and the next value is hardly used."""
         hand = (self._hand + 1) & self.mask
         values = self.shards[hand]
         if self.refusing.count or self.under_way or len(values) * len(self.shards) < self.count:
@@ -104,7 +105,7 @@ class BoundedValues:
         return True
 
     def _remove_one(self, now: float) -> bool:
-        """Remove the value that can go best among a few; ``False`` if all belong to the take under way."""
+        """Remove the value among a few that can best go; ``False`` if all belong to the take under way."""
         for _ in range(MOST_ROUNDS):
             others = self.count - self.refusing.count
             if not others:
@@ -122,9 +123,9 @@ class BoundedValues:
         return True
 
     def _remove_least_used(self, number: int, now: float, looks: int) -> bool:
-        """Remove the least used of the first values in a dictionary, and set those aside that refuse.
+        """Remove the least used of the first values in a dictionary, and set aside those that refuse.
 
-        With a single look, it removes a full one only.
+        With a single look, it removes only the value of a full bucket.
         """
         values, least, best = self.shards[number], REFUSES if looks > 1 else _LEAST, None
         oldest = list(islice(values, looks))
@@ -144,7 +145,7 @@ class BoundedValues:
         return best is not None
 
     def _review(self, now: float) -> None:
-        """Put one that was set aside back among the others, if it refuses no more."""
+        """Put one value that was set aside back among the others, if its bucket no longer refuses."""
         if self.refusing.count:
             free = self.refusing.pop_free(now)
             if free is not None:
@@ -166,8 +167,8 @@ class BoundedValues:
 
 
 def _shards_for(most: int) -> int:
-    """A power of two, such that each dictionary holds about 250 to 500 values.
+    """A power of two for which each dictionary holds about 250 to 500 values.
 
-    To find its oldest value, a dictionary passes what has gone, which may be twice as many.
+    To find its oldest value, a dictionary passes the removed entries, which may be twice as many.
     """
     return min(1 << max((most // 256).bit_length() - 1, 0), MOST_SHARDS)

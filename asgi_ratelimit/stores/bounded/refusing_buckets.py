@@ -1,8 +1,8 @@
-"""The values of buckets that refuse, such that one which has room again is found at once, however many do not.
+"""The values of refusing buckets, ordered so that one with room again is found at once, however many have none.
 
-They stand in rows, in the order in which they came. A row is for those that had to wait for room for about as long, the
-longest an eighth longer than the shortest. So the first one of a row has room about as soon as any of it, and each is
-found before it has had room for an eighth of the time that it had to wait.
+They stand in rows, in the order in which they came. A row holds buckets that had to wait for room for about the same
+time, the longest an eighth longer than the shortest. So the first bucket of a row has room about as soon as any in it,
+and each is found before it has had room for an eighth of the time that it had to wait.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROWS_FOR_TWICE = 6
 
 
 def next_shard(shards: tuple[dict[str, bytes], ...], hand: int, count: int) -> int:
-    """The number of the next dictionary that holds its share of so many values, or more."""
+    """The number of the next dictionary that holds at least its share of ``count`` values."""
     while True:
         hand = (hand + 1) % len(shards)
         if len(shards[hand]) * len(shards) >= count:
@@ -27,7 +27,7 @@ def next_shard(shards: tuple[dict[str, bytes], ...], hand: int, count: int) -> i
 
 
 class RefusingBuckets:
-    """Values by bucket. Not thread-safe. What was taken out stays in its row until it is the first one there."""
+    """Values by bucket. Not thread-safe. A bucket that was taken out stays in its row until it is first there."""
 
     def __init__(self, shards: int) -> None:
         self._shards: tuple[dict[str, bytes], ...] = tuple([{} for _ in range(shards)])
@@ -36,9 +36,9 @@ class RefusingBuckets:
         self.count = 0
         self._rows: dict[int, deque[str]] = {}
         self._first_free_at: dict[int, float] = {}
-        """When the first bucket of each row has room again."""
+        """The time at which the first bucket of each row has room again."""
         self._gone: dict[str, int] = {}
-        """How often a bucket stands in the rows without being one of these."""
+        """How often a bucket stands in the rows although it has been taken out."""
 
     def get(self, bucket: str) -> bytes | None:
         """The value of a bucket, if it is one of these."""
@@ -65,7 +65,7 @@ class RefusingBuckets:
         return value
 
     def pop_free(self, now: float) -> tuple[str, bytes] | None:
-        """Remove and return one that has room by now, with its value; ``None`` if none is known."""
+        """Remove and return a bucket that now has room, with its value; ``None`` if none is known."""
         while self._rows:
             number = min(self._first_free_at, key=self._first_free_at.__getitem__)
             if self._first_free_at[number] > now:
@@ -76,7 +76,7 @@ class RefusingBuckets:
         return None
 
     def remove_oldest(self, under_way: Collection[str]) -> bool:
-        """Remove the one that came first, among those of about as many in turn, and none of those under way."""
+        """Remove the oldest bucket of the next dictionary that is not under way; return whether there was one."""
         for _ in range(len(under_way) + 1 if self.count else 0):
             self._hand = next_shard(self._shards, self._hand, self.count)
             for bucket in islice(self._shards[self._hand], len(under_way) + 1):
@@ -87,13 +87,13 @@ class RefusingBuckets:
         return False
 
     def _drop_gone(self) -> None:
-        """Drop the first ones of rows if they are gone."""
+        """Drop the first buckets of rows if they were taken out."""
         for number in [number for number, row in self._rows.items() if row[0] in self._gone]:
             while number in self._rows and self._rows[number][0] in self._gone:
                 self._pop(number)
 
     def _pop(self, number: int) -> tuple[str, bytes] | None:
-        """Remove and return the first one of a row; ``None`` if it was gone."""
+        """Remove and return the first bucket of a row; ``None`` if it was taken out."""
         row = self._rows[number]
         bucket = row.popleft()
         gone = self._gone.pop(bucket, 0)

@@ -1,9 +1,9 @@
 """Group commit: while one batch is in flight the next one gathers, and is sent as soon as the first is back.
 
-It knows nothing of Redis. There is no timer, and no added wait when nothing is in flight: an item goes with the others
-of the same iteration of the event loop or, if the last batch was a single item, at once. Where there are many and the
-server answers quickly, half of them are in flight while the callers of the other half go on: so the server and this
-process work side by side.
+It knows nothing about Redis. There is no timer, and no added wait when nothing is in flight: an item goes with the
+others of the same iteration of the event loop or, if the last batch was a single item, at once. If there are many items
+and the server answers quickly, half of them are in flight while the callers of the other half go on, so the server and
+this process work side by side.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Entry: TypeAlias = "tuple[T, asyncio.Future[R], float, bool]"
 """An item, the future of its result, when it was submitted, and whether it is sent a second time."""
 
 Finish: TypeAlias = "Callable[[Sequence[R] | Exception], None]"
-"""Receives the results of a batch, or why there are none."""
+"""Receives the results of a batch, or the reason why there are none."""
 
 MAX_ITEMS = 128
 """The most items in one batch."""
 
 ENOUGH = 32
-"""From twice as many items on, counting those that have just come back, one half may go ahead of the other."""
+"""With at least twice this many items, counting those that have just come back, one half may go ahead of the other."""
 
 CALLER_US = 20.0
-"""Microseconds that a caller takes, at least, from its result until it submits again.
+"""The least microseconds that a caller takes from its result until it submits again.
 
 Of ``n`` callers, a batch of all serves ``n`` in ``flight + n * CALLER_US``, and halves serve ``n / 2`` in the longer of
 ``flight`` and ``n / 2 * CALLER_US``: so halves are quicker while ``flight < n * CALLER_US``."""
@@ -52,18 +52,19 @@ class GroupCommit(Generic[T, R]):
     """Sends items in batches, one batch at a time, on one event loop.
 
     ``send(items, submitted, finish)`` sends a batch whose first item was submitted at that time of the loop. It calls
-    ``finish`` once: with an exception for the whole batch, or with one result for each item, in order; a result that is
-    an exception fails its own item alone. With fewer results, the items without one are sent again, ahead of all
-    others: so the server bounds the work in a batch. If ``send`` raises, or there are no results or too many, exactly
-    this batch fails. Those of its items for which ``resends(item, error)`` are then sent a second time, by themselves
-    and ahead of all others; for the rest, and the second time, ``fallback(item, error)`` returns a result for each
+    ``finish`` once: with an exception for the whole batch, or with one result for each item, in order. A result that is
+    an exception fails only its own item. With fewer results, the items without one are sent again, ahead of all others;
+    in this way the server bounds the work in a batch. If ``send`` raises, or there are no results or too many, exactly
+    this batch fails. Its items for which ``resends(item, error)`` is true are then sent a second time, by themselves
+    and ahead of all others. For the rest, and the second time, ``fallback(item, error)`` returns a result for each
     caller that still waits, or raises.
 
-    ``answer_early(items)`` is called for items that have waited for another batch: it returns, for each, its result if
-    that no longer needs the trip, or ``None``; or ``None`` for all. Unless it is ``eager``, a single item waits for the
-    others of the same iteration of the event loop, like all others do.
+    ``answer_early(items)`` is called for items that have waited for another batch. It returns, for each item, its
+    result if that no longer needs the trip, or ``None``; or ``None`` for all. After a batch of a single item, the next
+    item is sent at once if the group commit is ``eager``; otherwise it waits for the others of the same iteration of
+    the event loop, as all other items do.
 
-    ``now_us`` is a clock in microseconds, by which batches in flight are timed.
+    ``now_us`` is a clock in microseconds that times the batches in flight.
 
     Cancelling a caller neither stops a batch nor affects the others: an item that has not been sent is dropped.
     """
@@ -95,7 +96,7 @@ class GroupCommit(Generic[T, R]):
 
     def submit(self, item: T) -> asyncio.Future[R]:
         """The result of ``item``, once its batch is back. Cancelling it is safe."""
-        result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # create_future is the same, a frame further away
+        result: asyncio.Future[R] = asyncio.Future(loop=self._loop)  # the same as create_future, with one call less
         self._waiting.append((item, result, self._loop.time(), False))
         if self._in_flight is None:
             if self._scheduled is None and not self._last_was_single:
@@ -114,7 +115,7 @@ class GroupCommit(Generic[T, R]):
         self._last_was_single = self._in_halves = False
 
     async def drain(self) -> None:
-        """Return when nothing is waiting or in flight any more."""
+        """Return when nothing is waiting or in flight."""
         while self._waiting or self._in_flight is not None:
             self._idle = self._idle or self._loop.create_future()
             await asyncio.wait([self._idle])
@@ -182,7 +183,7 @@ class GroupCommit(Generic[T, R]):
             self._send_next(have_waited=True, most=most)
 
     def _unless_resent(self, batch: list[Entry[T, R]], error: Exception) -> list[Entry[T, R]]:
-        """The entries that have failed for good. The others are sent again, ahead of all that wait."""
+        """The entries that have failed permanently. The others are sent again, ahead of all that wait."""
         failed, resent = [], []
         for entry in batch:
             item, future, submitted, is_second = entry

@@ -1,4 +1,4 @@
-"""The denial cache: what was refused is refused again here, with no trip to the store, for as long as that is exact.
+"""The denial cache: it refuses a take again, without a trip to the store, for as long as that is exact.
 
 A refusal changes nothing, so the states that it was decided on still stand. The same arithmetic over them at a later
 time gives the same answer as the store would, until it says that the take would pass. The cache gives up on a refusal
@@ -18,18 +18,18 @@ from ...decision import Charge, ChargeTemplate, Decision, Take
 from ...quotas import SECOND_US, Quota
 
 LONGEST_US = 1_000_000.0
-"""How long a refusal is remembered, in microseconds, at the most."""
+"""The longest time for which a refusal is remembered, in microseconds."""
 
 MAX_DENIALS = 10_000
-"""How many buckets are remembered, at the most; the oldest goes first."""
+"""The most buckets that are remembered; the oldest goes first."""
 
 
 @dataclass(slots=True)
 class Denial:
-    """The state that refused a quota, when it was sent for by our clock, and how far the store's clock is ahead.
+    """The state that refused a quota, when its take was sent by our clock, and how far the store's clock is ahead.
 
-    It counts for ``lasts_us`` from then on. A cost below ``least_cost`` is for the store to decide, and so is a take of
-    another number of charges than ``charges``, unless that is 0.
+    It counts for ``lasts_us`` from then on. The store decides a cost below ``least_cost``, and a take with another
+    number of charges than ``charges``, unless that is 0.
     """
 
     quota: Quota
@@ -44,7 +44,7 @@ class Denial:
 class Denials:
     """The refusals of the last second, by bucket. ``now_us`` is a clock in microseconds that never jumps.
 
-    It never remembers that something was allowed. Threads may share it.
+    It never remembers an allowed take. Threads may share it.
     """
 
     def __init__(self, now_us: Callable[[], float]) -> None:
@@ -84,10 +84,10 @@ class Denials:
     def note(self, decision: Decision, sent_us: float) -> None:
         """Remember a refusal; ``sent_us`` is when its take was sent, by our clock.
 
-        The store decided later than that, so the time that we work out for it is never behind: nobody is refused for
-        too long. Where slots are booked ahead, what fits at one time may not fit at a later one. Then only the cost
-        that was refused, or a higher one, is certain not to fit at a time between the two, until its wait is over. A
-        state that a take of more charges may read less of is for takes of as many only.
+        The store decided later than that, so its time as computed here is never behind, and nobody is refused for too
+        long. If slots are booked ahead, a cost that fits at one time may not fit at a later one. Then only the cost
+        that was refused, or a higher one, is certain not to fit until its wait is over. A state of which a take of more
+        charges may read less applies only to takes with as many charges.
         """
         if decision.allowed or decision.take is None or decision.before is None:
             return
@@ -120,7 +120,7 @@ def _is_for(denial: Denial, quota: Quota, cost: float, charges: int) -> bool:
 
 
 def _refused(take: Take, denials: Sequence[Denial], now: float) -> Decision | None:
-    """The refusal of a take over the states that refused; by the store's clock that is furthest ahead."""
+    """The refusal of a take over the states that refused, by the store's clock that is furthest ahead."""
     ahead = max([denial.ahead_us for denial in denials])
     decision, _ = decide(take, [denial.state for denial in denials], float(int(now + ahead)))
     return None if decision.allowed else decision

@@ -49,7 +49,7 @@ _OWN_CLOCK_TTL_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What all nodes of one store share. ``timeout`` is in seconds."""
+    """The context that all nodes of one store share. ``timeout`` is in seconds."""
 
     prefix: bytes
     timeout: float
@@ -68,7 +68,7 @@ class NodeContext:
     def answers(self, actions: Sequence[Action], call: ScriptCall, reply: Reply, sent_us: float) -> Sequence[Answer]:
         """The answers to actions in the reply to a call; the denial cache and the local decisions learn from them.
 
-        ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions where
+        ``sent_us`` is the time of the call by the clock of the denial cache. There are fewer answers than actions if
         the script has stopped at its bound of work. Raises ``StoreError`` for a malformed reply.
         """
         answers, values, is_plain = decode(actions, reply, int(call[-1]))
@@ -85,7 +85,7 @@ class NodeContext:
         return answers
 
     def _learn(self, action: Action, answer: Answer, sent_us: float) -> None:
-        """Remember a refusal; forget those of buckets that anything else has changed, and what is repaid."""
+        """Remember a refusal; forget those of buckets that anything else has changed, and entries that are repaid."""
         denials, ledger = self.denials, self.local.ledger
         decision = answer
         if type(answer) is tuple and not is_allowed(answer):
@@ -93,17 +93,17 @@ class NodeContext:
         if isinstance(decision, Decision) and not decision.allowed:
             denials.note(decision, sent_us)
         elif not isinstance(answer, StoreError):
-            if denials.by_bucket:  # also what is reset: a refusal may have come back after that was submitted
+            if denials.by_bucket:  # resets too: a refusal may have come back after the reset was submitted
                 denials.forget(charges_of(action))
             if ledger.has_entries and isinstance(action, (Repayment, Settlement)):
                 ledger.remove(action, answer if isinstance(answer, Repaid) else Repaid())
 
     def error_of(self, reply: Exception) -> StoreError:
-        """The error for a call that Redis has answered with one."""
+        """The ``StoreError`` for a call that Redis has answered with an error."""
         return store_error_of(reply, self.timeout, self.prefix)
 
     def observed(self, size: int, finish: Finish[Answer]) -> Finish[Answer]:
-        """``finish`` for a call with so many actions that begins now; it also calls the observers."""
+        """``finish`` for a call with ``size`` actions that begins now; it also calls the observers."""
         since_us = monotonic_us()
 
         def finish_and_report(answers: Sequence[Answer] | Exception) -> None:
@@ -129,7 +129,7 @@ class RedisNode:
     """
 
     decides_in_outage = True
-    """Whether a take that gets no answer is decided by this process; parts of a take are not."""
+    """Whether this process decides a take that gets no answer; it does not decide parts of a take."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RedisNode:
         self.name = name
         self._context = context
         self._is_here = is_here
-        self._is_untried = True  # another event loop may have found Redis out: then it is back
+        self._is_untried = True  # another event loop may have found Redis out: then report it back
         self._failure: StoreError | None = None
         self._caller = ScriptCaller(pool, context.timeout)
         self._group: GroupCommit[Action, Answer] = GroupCommit(
@@ -183,7 +183,7 @@ class RedisNode:
         raise StoreUnavailable(f"not called, because the last call failed: {self._failure}")
 
     async def aclose(self) -> None:
-        """See through what waits, and charge Redis with the outage ledger while it answers; close the connection."""
+        """Answer what waits, charge Redis with the outage ledger while it answers, and close the connection."""
         if self._context.local.ledger.has_entries and self.breaker.allows_call():
             self._repayer.start()
         await self._repayer.aclose()
@@ -254,7 +254,7 @@ class RedisNode:
                 return
 
     async def _answers(self, actions: Sequence[Action], submitted: float) -> list[Answer]:
-        """The answers to all actions; what the script leaves undone, at its bound of work, is sent again."""
+        """The answers to all actions; actions that the script leaves undone, at its bound of work, are sent again."""
         answers: list[Answer] = []
         while len(answers) < len(actions):
             sent_us, left = self._context.denials.now_us(), actions[len(answers) :]
@@ -266,7 +266,7 @@ class RedisNode:
         return answers
 
     def _finish(self, actions: Sequence[Action], answers: Sequence[Answer] | Exception, finish: Finish[Answer]) -> None:
-        """Open or close the breaker by what came of a batch, then finish the batch."""
+        """Open or close the breaker according to the outcome of a batch, then finish the batch."""
         try:
             if isinstance(answers, StoreError):
                 if not isinstance(answers, EventLoopEnded):
@@ -305,7 +305,7 @@ class RedisNode:
     def _refuse_early(self, actions: Sequence[Action]) -> Sequence[Answer] | None:
         """The refusals that have become certain while the takes waited.
 
-        A take of a bucket that an action ahead of it may change is not refused early.
+        A take is not refused early if an action ahead of it may change its bucket.
         """
         denials = self._context.denials
         if not denials or not self.decides_in_outage:

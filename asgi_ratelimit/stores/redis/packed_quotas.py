@@ -1,4 +1,4 @@
-"""A quota as bytes: the script decides by them, and stores them with an operation."""
+"""A quota as bytes, by which the script decides, and which it stores with an operation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def quota_in(packed: bytes, likely: Quota) -> Quota:
 
 
 def _factor(slow_rate: float, limit: float) -> float:
-    """The number with the fewest digits that makes this rate of this limit."""
+    """The factor with the fewest digits that turns this limit into this rate."""
     exact = slow_rate / limit
     short = float(f"{exact:.15g}")
     return short if short * limit == slow_rate else exact

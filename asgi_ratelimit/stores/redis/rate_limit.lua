@@ -1,8 +1,8 @@
--- Rate limiting and pacing by token buckets (leaky buckets as meters), fixed and rolling windows: a list of takes,
--- each all or nothing, and of settlements, carried out in one call.
+-- Rate limiting and pacing with token buckets (leaky buckets as meters), fixed and rolling windows: one call carries
+-- out a list of takes, each all or nothing, and of settlements.
 --
 -- The functions are those of the modules in algorithms/: same names, same order, same operations on doubles, so that
--- both give answers equal to the bit. All reads of a take come before its writes; a refused take writes nothing.
+-- both give bit-identical answers. All reads of a take come before its writes; a refused take writes nothing.
 --
 -- KEYS     one string key for each charge, in the order of the takes, and before the charges of an operation its own
 --          key; all in one slot on a cluster
@@ -35,15 +35,15 @@
 --          them the time, the steps, and one character for each take or settlement: '1' allowed or done, '0' not, '2'
 --          answered again.
 --
--- A call does MAX_STEPS steps, and what the take or settlement that reaches them still needs. The actions that are
--- left over have no character in the reply, and the caller sends them again.
+-- A call does MAX_STEPS steps, and finishes the take or settlement that reaches them. The remaining actions have no
+-- character in the reply, and the caller sends them again.
 --
 -- Packed numbers are little-endian; d is a double and holds every whole microsecond, which tostring would not.
--- Redis runs this whole file at each call, so what most calls do not need is defined when it is first needed.
+-- Redis runs this whole file at each call, so functions that most calls do not need are defined when first needed.
 
-local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps that becomes a text
+local LONGEST_TTL = 2 ^ 46 -- in milliseconds, 2,230 years: 14 digits, as many as a number keeps when it becomes a text
 local NEVER_US = 2 ^ 52
-local MAX_STEPS = 2500 -- a step takes less than a microsecond, in takes of large values less than half of one
+local MAX_STEPS = 2500 -- a step takes less than a microsecond, and less than half of one in takes of large values
 local BYTES_OF_A_STEP = 96 -- that are copied, of values and records
 local PLAIN_STEPS = 4 -- for a charge to a token bucket that takes the fast way
 local CHARGE_STEPS = 20 -- for any other charge, besides those for its gaps, lows, runs and parts
@@ -66,7 +66,7 @@ local reply, verdicts = { '' }, {}
 local charges_done, steps = 0, 0
 local last_key, last_value -- the key that was read or written last, and its value: no key is read twice in a row
 
--- A cost scaled by the period, as a whole number: rounded up, but for a double's noise.
+-- A cost scaled by the period, rounded up to a whole number, except for a double's noise.
 local function scaled_cost(period_us, cost)
   local scaled = cost * period_us
   if scaled % 1 == 0 then return scaled end
@@ -85,7 +85,7 @@ local function time_ms()
   return time[1] * 1000 + floor(time[2] / 1000)
 end
 
--- token_bucket_level: how a level drains. Charges that do not wait, to buckets that drain at one rate, need none of this.
+-- token_bucket_level: how a level drains. Charges without a wait on buckets that drain at one rate do not need this.
 
 local drained, drain_time, drain_wait
 
@@ -118,10 +118,10 @@ local function define_draining()
   end
 end
 
--- The fast way: equal takes of token buckets whose values are plain, of the charges that are packed from `at` on. It
--- ends before a take that needs the general way, as where a take that may be settled has anything to record, or at
--- MAX_STEPS, and returns how many takes are left. What a take finds in a bucket is in local variables, and is put into
--- the charge's table only where there are several charges.
+-- The fast way: equal takes of token buckets with plain values; their charges are packed from `at` on. It ends before a
+-- take that needs the general way, for example if a take that may be settled has anything to record, or at MAX_STEPS.
+-- It returns how many takes are left. What a take finds in a bucket is kept in local variables, and in the charge's
+-- table only if there are several charges.
 local function take_plain(count, max_wait_us, charges, at, may_settle)
   local keys, pack, unpack, call, try = KEYS, struct.pack, struct.unpack, redis.call, redis.pcall
   local now, reply, verdicts, takes_numbers, least_ttl = now, reply, verdicts, takes_numbers, least_ttl
@@ -146,7 +146,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
   local stamp, period_us, limit = charge.stamp, charge.period_us, charge.limit
   local target, scaled = charge.target, charge.scaled
   local level, left, last, generation, latest_ms, expiry, server_ms
-  -- in the script's own variables again at the end: these are faster
+  -- back to the script's own variables at the end, because locals are faster
   local done, steps_done, read_key, read_value, said = charges_done, steps, last_key, last_value, #verdicts
   local more_steps, needs_more = PLAIN_STEPS * charges, false
   if not is_simple and not drained then define_draining() end
@@ -231,7 +231,7 @@ local function take_plain(count, max_wait_us, charges, at, may_settle)
           if not takes_numbers then expiry = string.format('%d', expiry) end
         end
         read_key, read_value = keys[done + i], pack('<dddI', stamp, since, left, generation)
-        call('SET', read_key, read_value, 'PXAT', expiry, 'GET') -- PX and an answer 'OK' take more time
+        call('SET', read_key, read_value, 'PXAT', expiry, 'GET') -- PX and a reply 'OK' take more time
       end
     end
     said = said + 1
@@ -244,7 +244,7 @@ end
 
 -- the general way, defined when it is first needed --------------------------------------------------------------------
 -- A state has the fields last, generation, gaps { start, size, start, size, ... }, lows { time, level, ... } and older,
--- and those of its kind. The functions of a kind get the generation of a state that they make as `birth`.
+-- and those of its kind. The functions of a kind receive the generation of a state that they make as `birth`.
 
 local function general_way()
   local MAX_PIECES = 256
@@ -258,9 +258,9 @@ local function general_way()
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
   local PARTS_OF_PAYMENTS = 768
-  local LOOK_STEPS = 6 -- besides those for what is gone through
+  local LOOK_STEPS = 6 -- besides those for the numbers that are searched
   local READ_STEPS = 1 / 3 -- for a number of a value
-  local PASS_STEPS = 1 / 4 -- for a number each time that it is gone through
+  local PASS_STEPS = 1 / 4 -- each time that a number is searched
   local STAMP_SIZES = { [BUCKET] = 8, [FIXED] = 5, [ROLLING] = 7 }
 
   local quotas = {}
@@ -305,7 +305,7 @@ local function general_way()
     last_key, last_value = key, value
   end
 
-  -- A generation differs by ANEW where a state is made from that of another version.
+  -- The generation of a state made from another version's differs by ANEW.
   local function anew(generation)
     return generation < ANEW and generation + ANEW or generation - ANEW
   end
@@ -324,7 +324,7 @@ local function general_way()
     return true
   end
 
-  -- So many numbers from a place in a value on, and the place behind them.
+  -- The `count` numbers from a place in a value on, and the place after them.
   local function numbers_at(value, at, count)
     steps = steps + READ_STEPS * count
     local numbers = { struct.unpack('<' .. ('d'):rep(count), value, at) }
@@ -332,7 +332,7 @@ local function general_way()
     return numbers, at + 8 * count
   end
 
-  -- All numbers from a place in a value to its end, in groups of so many.
+  -- All numbers from a place in a value to its end, in groups of `group`.
   local function numbers_from(value, at, group)
     local count = (#value - at + 1) / 8
     if count % group ~= 0 then error('cut short') end
@@ -357,7 +357,7 @@ local function general_way()
     if size > 0 then gaps[#gaps + 1], gaps[#gaps + 2] = start, size end
   end
 
-  -- How windows count: whole units, or millionths of a unit where the limit is not too large for them.
+  -- How windows count: whole units, or millionths of a unit if the limit is not too large for them.
   local function snapped(quota, units)
     if units % 1 == 0 then return units end
     if quota.limit >= FINE then return ceil(units) end
@@ -437,7 +437,7 @@ local function general_way()
       return found
     end
 
-    -- Where the first gap is that ends above a level.
+    -- The position of the first gap that ends above a level.
     local function first_above(gaps, passed)
       local are_over, ahead = 0, #gaps / 2
       while are_over < ahead do
@@ -557,7 +557,7 @@ local function general_way()
       return lows
     end
 
-    -- The latest time for which something may be booked in a queue of the length `left`.
+    -- The latest time that may have a booking in a queue of the length `left`.
     local function latest_slot(quota, lows, since, left)
       return #lows > 0 and min(lows[#lows - 1], since + floor(left / quota.limit)) or 0
     end
@@ -1439,7 +1439,7 @@ local function general_way()
     return algorithms[quota.kind]
   end
 
-  -- The value of a window and that of the other version in it; the core is from `at` on.
+  -- The value of a window, and the value of the other version in it; the core begins at `at`.
   local function without_older(quota, value, at)
     local fixed, each = 8, 24
     if quota.kind == ROLLING then fixed, each = 16, 16 end
@@ -1460,7 +1460,7 @@ local function general_way()
     return period_in(value) > 0 and is_finite({ last, level })
   end
 
-  -- Whether the core of a window is one that takes may leave: places are whole and in order, and each has units.
+  -- Whether takes can leave such a core of a window: places are whole and in order, and each has units.
   local function has_places(quota, state)
     if quota.kind == BUCKET then return true end
     local debit, full_until, parts, runs, stop = state.debit, state.full_until or 0, state.parts, state.runs, -NEVER_US
@@ -1695,10 +1695,10 @@ local function general_way()
 
   local carry_out
 
-  -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
-  -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for
-  -- each charge  I length and the value that it had before; of a take also the quota of each charge, as in ARGV[1]. It
-  -- is written where the action is done, or is a settlement. A redemption (a take that writes nothing) and a settlement
+  -- Carry out the action that follows the operation at `at` once. The value of its key is d the time until which it
+  -- counts, d token and, if it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for
+  -- each charge I length and the value that it had before; of a take also the quota of each charge, as in ARGV[1]. It
+  -- is written if the action is done, or is a settlement. A redemption (a take that writes nothing) and a settlement
   -- are refused after another one's (mode 0). Mode 2 is a settlement that forgets the operation of a take, whose key is
   -- the next one. No operation is done from until_us on, unless that is 0.
   local function once(at)
@@ -1768,7 +1768,7 @@ while at <= #actions and steps < MAX_STEPS do
   local action, count, max_wait_us, charges, after = struct.unpack('<BHdH', actions, at)
   local is_take = action % MAY_SETTLE == 1 and max_wait_us >= 0
   if action == 5 then count = 1 end
-  if is_take then -- the others say themselves where they end
+  if is_take then -- other actions move the position themselves
     local size, equal = 13 + 10 * charges, count
     local packed = string.sub(actions, at, at + size - 1)
     after = at + size

@@ -19,7 +19,7 @@ from .connection.server_addresses import ClusterAddresses, SingleAddress
 T = TypeVar("T")
 
 LEAST_TIMEOUT = 1.0
-"""Seconds in which Redis has to answer at the least: nobody is kept from work meanwhile."""
+"""The least seconds in which Redis has to answer: nobody is kept from work meanwhile."""
 
 REPLACE = """
 local current = redis.call('GET', KEYS[1])
@@ -33,7 +33,7 @@ else
 end
 return 1
 """
-"""ARGV: the old and the new content, each behind "=", or nothing where there is none; milliseconds to live, or nothing.
+"""ARGV: the old and the new content, each behind "=", or nothing if there is none; milliseconds to live, or nothing.
 Replies whether the content was the old one."""
 
 _LIVING = """
@@ -76,7 +76,7 @@ end
 
 
 class _Commands(Protocol):
-    """What sends commands of one key for one event loop."""
+    """Sends commands with one key for one event loop."""
 
     async def command(self, *command: str | bytes | int) -> Any: ...
 
@@ -89,7 +89,7 @@ _Opened: TypeAlias = tuple[asyncio.Lock, _Commands]
 class RedisDocuments:
     """The documents of one store. Each event loop has a connection of its own, which carries one command at a time.
 
-    ``prefix`` is the escaped one of the store, and ``timeout`` the one of its takes, in seconds.
+    ``prefix`` is the escaped prefix of the store, and ``timeout`` that of its takes, in seconds.
     """
 
     def __init__(self, addresses: SingleAddress | ClusterAddresses, prefix: bytes, timeout: float) -> None:
@@ -101,7 +101,7 @@ class RedisDocuments:
         self._calls: set[asyncio.Task[Any]] = set()
 
     async def read(self, name: str) -> bytes | None:
-        """The content of a document; ``None`` where there is none."""
+        """The content of a document; ``None`` if there is none."""
         return await self._call(_optional, "GET", self._key(name))
 
     async def write(self, name: str, content: bytes, *, seconds: float | None = None) -> None:
@@ -144,12 +144,12 @@ class RedisDocuments:
         return self._prefix + escaped(name).encode()
 
     async def _call(self, read: Callable[[Any], T], *command: str | bytes | int) -> T:
-        """What ``read`` makes of the answer to one command. Raises ``StoreError``."""
+        """The result of ``read`` on the answer to one command. Raises ``StoreError``."""
         loop = running_loop(*_NEEDS_ASYNCIO)
         opened = self._commands.get(loop)
         if opened is None:
             for other in [each for each in self._commands if each.is_closed()]:
-                self._commands.pop(other, None)  # its connection refers to it, so it would stay for ever
+                self._commands.pop(other, None)  # its connection refers to it, so it would stay forever
             opened = self._commands[loop] = asyncio.Lock(), self._open()
         calling = loop.create_task(self._call_in_turn(opened, read, command))
         self._calls.add(calling)
@@ -166,7 +166,7 @@ class RedisDocuments:
                 try:
                     return read(answer)
                 except (AttributeError, TypeError, ValueError) as error:
-                    await commands.aclose()  # whatever follows may be the answers to other commands
+                    await commands.aclose()  # the answers to other commands may follow
                     raise StoreUnavailable(f"Redis answered {answer!r:.100}, which makes no sense") from error
             finally:
                 if self._commands.get(asyncio.get_running_loop()) is not opened:  # it was closed before its turn
@@ -175,7 +175,7 @@ class RedisDocuments:
     def _called(self, calling: asyncio.Task[Any]) -> None:
         self._calls.discard(calling)
         if not calling.cancelled():
-            calling.exception()  # of which a caller that is gone hears nothing
+            calling.exception()  # a caller that is gone does not get it
 
     def _open(self) -> _Commands:
         if isinstance(self._addresses, SingleAddress):
@@ -209,13 +209,13 @@ def _parts(answer: Any) -> dict[str, bytes]:
 
 
 def _milliseconds(seconds: float | None) -> bytes:
-    """A time to live as an argument, at least a millisecond; nothing for one without end."""
+    """A time to live as an argument, at least a millisecond; empty for no end."""
     seconds = checked_seconds(seconds)
     return b"" if seconds == math.inf else b"%d" % math.ceil(seconds * 1000)
 
 
 def _encoded(content: bytes) -> bytes:
-    """A content without line breaks: the bounds of replies take what follows one for a header."""
+    """A content without line breaks: the bounds of replies take the text after a line break for a header."""
     return content.replace(b"%", b"%25").replace(b"\n", b"%0A")
 
 

@@ -1,4 +1,4 @@
-"""The answers that verdicts and values of the script amount to, for actions of any kind but single charges."""
+"""Turns the script's verdicts and values into answers, for actions of any kind except single charges."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .packed_quotas import SIZE, quota_in
 from .script_actions import Action, Answer, Peek, Repaid, Repayment, Reset, charges_of, operation_keys
 
 Values: TypeAlias = dict[str, bytes]
-"""The values that buckets have now, packed as they are in Redis."""
+"""The current values of buckets, packed as they are in Redis."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
 YES, AGAIN = ord("1"), ord("2")
-"""Verdicts: allowed or done; answered again, as it was carried out before."""
+"""Verdicts: allowed or done; answered again, because it was carried out before."""
 
 _RECORD = struct.Struct("<dddd")
 _LENGTH = struct.Struct("<I")
@@ -39,7 +39,7 @@ def answer_to(
 ) -> Answer:
     """The answer to an action, from its values; the values that it leaves are added to ``after``.
 
-    The first of the values are those of the keys of its operation; ``birth`` is that of the first of all.
+    The first values are those of the keys of its operation; ``birth`` is the birth of the first value of all.
     """
     count = operation_keys(action)
     record, birth = values[0] if count else None, birth + count
@@ -75,9 +75,9 @@ def _decision(take: Take, allowed: bool, states: list[State | None], now: float,
 
 
 def _answered_again(action: Action, record: bytes | None, now: float) -> Answer:
-    """The answer to a take or a repayment whose operation was carried out before, from the record of that.
+    """The answer to a take or a repayment whose operation was carried out before, from its record.
 
-    It may have been that of the other kind: then its birth says so, which is below 0 for a repayment.
+    The earlier action may have been of the other kind. Its birth shows that: it is below 0 for a repayment.
     """
     if record is None:
         raise struct.error
@@ -88,7 +88,7 @@ def _answered_again(action: Action, record: bytes | None, now: float) -> Answer:
         (length,) = _LENGTH.unpack_from(record, at)
         at += _LENGTH.size + length
         values.append(record[at - length : at] or None)
-    if len(record) - at == SIZE * len(take.charges):  # a debit has no quotas, and an older version wrote other ones
+    if len(record) - at == SIZE * len(take.charges):  # a debit has no quotas, and an older version wrote other quotas
         starts = range(at, len(record), SIZE)
         quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
         take = of_quotas(take, quotas)
@@ -105,16 +105,16 @@ def _answered_again(action: Action, record: bytes | None, now: float) -> Answer:
 
 
 def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> Repaid:
-    """Where the units of a repayment are, each charge with as many as were debited."""
+    """Where the units of a repayment are; each charge has as many as were debited."""
     written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
     pairs = zip(repayment.settled_charges, written)
     return Repaid(float(birth), [_debited(settled, state, now) for settled, state in pairs if state is not None])
 
 
 def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
-    """The last units of a bucket in this state, which were debited now: at the last slot that they are booked for.
+    """The last units of a bucket in this state, which were debited now, at the last slot that they are booked for.
 
-    In a window they are where a charge of now would be.
+    In a window, they are where a charge made now would be.
     """
     quota, units = settled.charge.quota, settled.actual - settled.charge.cost
     charge = replace(settled.charge, cost=units)
@@ -127,7 +127,7 @@ def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
 
 
 def as_decided(decision: Decision, allowed: bool) -> Decision:
-    """A decision with the verdict of the script, which is what was written."""
+    """A decision with the verdict of the script, which decided what was written."""
     Disagreements.count += 1
     logger.error("the script allowed=%s where %r was expected; the script's verdict stands", allowed, decision)
     take = decision.take

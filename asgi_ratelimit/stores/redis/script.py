@@ -1,7 +1,7 @@
-"""What travels between ``RedisStore`` and ``rate_limit.lua``: packed takes and settlements there, values of keys back.
+"""The data between ``RedisStore`` and ``rate_limit.lua``: packed takes and settlements there, values of keys back.
 
-The script answers with the value that each charge met, and its verdict. The decision is worked out here from that, by
-the same ``decide`` that a memory store calls. So a reply is short, and both stores give equal decisions.
+The script answers with the value that each charge met, and its verdict. This module computes the decision from them,
+with the same ``decide`` that a memory store calls. So a reply is short, and both stores give equal decisions.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from .script_actions import (
 Reply: TypeAlias = Sequence[bytes | None]
 
 unreadable = FailureLog()
-"""What is stored in Redis and cannot be read."""
+"""Errors for values in Redis that cannot be read."""
 
 TAKE, BEST_EFFORT, SETTLE, RESET, OPERATION = 1, 2, 3, 4, 5
 MAY_SETTLE = 16
 """Added to the byte of a take that may be settled."""
 PEEK_US = -1.0
-"""In the place of the longest wait: evaluate, but write nothing."""
+"""Replaces the longest wait: evaluate, but write nothing."""
 
 _TEXTS = {bytes, type(None)}
 
@@ -55,12 +55,12 @@ _OPERATION = struct.Struct("<BHdHdd")
 def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0.0) -> tuple[list[bytes], bytes, bytes]:
     """The keys of all charges and operations, the distinct quotas, each once, and the actions, for the script.
 
-    Takes of one charge that follow one another, and are equal but for their keys, travel once. Operations are
-    remembered for ``operation_ttl_us``.
+    Consecutive takes of one charge that differ only in their keys are sent once. Operations are remembered for
+    ``operation_ttl_us``.
     """
     keys: list[bytes] = []
     start = prefix + b":"
-    runs: list[list[Any]] = []  # an action, how many there are of it, and its operation
+    runs: list[list[Any]] = []  # an action, its count, and its operation
     run: list[Any] = []
     template: ChargeTemplate | None = None
     for action in actions:
@@ -83,7 +83,7 @@ def encode(prefix: bytes, actions: Sequence[Action], operation_ttl_us: float = 0
 
 
 def _is_equal(template: ChargeTemplate, other: ChargeTemplate) -> bool:
-    """Whether two templates differ in no more than the texts of buckets."""
+    """Whether two templates differ only in the texts of buckets."""
     return template.quota == other.quota and template.cost == other.cost
 
 
@@ -150,13 +150,12 @@ _PACKERS: dict[type, Callable[[Any, int, dict[Quota, int]], bytes]] = {
 
 
 def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[Answer | StoreError], Values, bool]:
-    """From the script's reply, the answer to each action, the values that the buckets have now, and whether all are
-    plain outcomes of charges.
+    """The answers in the script's reply, the current values of the buckets, and whether all are plain outcomes.
 
-    A state that was made for key number i of the call is of the generation ``births + i``, counted from 1.
-    There are fewer answers than actions where the script stopped at its bound of work: the rest is to be sent again.
-    An action whose values cannot be read is answered with a ``StoreError``, which is logged, once a minute.
-    Raises ``StoreError`` where the reply makes no sense.
+    The answers are one for each action. A state that was made for key number i of the call is of the generation
+    ``births + i``, counted from 1. There are fewer answers than actions if the script stopped at its bound of work: the
+    rest has to be sent again. An action whose values cannot be read is answered with a ``StoreError``, which is logged,
+    once a minute. Raises ``StoreError`` if the reply makes no sense.
     """
     now, verdicts, values = _parts(reply)
     answers: list[Answer | StoreError] = []
@@ -185,7 +184,7 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
                 first, birth = at, births + at + 1
                 at += operation_keys(action) + len(charges_of(action))
                 answers.append(answer_to(action, verdict, values[first:at], now, birth, after))
-        except Exception as error:  # noqa: BLE001  # what is stored is anything: it concerns this action alone
+        except Exception as error:  # noqa: BLE001  # stored values may be anything: the error concerns only this action
             raised = _unreadable(action, error)
             answers.append(Repaid() if type(action) is Repayment else raised)  # a repayment has been carried out
         is_plain = False
@@ -195,7 +194,7 @@ def decode(actions: Sequence[Action], reply: Reply, births: int) -> tuple[list[A
 
 
 def _unreadable(action: Action, error: Exception) -> StoreError:
-    """What answers an action over values that cannot be read."""
+    """The answer to an action over values that cannot be read."""
     buckets = ", ".join([repr(charge.bucket) for charge in charges_of(action)])
     raised = StoreError(f"what Redis has stored of {buckets} cannot be read: {error!r:.200}")
     unreadable.report("reading what Redis has stored", raised)
@@ -205,7 +204,7 @@ def _unreadable(action: Action, error: Exception) -> StoreError:
 def _general_outcome(
     action: BucketCharge, verdict: int, value: bytes | None, now: float, birth: int, after: Values
 ) -> Outcome | Decision:
-    """The outcome of a charge of any quota, met by any state or refused; its new value is added to ``after``."""
+    """The outcome of a charge of any quota over any state, or refused; its new value is added to ``after``."""
     charge, quota, stored = action[0].charge(action[1]), action[0].quota, unpack(action[0].quota, value)
     state = current(quota, stored, now, birth)
     taken = left, _, _ = ALGORITHMS[type(quota)].take(quota, state, now, charge.cost, 0.0)
@@ -218,7 +217,7 @@ def _general_outcome(
 
 
 def _parts(reply: object) -> tuple[float, bytes, Reply]:
-    """The time, the verdicts and the values in a reply, whatever it is."""
+    """The time, the verdicts and the values in a reply; raises ``StoreError`` for anything else."""
     if isinstance(reply, list) and reply and _TEXTS.issuperset(map(type, reply)):
         head, *values = reply
         try:

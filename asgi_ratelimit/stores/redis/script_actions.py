@@ -1,4 +1,4 @@
-"""What one call of the script can carry out: takes, peeks, settlements, resets; and which of them are operations.
+"""The actions of a script call: takes, peeks, settlements and resets; and which of them are operations.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -18,7 +18,7 @@ from .connection.store_errors import NotWritable
 
 @dataclass(slots=True)
 class Peek:
-    """A request for the answer that a take would get."""
+    """A request for the decision that a take would get."""
 
     take: Take
 
@@ -36,9 +36,9 @@ class Reset:
 
 @dataclass(slots=True)
 class Repayment:
-    """What was taken until ``until_us`` in place of the store, to be debited there once, as the ``operation``.
+    """Units that were taken until ``until_us`` instead of in the store, to be debited there once, as the ``operation``.
 
-    ``is_take``: that is the operation of a take, which others may have sent, too.
+    ``is_take`` says that this is the operation of a take, which others may also have sent.
     """
 
     operation: str
@@ -65,7 +65,7 @@ BucketCharge: TypeAlias = tuple[ChargeTemplate, str]
 Action: TypeAlias = BucketCharge | Take | Peek | Redemption | Settlement | Repayment | Reset
 
 Answer: TypeAlias = Outcome | Decision | Repaid | bool | None
-"""The outcome of a charge; the decision of a take, peek or redemption; what a repayment has booked; whether a
+"""The outcome of a charge; the decision of a take, peek or redemption; the bookings of a repayment; whether a
 settlement was carried out; ``None`` for a reset."""
 
 
@@ -80,12 +80,12 @@ def take_of(action: BucketCharge) -> Take:
 
 
 REMEMBER, ANSWER_AGAIN, UNDO = 0, 1, 2
-"""Whether an operation is refused the second time, or answered again; or is refused, and forgets that of a take."""
+"""Whether a second time is refused or answered again; or refused, with the operation of a take forgotten."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """How an action is carried out once: see ``rate_limit.lua``. Its texts name its key, and one that is forgotten."""
+    """How an action is carried out once; see ``rate_limit.lua``. Its texts name its key, and a key to forget."""
 
     texts: tuple[str, ...]
     mode: int
@@ -94,7 +94,7 @@ class Operation:
 
 
 def operation_of(action: Action) -> Operation | None:
-    """The operation that an action is; ``None`` where it is none."""
+    """The operation of an action; ``None`` if it is not an operation."""
     match action:
         case Take():
             return None if action.operation is None else Operation((take_text(action),), ANSWER_AGAIN)
@@ -116,7 +116,7 @@ def is_operation(action: Action) -> bool:
 
 
 def taken_as(actions: Sequence[Action]) -> set[str]:
-    """The operations of takes. These should carry them out, and not repayments, so that they can be settled."""
+    """The operations of takes. The takes, not repayments, should carry them out, so that they can be settled."""
     return {take_text(each) for each in actions if isinstance(each, Take) and each.operation is not None}
 
 
@@ -126,7 +126,7 @@ def is_one_of(action: Action, operations: set[str]) -> bool:
 
 
 def operation_keys(action: Action) -> int:
-    """How many keys an action has besides those of its charges."""
+    """The number of keys of an action besides those of its charges."""
     if not is_operation(action):
         return 0
     return 2 if isinstance(action, Settlement) and action.undone is not None else 1

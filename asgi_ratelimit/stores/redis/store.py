@@ -96,7 +96,7 @@ class RedisStore:
 
     @property
     def clock(self) -> Clock | None:
-        """The clock in place of the server's; ``None`` if there is none."""
+        """The clock that replaces the server's; ``None`` if there is none."""
         return self._context.clock
 
     def observe(self, observer: Observer) -> None:
@@ -105,7 +105,7 @@ class RedisStore:
 
     @property
     def documents(self) -> RedisDocuments:
-        """What processes share beside the buckets."""
+        """The documents that processes share beside the buckets."""
         return self._documents
 
     def submit(self, take: Take) -> Decision | Awaitable[Decision]:
@@ -122,7 +122,7 @@ class RedisStore:
     def submit_charge(
         self, template: ChargeTemplate, bucket: str
     ) -> Outcome | Decision | Awaitable[Outcome | Decision]:
-        """The outcome of a take of one charge without a wait: or the decision where Redis is out."""
+        """The outcome of a take of one charge without a wait, or the decision if Redis is out."""
         if self._denials.by_bucket:  # the call is not free, and mostly there are none
             denied = self._denials.find_charge(template, bucket)
             if denied is not None:
@@ -156,16 +156,16 @@ class RedisStore:
         return cast("Decision", await self._node().submit(redemption))
 
     async def settle(self, settlement: Settlement) -> None:
-        """Give back what a take had too much, or charge what it had too little; a second time does nothing.
+        """Give back units that a take charged in excess, or debit missing ones; a second call does nothing.
 
-        If Redis does not answer, the settlement waits in the outage ledger until it does. What was decided in an outage
-        is settled wherever it is charged by now.
+        If Redis does not answer, the settlement waits in the outage ledger until it does. A decision made in an outage
+        is settled wherever it is now charged.
         """
         if not settlement.degraded:
             await self._settle_there(settlement)
             return
         ledger = self._local.ledger
-        if settlement.until_us:  # a ticket: it is dead from now on, unless it has been redeemed
+        if settlement.until_us:  # a ticket, which is dead from now on unless it has been redeemed
             is_open, is_first = ledger.is_open(settlement), await self._settle_there(_without_units(settlement))
             if not (is_open if is_first is None else is_first):
                 return
@@ -173,7 +173,7 @@ class RedisStore:
             await self._settle_there(there)
 
     async def _settle_there(self, settlement: Settlement) -> bool | None:
-        """Settle in Redis: whether for the first time; ``None`` if Redis does not answer: then the ledger has it."""
+        """Settle in Redis; return whether for the first time, or ``None`` if Redis is out and the ledger has it."""
         self._denials.forget(settlement.charges)
         try:
             return bool(await self._node().submit(settlement))
@@ -190,10 +190,10 @@ class RedisStore:
         await self._local.forget(charges)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections, once all that waits for them is answered.
+        """Close this event loop's connections, once everything that waits for them is answered.
 
-        What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
-        connections.
+        The entries of the outage ledger are charged before, if Redis answers. Takes that come meanwhile or later open
+        new connections.
         """
         last = before_closing.get(self)
         if last is not None:
@@ -216,13 +216,13 @@ class RedisStore:
             begun()
 
     def _node(self) -> RedisNode | ClusterNodes:
-        """The node, or all of a cluster, for the running event loop: loops cannot share connections."""
+        """The node, or all nodes of a cluster, for the running event loop: loops cannot share connections."""
         loop = _running_loop()
         node = self._nodes.get(loop)
         if node is None:
             for other in [reference() for reference in self._nodes.keyrefs()]:
                 if other is not None and other.is_closed():
-                    self._nodes.pop(other, None)  # its node refers to it, so it would stay for ever
+                    self._nodes.pop(other, None)  # its node refers to it, so it would stay forever
             node = self._nodes[loop] = self._open()
             self._begun()
         self._latest = (loop, node)
@@ -254,7 +254,7 @@ def _whole(action: Any) -> Sequence[Any]:
 
 
 def _parts_by_slot(action: Any) -> Sequence[Any]:
-    """An action on a cluster as what is carried out for each slot."""
+    """An action on a cluster, as the parts that are carried out for each slot."""
     return [part.action for part in split(action)]
 
 

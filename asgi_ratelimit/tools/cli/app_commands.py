@@ -1,4 +1,4 @@
-"""The commands ``routes`` and ``check``: what limits there are, and whether they make sense."""
+"""The commands ``routes`` and ``check``: they show which limits there are, and whether they make sense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of commands: one line for each error, with a right example, and completion by the shell."""
+"""The arguments of commands: one line for each error, with a valid example, and completion by the shell."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATH_OF_MODULE = re.compile(r"(?:(.*)/)?(\w+)\.py(?::([\w.]*))?")
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line, with the ``example`` of a right command; the exit code is 2."""
+    """A parser whose errors are one line, with a valid command as the ``example``; the exit code is 2."""
 
     def __init__(self, *, example: str = "", **options: Any) -> None:
         super().__init__(**options, epilog=f"example: {example}")
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.set_defaults(example=example)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Options, list[str]]:  # type: ignore[override]
-        """Parse what is known of arguments; nothing else is accepted."""
+        """Parse known arguments; accept no others."""
         options, others = super().parse_known_args(args, namespace)
         if others:
             quotes = "" if others[0].startswith("-") else "; a text with spaces needs quotes"
@@ -101,7 +101,7 @@ def _raised(error: BaseException) -> str:
 
 
 def _made(factory: Any) -> Any:
-    """The app that a function makes. Raises ``ValueError`` for anything else, and for a function that makes no app."""
+    """The app that a function returns. Raises ``ValueError`` for anything else, and if the function returns no app."""
     if not callable(factory) or not takes(factory, 0):
         raise ValueError("it is not a function without arguments that makes the app: leave out --factory")
     return _checked(factory())
@@ -121,7 +121,7 @@ def add_folder(folder: str) -> None:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell where it asks for completions, if argcomplete is installed."""
+    """Answer the shell's request for completions, if argcomplete is installed."""
     if "_ARGCOMPLETE" in os.environ:
         try:
             from argcomplete import autocomplete

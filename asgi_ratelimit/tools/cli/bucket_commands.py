@@ -66,7 +66,7 @@ def _add(commands: Any, name: str, run: Any, what: str, example: str) -> Any:
 
 
 def peek(options: argparse.Namespace) -> int:
-    """Print the buckets of a key, and how long it is blocked; exit code 1 where there is nothing."""
+    """Print the buckets of a key, and how long it is blocked; exit code 1 if there is nothing."""
     found = [each for each in _stored(options) if each.quota.name not in RESERVED_NAMES]
     blocked_for = with_store(options, lambda store: Blocks(store=store, name=options.name).blocked_for(options.key))
     if options.json:
@@ -84,7 +84,7 @@ def peek(options: argparse.Namespace) -> int:
 
 
 def _stored(options: argparse.Namespace) -> list[StoredBucket]:
-    """The buckets of a key: of the quota that is named, or those that a search finds."""
+    """The buckets of a key: that of the named quota, or those that a search finds."""
     if options.quota is None:
         return asyncio.run(_scan(options).buckets(options.name, options.key, most=MOST))
     return with_store(options, lambda store: _peeked(store, options))
@@ -101,7 +101,7 @@ async def _peeked(store: RedisStore, options: argparse.Namespace) -> list[Stored
 
 
 def reset(options: argparse.Namespace) -> int:
-    """Forget the buckets of a key; exit code 1 where there are none."""
+    """Forget the buckets of a key; exit code 1 if there are none."""
     quotas = as_quotas(options.quota) if options.quota else tuple([each.quota for each in _stored(options)])
     charges = [Charge(quota, options.key, 1, options.name) for quota in quotas if quota.name not in RESERVED_NAMES]
     with_store(options, lambda store: store.reset(charges))
@@ -159,7 +159,7 @@ def unblock(options: argparse.Namespace) -> int:
 
 
 def top(options: argparse.Namespace) -> int:
-    """Print the keys that have used most of their quotas."""
+    """Print the keys that have used the largest parts of their quotas."""
     scan = _scan(options)
     found = asyncio.run(scan.buckets(options.name, most=options.scan))
     limited = [each for each in found if each.quota.name not in RESERVED_NAMES]
@@ -176,7 +176,7 @@ def top(options: argparse.Namespace) -> int:
 
 
 def _warn_of_nothing(options: argparse.Namespace) -> None:
-    """Warn of a name or a store that no program has used in the last hour."""
+    """Warn about a name or a store that no program has used in the last hour."""
     rules = with_store(options, seen)
     if options.name is None:
         warn_of_no_program(rules)

@@ -1,4 +1,4 @@
-"""The store that commands work on: that of ``--store``, or of the environment."""
+"""The store that commands work on, from ``--store`` or from the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 VARIABLE = "ASGI_RATELIMIT_STORE"
 TIMEOUT = 2.0
-"""Seconds in which the store has to answer: nobody waits for a command but the one who has typed it."""
+"""Seconds in which the store has to answer: only the person who typed a command waits for it."""
 
 _NO_PROGRAM = (
     "no program has limited a request on this store in the last hour: none has had one yet, or programs use another "
@@ -34,7 +34,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def store_url(options: argparse.Namespace) -> str:
-    """The URL of the store. Raises ``ConfigurationError`` where there is none, or only a memory of this process."""
+    """The URL of the store. Raises ``ConfigurationError`` if there is none, or only the memory of this process."""
     url: str | None = options.store
     if not url:
         raise ConfigurationError(f"which store? {_EXAMPLE}")
@@ -44,7 +44,7 @@ def store_url(options: argparse.Namespace) -> str:
 
 
 def with_store(options: argparse.Namespace, work: Callable[[RedisStore], Awaitable[T]]) -> T:
-    """What ``work`` returns for the store, which is closed afterwards. Raises ``StoreError`` if it does not answer."""
+    """The result of ``work`` on the store, which is closed afterwards. Raises ``StoreError`` if it does not answer."""
     url = store_url(options)
 
     async def run() -> T:
@@ -69,7 +69,7 @@ def warn_of_no_program(rules: Sequence[RuleSummary]) -> None:
 
 
 def warn_of_name(name: str, rules: Iterable[RuleSummary]) -> bool:
-    """Warn of a name that no program has used on the store in the last hour; returns whether it has warned."""
+    """Warn about a name that no program has used on the store in the last hour; return whether it has warned."""
     names = sorted({rule.name for rule in rules})
     if name in names:
         return False

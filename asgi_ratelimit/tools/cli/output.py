@@ -1,4 +1,4 @@
-"""What commands print: tables, progress bars and JSON. In a terminal, and where rich is installed, with colours."""
+"""The output of commands: tables, progress bars and JSON. It has colours in a terminal if rich is installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 Row: TypeAlias = Sequence[object]
 
 RIGHT = ">"
-"""The first character of the name of a column whose values stand at its right side."""
+"""The first character of the name of a column whose values are right-aligned."""
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") -> None:
@@ -33,7 +33,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Row], title: str = "") ->
 
 
 def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]], str], None] | None:
-    """A function that prints tables by rich; ``None`` without rich."""
+    """A function that prints tables with rich; ``None`` without rich."""
     try:
         from rich.console import Console
         from rich.markup import escape
@@ -56,7 +56,7 @@ def _rich_tables() -> Callable[[Sequence[str], Sequence[Sequence[str]], str], No
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar that grows with each call of the function, where standard error is a terminal and rich is installed."""
+    """A bar that grows with each call of the function, if standard error is a terminal and rich is installed."""
     try:
         from rich.console import Console
         from rich.progress import Progress

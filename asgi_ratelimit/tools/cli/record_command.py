@@ -1,4 +1,4 @@
-"""The command ``record``: runs an app, and records who asks for what."""
+"""The command ``record``: runs an app, and records its requests and their keys."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _add_log(parser: Parser) -> None:
 def what_if(options: argparse.Namespace) -> int:
     """Replay logs, and print who would have been refused."""
     if options.png is not None:
-        figure_class()  # an error comes before a log is read
+        figure_class()  # an error has to come before a log is read
     limits = _limits(options)
     reader, replay = _reader(options, limits), Replay(limits)
     with progress("replaying", reader.size) as advance, _without_warnings(), _uncollected():
@@ -93,7 +93,7 @@ def what_if(options: argparse.Namespace) -> int:
 
 
 def _limits(options: argparse.Namespace) -> Limits:
-    """The limits to try out. Raises ``ValueError`` where there are none, or too many."""
+    """The limits to try out. Raises ``ValueError`` if there are none, or too many."""
     has_rules = bool(options.rule) or options.quota is not None
     if has_rules == (options.config is not None):
         problem = "a file says all rules: remove --rule and --quota" if has_rules else "nothing to try out"
@@ -106,7 +106,7 @@ def _limits(options: argparse.Namespace) -> Limits:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """No log of blocks that no live key has, for as long as that."""
+    """Suppress log lines about blocks, which are not those of live keys, within this block."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -117,7 +117,7 @@ def _without_warnings() -> Iterator[None]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """No look for garbage, of which reading and replaying leave none, for as long as that."""
+    """Suspend garbage collection within this block: reading and replaying leave no garbage cycles."""
     gc.disable()
     try:
         yield
@@ -166,7 +166,7 @@ def _moment_row(worst: dict[str, Any]) -> Row:
 
 
 def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Collection[str] = ()) -> None:
-    """Say on standard error what makes a replay less than exact; ``is_short``: a limit is for some seconds only."""
+    """Report on standard error what makes a replay inexact; ``is_short``: a limit has a period of only some seconds."""
     warnings = []
     if reader.unreadable:
         warnings.append(f"{reader.unreadable:,} of {reader.lines:,} lines could not be read as requests")
@@ -187,7 +187,7 @@ def _warn(reader: LogReader, unused: Sequence[str], is_short: bool, recorded: Co
 
 
 def suggest(options: argparse.Namespace) -> int:
-    """Print limits for the requests of a log, and whom each of them would refuse."""
+    """Print limits for the requests of a log, and which clients each of them would refuse."""
     limits = _limits_to_suggest(options.rule)
     shares = [_as_share(text) for text in options.refuse or ()] or SHARES
     reader = _reader(options, limits)
@@ -281,7 +281,7 @@ def _reader(options: argparse.Namespace, limits: Limits) -> LogReader:
 
 
 def _hashed() -> Callable[[str], str]:
-    """Hashes that nobody can compare with those of other runs."""
+    """A hash function whose results nobody can compare with those of other runs."""
     salt = secrets.token_bytes(16)
     return lambda key: digest(salt + as_bytes(key))[:12]
 

@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
 def simulate_arrivals(options: argparse.Namespace) -> int:
     """Print what happens to the requests."""
     if options.png is not None:
-        figure_class()  # an error comes before anything is printed
+        figure_class()  # an error has to come before anything is printed
     times = _arrivals(options)
     limited = simulate(parse_quotas(options.quota), times, 0.0, options.cost)
     paced = simulate(parse_quotas(options.quota, default_burst=1), times, options.max_delay, options.cost)

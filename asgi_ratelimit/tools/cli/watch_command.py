@@ -1,4 +1,4 @@
-"""The command ``watch``: what all processes on a store decide, live."""
+"""The command ``watch``: shows live what all processes on a store decide."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_commands(commands: Any) -> None:
 
 
 def watch(options: argparse.Namespace) -> int:
-    """Print the counts of all rules, again and again until it is interrupted."""
+    """Print the counts of all rules repeatedly until it is interrupted."""
     if not options.every >= 0.1:  # true for NaN, too
         raise ValueError(f"--every must be at least 0.1 seconds, not {options.every!r}: --every 1")
     with suppress(KeyboardInterrupt):
@@ -54,7 +54,7 @@ async def _watch(store: RedisStore, options: argparse.Namespace) -> None:
             print(json.dumps(_as_dict(summary)), flush=True)
         else:
             _show(summary)
-        if is_first or sys.stdout.isatty():  # each look clears a terminal
+        if is_first or sys.stdout.isatty():  # each update clears a terminal
             warn_of_no_program(summary.rules)
         is_first = False
         if options.once:

@@ -14,7 +14,7 @@ from .times import CommonTimes
 EXAMPLE = '203.0.113.7 - - [10/Oct/2026:13:55:36 +0000] "GET /login HTTP/1.1" 200 512'
 
 KEYS = ("client", "user", "all")
-"""What the key of a request may be."""
+"""The possible keys of a request."""
 
 _LINE = re.compile(r'(?:[^\s:]+:\d+ )?(\S+) \S+ ([^"\[\n]*?) ?\[([^\]\n]+)\] "([A-Za-z]+) (\S+).*\n', re.MULTILINE)
 """The virtual host of Apache's ``vhost_combined``, the client, the user, the time, the method and the target."""
@@ -22,11 +22,11 @@ _LINE = re.compile(r'(?:[^\s:]+:\d+ )?(\S+) \S+ ([^"\[\n]*?) ?\[([^\]\n]+)\] "([
 _FIND = re.compile(f"^{_LINE.pattern}", re.MULTILINE).findall
 
 MOST_TARGETS = 50_000
-"""Targets whose paths are kept."""
+"""The number of targets whose paths are kept."""
 
 
 def is_request(line: str) -> bool:
-    """Whether a line is in the format, also if its time is none."""
+    """Whether a line is in the format, even if its time is invalid."""
     return _LINE.match(f"{line}\n") is not None
 
 

@@ -16,7 +16,7 @@ BLOCK = 1 << 18
 """Bytes that are read at a time."""
 
 LONGEST = 1 << 20
-"""Bytes of a line, at the most; a longer one is no request, and is not kept."""
+"""The most bytes of a line; a longer one is not a request, and is not kept."""
 
 _GZIP = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"
@@ -28,13 +28,13 @@ _OTHERS = {
     b"\xff\xfe": ("text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("text in UTF-16", "iconv -f UTF-16 -t UTF-8"),
 }
-"""What a file is that starts so, and the program that makes lines of it."""
+"""The kind of a file that starts with these bytes, and the program that turns it into lines."""
 
 
 class LogFile:
     """A file of a log, whose lines can be read once; ``-`` is the standard input.
 
-    ``size`` is its length in bytes, 0 where that is unknown. Raises ``OSError`` where there is no such file.
+    ``size`` is its length in bytes, or 0 if that is unknown. Raises ``OSError`` if there is no such file.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,9 +45,9 @@ class LogFile:
     def blocks(self, advance: Callable[[int], None]) -> Iterator[str]:
         """Its lines, many of them in one text, each with its end.
 
-        ``advance`` is called with the bytes that have been read since the last call. Raises ``OSError`` for a file
-        that cannot be read, or is compressed and damaged, and ``ConfigurationError`` for one that is
-        compressed in another way than by gzip.
+        ``advance`` is called with the bytes that have been read since the last call. Raises ``OSError`` for a file that
+        cannot be read, or is compressed and damaged, and ``ConfigurationError`` for one that is compressed in another
+        way than with gzip.
         """
         file: Any = sys.stdin.buffer if self._path is None else self._path.open("rb")
         at = 0
@@ -61,7 +61,7 @@ class LogFile:
         advance(max(self.size - at, 0))
 
     def _lines(self, file: Any) -> Iterator[bytes]:
-        """Its bytes in blocks that end with a line; a line that is too long is empty."""
+        """Its bytes in blocks that end with a line; a line that is too long becomes empty."""
         rest, is_cut = b"", False
         try:
             while block := file.read(BLOCK):
@@ -79,7 +79,7 @@ class LogFile:
             yield rest + b"\n"
 
     def _unpacked(self, file: Any) -> Any:
-        """The file as it is to be read: decompressed, and without a byte order mark."""
+        """The file to read: decompressed, and without a byte order mark."""
         start = file.peek(6)[:6]
         for sign, (what, program) in _OTHERS.items():
             if start.startswith(sign):

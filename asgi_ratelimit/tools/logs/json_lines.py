@@ -1,4 +1,4 @@
-"""Logs of JSON, one object in each line, whatever their fields are called.
+"""Logs of JSON with one object in each line, whatever the names of the fields.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -25,13 +25,14 @@ NAMES = {
     "duration": ("request_time", "duration"),
     "path": ("path", "uri", "request_uri", "url", "RequestPath", "request.uri", "http.url"),
 }
-"""The fields of a request, and what they are commonly called; a dot leads into an object."""
+"""The fields of a request, and their common names; a dot leads into an object."""
 
 _ENDS = {"msec": "request_time", "ts": "duration"}
-"""The times that nginx and Caddy log are those of the answers; it took as long as these fields say, in seconds."""
+"""The times that nginx and Caddy log are those of the answers; these fields hold how long the request took, in
+seconds."""
 
 Fields: TypeAlias = Mapping[str, str]
-"""The names of fields that are not called as in ``NAMES``."""
+"""The names of fields that are not in ``NAMES``."""
 
 
 def fields_of(texts: Sequence[str]) -> dict[str, str]:
@@ -46,10 +47,10 @@ def fields_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def json_parser(first: Sequence[str], key: str, fields: Fields) -> ParseLine:
-    """The parser of such lines, whose fields are found in the ``first`` ones, as far as those are objects.
+    """The parser of such lines; it finds the fields in the ``first`` lines, as far as these are objects.
 
     ``key`` is ``client``, ``all``, or ``field:`` and a name. Raises ``ConfigurationError`` for any other key, and for a
-    field that is missing there.
+    field that is missing in them.
     """
     entries = [json.loads(line) for line in first if is_object(line)]
     found = _names(entries, fields)
@@ -87,7 +88,7 @@ def _parser(get: Mapping[str, Callable[[Any], Any]], is_for_all: bool) -> ParseL
 
 
 def _get(entry: Any) -> str:
-    """The method where a log has none."""
+    """The method if a log has none."""
     return "GET"
 
 
@@ -96,7 +97,7 @@ def _everybody(entry: Any) -> str:
 
 
 def _key(key_of: Callable[[Any], Any], entry: Any) -> str:
-    """The key of an entry; empty where it has none, as a request without a user."""
+    """The key of an entry; empty if it has none, as in a request without a user."""
     try:
         key = key_of(entry)
     except (KeyError, TypeError):
@@ -105,7 +106,7 @@ def _key(key_of: Callable[[Any], Any], entry: Any) -> str:
 
 
 def getter(name: str) -> Callable[[Any], Any]:
-    """A function that reads a field of an object, or, along the dots of its name, of an object within it."""
+    """A function that reads a field of an object, or, following the dots in its name, of an object within it."""
     first, *others = name.split(".")
     if not others:
         return itemgetter(name)

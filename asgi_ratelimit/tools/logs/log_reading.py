@@ -1,4 +1,4 @@
-"""Reading logs: what format they have, and what could not be read."""
+"""Reads logs: detects their format, and counts the lines that could not be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .recording_format import recording_parser, salt_of
 from .requests import SKIPPED, LoggedRequest, ParseBlock, by_line
 
 LOOKS = 100
-"""The lines in which the first one that can be read is looked for."""
+"""The number of lines that are searched for the first readable one."""
 
 _UVICORN = re.compile(r'\S+:\d+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d')
 """A line of uvicorn's access log."""
@@ -29,8 +29,9 @@ class LogReader:
     """Reads the requests of logs, in the order of their times, and counts.
 
     ``key`` says whose a request is: ``client``, ``user``, ``all``, or ``field:NAME`` in a log of JSON. ``fields`` are
-    names of fields in one. ``by_rule``: of a recording, each decision of a rule counts, instead of each request once;
-    then it has the rule's key and cost. ``advance`` is called with the bytes that have been read since the last call.
+    names of fields in such a log. With ``by_rule``, each decision of a rule in a recording counts, with the rule's key
+    and cost, instead of each request once. ``advance`` is called with the bytes that have been read since the last
+    call.
     """
 
     names: Sequence[str]
@@ -41,9 +42,9 @@ class LogReader:
     lines: int = 0
     """Lines that have been read."""
     unreadable: int = 0
-    """Lines among them that are no requests."""
+    """Lines among them that are not requests."""
     late: int = 0
-    """Requests that were so far out of order that their time is not exact."""
+    """Requests so far out of order that their time is not exact."""
     in_whole_seconds: bool = False
     """Whether the times are whole seconds, over which the requests were spread."""
     salts: set[str] = field(default_factory=set)
@@ -58,17 +59,17 @@ class LogReader:
 
     @property
     def size(self) -> int:
-        """The bytes of all files, 0 where that is unknown."""
+        """The bytes of all files, or 0 if that is unknown."""
         sizes = [each.size for each in self._files]
         return sum(sizes) if all(sizes) else 0
 
     def requests(self) -> Iterator[LoggedRequest]:
-        """All requests. Raises ``ConfigurationError`` for a log without any and ``OSError``."""
+        """All requests. Raises ``ConfigurationError`` for a log without any, and ``OSError``."""
         ordered = Ordered([chain.from_iterable(self._blocks(file)) for file in self._files])
         return chain(ordered, self._end(ordered))
 
     def _end(self, ordered: Ordered) -> Iterator[LoggedRequest]:
-        """Nothing, once all requests have been read."""
+        """Yield nothing; check the result once all requests have been read."""
         self.late, self.in_whole_seconds = ordered.late, ordered.in_whole_seconds
         if not self.lines:
             are = "is" if len(self._files) == 1 else "are"
@@ -102,7 +103,7 @@ class LogReader:
 
 
 def _hint(first: Sequence[str], seen: str) -> str:
-    """What to do with a log of a kind that cannot be read."""
+    """What to do with a log of an unreadable kind."""
     if "\0" in seen or "\ufffd" in seen:
         return "it is not text, or compressed: decompress it first"
     if any(_UVICORN.search(line) for line in first):

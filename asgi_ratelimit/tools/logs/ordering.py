@@ -1,4 +1,4 @@
-"""Requests in the order of their times, although servers log them in another.
+"""Puts requests in the order of their times, because servers log them in another order.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -15,16 +15,17 @@ from ...quotas import SECOND_US
 from .requests import LoggedRequest
 
 WINDOW = 20_000
-"""Requests that are sorted at a time: one that is further out of place is moved to the time of those before it."""
+"""The number of requests that are sorted at a time; one that is further out of place gets the time of those before
+it."""
 
 QUIET = 20
-"""Requests in a second, at the most, of which those that follow one another with one key came at about one time.
+"""The most requests in a second for which consecutive requests with one key are assumed to have come at about one time.
 
-In a busier one, those of others between them tell better when they came.
+In a busier second, the requests of others between them show better when they came.
 """
 
 RUN_US = SECOND_US / 4
-"""The time in which they came."""
+"""The time within which they came."""
 
 _time_of, _key_of = itemgetter(0), itemgetter(1)
 
@@ -32,8 +33,8 @@ _time_of, _key_of = itemgetter(0), itemgetter(1)
 class Ordered:
     """The requests of one or several logs in the order of their times.
 
-    A server logs a request when it is answered, so that many are a little out of order. Those of logs in whole seconds
-    are spread over their second, and ``in_whole_seconds`` says so. ``late`` counts those that came more than a window
+    A server logs a request when it is answered, so many are a little out of order. Requests from logs in whole seconds
+    are spread over their second, and ``in_whole_seconds`` is set. ``late`` counts requests that came more than a window
     too late: they get the time of the latest request before them.
     """
 
@@ -76,7 +77,7 @@ def _is_in_whole_seconds(requests: Iterable[LoggedRequest]) -> bool:
 
 
 def _spread(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
-    """Requests in whole seconds, over their seconds: evenly, but for those of one key in a quiet second."""
+    """Spread requests in whole seconds over their seconds: evenly, except for those of one key in a quiet second."""
     spread, start = list[LoggedRequest](), 0
     while start < len(requests):
         at = requests[start][0]
@@ -94,7 +95,7 @@ def _spread(requests: Sequence[LoggedRequest]) -> list[LoggedRequest]:
 
 
 def _in_runs(at: float, requests: Sequence[LoggedRequest]) -> Iterator[LoggedRequest]:
-    """Requests of one second: those of one key that follow one another, a page and what it loads, say, at one time."""
+    """Requests of one second; consecutive ones with one key, such as a page and what it loads, come at one time."""
     runs = [list(run) for _, run in groupby(requests, key=_key_of)]
     step = SECOND_US / len(runs)
     for number, run in enumerate(runs):

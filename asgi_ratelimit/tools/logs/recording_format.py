@@ -1,7 +1,7 @@
-"""Recordings: what a ``Recorder`` writes, one JSON object in each line.
+"""Recordings: the output of a ``Recorder``, one JSON object in each line.
 
-A first line says what the file is and with which salt its keys are hashed; there is one of each process that has
-written to it. Each other line is a request, or what a rule has decided.
+A first line says what the file is and with which salt its keys are hashed; each process that has written to the file
+has written one. Each other line is a request, or the decision of a rule.
 No ``await``, no clock, no lock, no logging in this module.
 """
 
@@ -35,7 +35,7 @@ def request_line(time_us: float, key: str, method: str, path: str) -> str:
 def decision_line(
     time_us: float, key: str, rule: str, cost: float, result: str, method: str, path: str, *, is_first: bool
 ) -> str:
-    """The line of what a rule has decided; ``is_first``: it is the first line of its request."""
+    """The line of a rule's decision; ``is_first`` says that it is the first line of its request."""
     entry = {"time": time_us / SECOND_US, "key": key, "rule": rule, "cost": cost, "result": result}
     if path:
         entry |= {"method": method, "path": path}
@@ -45,7 +45,7 @@ def decision_line(
 def salt_of(line: str) -> str | None:
     """The salt of a first line; ``None`` for any other line.
 
-    Raises ``ConfigurationError`` for one of a version that this one cannot read.
+    Raises ``ConfigurationError`` for a version that this package cannot read.
     """
     if MARK not in line:
         return None
@@ -63,7 +63,7 @@ def salt_of(line: str) -> str | None:
 def recording_parser(key: str, *, by_rule: bool, add_salt: Callable[[str], None]) -> ParseLine:
     """The parser of the lines of a recording: each request once, or ``by_rule``, each decision of a rule.
 
-    The key is the recorded one, or one for all. Raises ``ConfigurationError`` for any other ``key``.
+    The key is the recorded one, or one key for all. Raises ``ConfigurationError`` for any other ``key``.
     """
     if key not in ("client", "all"):
         raise ConfigurationError(f"--key must be client or all for a recording, not {key!r}: --key all")

@@ -12,15 +12,15 @@ from urllib.parse import unquote
 LoggedRequest: TypeAlias = tuple[float, str, str, str, float]
 """The time in whole microseconds, the key (whose request it is), the method, the path without its query, and the cost.
 
-The key is empty where the request has none. A decision that a hook has recorded has no method, and the name of its rule
-in the place of the path. A tuple, because there may be millions.
+The key is empty if the request has none. A decision that a hook has recorded has no method, and the name of its rule
+instead of the path. It is a tuple, because there may be millions.
 """
 
 ParseLine: TypeAlias = Callable[[str], LoggedRequest | None]
 """The request of a line; ``None`` for a line that cannot be read."""
 
 ParseBlock: TypeAlias = Callable[[str], list[LoggedRequest]]
-"""The requests of many lines in one text, each with its end; ``SKIPPED`` for those that are none of interest."""
+"""The requests of many lines in one text, each with its end; ``SKIPPED`` for lines that are of no interest."""
 
 SKIPPED: LoggedRequest = (0.0, "", "", "", 0.0)
 """Stands for a line that is not one of the wanted requests."""
@@ -36,7 +36,7 @@ def by_line(parse: ParseLine) -> ParseBlock:
 
 
 EVERYBODY = "everybody"
-"""The key of all requests where one bucket is for all clients."""
+"""The key of all requests if one bucket is for all clients."""
 
 
 def path_of(target: str) -> str:

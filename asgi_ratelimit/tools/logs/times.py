@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 EXAMPLES = "[10/Oct/2026:13:55:36 +0000], 2026-10-10T13:55:36.25Z or 1791640536.25"
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-"""In every locale."""
+"""The names of the months, in every locale."""
 
 _SECONDS, _MILLISECONDS, _MICROSECONDS = 1e11, 1e14, 1e17
 """Below these, a number counts seconds, milliseconds or microseconds since the epoch; above, nanoseconds."""
@@ -19,7 +19,7 @@ _SECONDS, _MILLISECONDS, _MICROSECONDS = 1e11, 1e14, 1e17
 class CommonTimes:
     """Reads the times of the common log format, such as ``10/Oct/2026:13:55:36 +0000``.
 
-    Lines that follow one another mostly share their minute, which is worked out once.
+    Consecutive lines mostly share their minute, which is parsed once.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ def _minute_us(text: str) -> float:
 def time_us_of(value: object) -> float:
     """The time of a value of a JSON line: ISO 8601 (UTC unless it says otherwise), or a number since the epoch.
 
-    Whether a number counts seconds, milliseconds, microseconds or nanoseconds is known by its size.
+    The size of a number shows whether it counts seconds, milliseconds, microseconds or nanoseconds.
     Raises ``ValueError`` for anything else.
     """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):

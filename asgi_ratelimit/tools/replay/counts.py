@@ -1,4 +1,4 @@
-"""What is counted in a replay: over time, and for each rule and key.
+"""The counts of a replay: over time, and for each rule and key.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -13,9 +13,9 @@ MOST_BINS = 4096
 
 
 class Timeline:
-    """How many requests there were, and how many were refused, in parts of the time that are as long as they must be.
+    """How many requests there were, and how many were refused, in parts of the time that grow as needed.
 
-    A part lasts a second at first. When there would be more than ``MOST_BINS`` of them, two become one.
+    A part lasts a second at first. When there would be more than ``MOST_BINS`` parts, each two become one.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Timeline:
         self.refused = [*map(sum, zip(self.refused[::2], self.refused[1::2])), *empty]
 
     def parts(self, most: int) -> Parts:
-        """All of the time in at most so many equal parts."""
+        """The whole time in at most ``most`` equal parts."""
         used = max((number for number, count in enumerate(self.requests, 1) if count), default=1)
         each = -(-used // most)
         starts = range(0, used, each)
@@ -53,7 +53,7 @@ class Timeline:
         )
 
     def worst(self, count: int, most: int) -> list[Moment]:
-        """Of at most so many equal parts of the time, those with the most refusals, the worst one first."""
+        """The parts with the most refusals, among at most ``most`` equal parts of the time, the worst one first."""
         parts = self.parts(most)
         seconds = parts.seconds / len(parts.requests)
         numbers = sorted(range(len(parts.refused)), key=lambda number: -parts.refused[number])
@@ -66,7 +66,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How many requests there were and how many were refused, in equal parts of so many seconds in all."""
+    """How many requests there were and how many were refused, in equal parts of ``seconds`` in all."""
 
     requests: list[int]
     refused: list[int]
@@ -94,7 +94,7 @@ class KeyCount:
 
 @dataclass(slots=True)
 class RuleCounts:
-    """What a rule came to; ``name`` is that of its bucket."""
+    """The counts of a rule; ``name`` is that of its bucket."""
 
     name: str
     is_shadow: bool = False
@@ -102,12 +102,12 @@ class RuleCounts:
 
     @property
     def requests(self) -> int:
-        """How many requests it was for."""
+        """The number of requests that it charged."""
         return sum([each.requests for each in self.keys.values()])
 
     @property
     def refused(self) -> int:
-        """How many of them it refused."""
+        """The number of these requests that it refused."""
         return sum([each.refused for each in self.keys.values()])
 
     @property

@@ -1,4 +1,4 @@
-"""What requests of a replay are charged under a plan, decided without stores, takes and decisions where that can be.
+"""Decides requests of a replay under a plan, without stores, takes and decisions if possible.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -22,19 +22,20 @@ from .replayed_limits import LOGGED_KEY, scope_of
 ALLOWED: Final = 0
 REFUSED: Final = 1
 UNLIMITED: Final = 2
-"""No rule of the plan has a key for the request."""
+"""Outcome: no rule of the plan has a key for the request."""
 UNDECIDED: Final = 3
-"""Nothing was taken and nothing counted: a delay, a penalty or a function has a say."""
+"""Outcome: nothing was taken or counted, because a delay, a penalty or a function is involved."""
 
 Decide: TypeAlias = Callable[["str | None", float, float, LoggedRequest], int]
-"""One of the above for a request: by its key, its time in microseconds, its cost, and the request itself.
+"""Returns one of these outcomes for a request, from its key, its time in microseconds, its cost, and the request
+itself.
 
-A cost of 1 stands for that of each rule.
+A cost of 1 stands for the cost of each rule.
 """
 
 Keys: TypeAlias = Sequence[str]
 Priced: TypeAlias = tuple[Quota, float, States, int, bool]
-"""A charge: the quota, its own cost, its states, the number of its key, and whether it has that cost in any case."""
+"""A charge: the quota, its own cost, its states, the number of its key, and whether it always has that cost."""
 
 
 def decider(plan: Plan, buckets: ReplayedBuckets, counts: dict[str, RuleCounts]) -> Decide:
@@ -60,14 +61,14 @@ class _Group:
 
     charges: list[Priced]
     counted: list[tuple[RuleCounts, int, tuple[int, ...]]]
-    """What a rule has come to, the number of its key, and the places of its charges."""
+    """The counts of a rule, the number of its key, and the places of its charges."""
     needs_more: bool
-    """Whether a refusal is not all: the request may wait, or is punished."""
+    """Whether a refusal has consequences: the request may wait, or is punished."""
     may_repeat: bool
-    """Whether two charges are one where two keys are equal."""
+    """Whether two charges are one if two keys are equal."""
 
     def decide(self, keys: Keys, now: float, cost: float) -> int:
-        """Take and count, unless a refusal is not all."""
+        """Take and count, unless a refusal has consequences."""
         after: list[State | None] = []
         for quota, own, states, number, is_fixed in self.charges:
             units = own if cost == 1 or is_fixed else cost
@@ -86,7 +87,7 @@ class _Group:
 def _group(
     rules: Sequence[CompiledRule], keys: Sequence[object], buckets: ReplayedBuckets, counts: dict[str, RuleCounts]
 ) -> _Group:
-    """What rules charge together, each bucket once."""
+    """The charges of rules together, with each bucket once."""
     charges: dict[tuple[int, int], Priced] = {}
     places: dict[str, list[int]] = {}
     numbers: dict[str, int] = {}
@@ -119,7 +120,7 @@ def _unlimited(key: str | None, now: float, cost: float, request: LoggedRequest)
 
 
 def _alone(group: _Group) -> Decide:
-    """The same as ``_of_one_key`` for a single charge, which is the most usual."""
+    """``_of_one_key`` for a single charge, which is the usual case."""
     ((quota, own, states, _, _),), ((counts, _, _),) = group.charges, group.counted
     state_of, count = states.get, counts.add
 

@@ -1,4 +1,4 @@
-"""Replays: what limits would have decided on the requests of a log, by the package's own rules and arithmetic."""
+"""Replays: the decisions of limits on the requests of a log, with the package's own rules and arithmetic."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .replayed_buckets import ReplayedBuckets
 from .replayed_limits import LOGGED_KEY, Limits, scope_of
 
 MOST_PATHS = 50_000
-"""Methods and paths whose plans are kept."""
+"""The number of methods and paths whose plans are kept."""
 
 
 class Replay:
     """Decides the requests of a log under ``limits``, and counts.
 
-    ``requests`` and ``refused`` are all of them, ``unlimited`` those that no rule charges, ``keyless`` those of them
-    that have no key in the log, ``delayed`` those that would have waited for their slots. ``clients`` tells by the key
-    of the log who was refused. ``rules`` are the counts by the names of the rules, and ``unknown`` the names of
-    recorded rules that no limit was given for.
+    ``requests`` and ``refused`` count all of them. ``unlimited`` counts those that no rule charges, and ``keyless``
+    those among them that have no key in the log. ``delayed`` counts those that would have waited for their slots.
+    ``clients`` are the counts by the key of the log. ``rules`` are the counts by the names of the rules, and
+    ``unknown`` the names of recorded rules without a limit here.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -47,7 +47,7 @@ class Replay:
         self._of_plan: dict[Plan | None, Decide] = {None: self._unplanned}
 
     async def run(self, requests: Iterable[LoggedRequest]) -> None:
-        """Replay the requests, which come in the order of their times."""
+        """Replay the requests, which must come in the order of their times."""
         keys, of_path, clients = self._keys, self._of_path, self.clients
         plan = self._limits.table.constant_plan
         constant = None if plan is None else (plan, decider(plan, self._buckets, self.rules))
@@ -79,14 +79,14 @@ class Replay:
         self.last_us = time_us
 
     def _end_second(self, time_us: float, requests: int, refused: int) -> None:
-        """Count what there was in the second of ``time_us``."""
+        """Count the requests in the second of ``time_us``."""
         if requests:
             self.timeline.add(time_us, requests, refused)
             self.requests += requests
             self.refused += refused
 
     def _find(self, request: LoggedRequest) -> tuple[Plan | None, Decide]:
-        """The plan of a method and path, and how requests under it are decided."""
+        """The plan of a method and path, and the function that decides requests under it."""
         _, _, method, path, _ = request
         plan = self._limits.plan_for(scope_of(request))
         if plan not in self._of_plan and plan is not None:
@@ -97,14 +97,14 @@ class Replay:
         return found
 
     def _unplanned(self, _key: str | None, _now: float, _cost: float, request: LoggedRequest) -> int:
-        """Count a request that no rule is for."""
+        """Count a request that no rule covers."""
         _, _, method, path, _ = request
         if not method:
             self.unknown.add(path)
         return UNLIMITED
 
     async def _decide(self, plan: Plan, request: LoggedRequest) -> int:
-        """What becomes of a request under any plan."""
+        """The outcome of a request under any plan."""
         self._buckets.now, _, _, _, cost = request
         planned = await _evaluated(plan, scope_of(request))
         if planned is None or not planned.takes:
@@ -137,7 +137,7 @@ class Replay:
 
 
 async def _evaluated(plan: Plan, scope: Scope) -> PlannedTakes | None:
-    """What a request takes; ``None`` for nothing, and where a function fails whose rule then lets nobody pass."""
+    """What a request takes; ``None`` for nothing, and if a function fails whose rule then lets nobody pass."""
     try:
         return await plan.evaluate(scope)
     except LimitUnavailable:

@@ -1,6 +1,6 @@
-"""The buckets of a replay: their states as they are, without a lock, and none is ever forgotten.
+"""The buckets of a replay: their plain states, without a lock; none is ever forgotten.
 
-No ``await`` but in signatures, no clock, no lock, no logging in this module.
+No ``await`` except in signatures, no clock, no lock, no logging in this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ReplayedBuckets:
         return decision
 
     async def take(self, takes: Sequence[Take]) -> list[Decision]:
-        """One decision for each take, in their order."""
+        """One decision for each take, in order."""
         return [self.submit(take) for take in takes]
 
     async def peek(self, take: Take) -> Decision:
@@ -48,7 +48,7 @@ class ReplayedBuckets:
         return foresee(take, self._states_of(take.charges), self.now)
 
     async def settle(self, settlement: Settlement) -> None:
-        """Nothing: a log does not tell what a request came to."""
+        """Do nothing: a log does not contain the actual cost of a request."""
 
     async def reset(self, charges: Sequence[Charge]) -> None:
         """Forget the buckets of these charges."""
@@ -58,7 +58,7 @@ class ReplayedBuckets:
                     states.pop(charge.key, None)
 
     async def aclose(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
     def _states_of(self, charges: Sequence[Charge]) -> list[State | None]:
         return [self.states(charge.name, charge.quota).get(charge.key) for charge in charges]

@@ -1,4 +1,4 @@
-"""The limits that a log is replayed under: rules in one text each, such as ``"POST /login 5/minute"``.
+"""The limits for a replay: each rule is one text, such as ``"POST /login 5/minute"``.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -32,12 +32,12 @@ IPV6_PREFIX = 64
 
 
 class LoggedKey(ScopeKey):
-    """The key of a request as it is in a log; an IPv6 address counts for its network, as ``client_ip()`` has it."""
+    """The key of a request as it is in a log; an IPv6 address counts for its network, as in ``client_ip()``."""
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
         key: str = scope["client"][0]
-        if ":" in key and (key.count(":") > 1 or key[0].isdecimal()):  # some logs have the port of IPv4, too
+        if ":" in key and (key.count(":") > 1 or key[0].isdecimal()):  # some logs also have the port of IPv4
             packed = parse_address(key)
             return key if packed is None else client_key(packed, IPV6_PREFIX)
         return key or None
@@ -62,11 +62,11 @@ def scope_of(request: LoggedRequest) -> Scope:
 
 @dataclass(slots=True)
 class Limits:
-    """What requests of a log are charged: by a table of rules, and recorded decisions by the names of their rules."""
+    """The limits of a log: a table of rules for requests, and plans by the names of rules for recorded decisions."""
 
     table: RuleTable
     own: Plan | None = None
-    """The plan of recorded decisions of all rules but those of ``by_name``."""
+    """The plan of recorded decisions of all rules except those of ``by_name``."""
     by_name: dict[str, Plan | None] = field(default_factory=dict)
 
     @property
@@ -76,16 +76,16 @@ class Limits:
         return [*self.table.charging, *[rule for plan in plans for rule in plan.rules]]
 
     def plan_for(self, scope: Scope) -> Plan | None:
-        """What a request is charged; without a method, it is a recorded decision of the rule that is its path."""
+        """The plan of a request; without a method, it is a recorded decision of the rule that its path names."""
         if not scope["method"]:
             return self.by_name.get(scope["path"], self.own)
         return self.table.plan_for(scope)
 
 
 def limits_of(quota: str | None, texts: Sequence[str]) -> Limits:
-    """The limits of a quota for all requests, and of rules such as ``"POST /login 5/minute"``, in one text each.
+    """The limits of a quota for all requests, and of rules such as ``"POST /login 5/minute"``, one text each.
 
-    A rule that is no path is the name of one in a recording. Raises ``QuotaError`` and ``ConfigurationError``.
+    A rule that is not a path is the name of one in a recording. Raises ``QuotaError`` and ``ConfigurationError``.
     """
     rules, by_name = list[Rule](), dict[str, Plan | None]()
     for text in texts:
@@ -103,7 +103,7 @@ def limits_of(quota: str | None, texts: Sequence[str]) -> Limits:
 def limits_of_file(path: str) -> Limits:
     """The limits of a file, as ``RateLimitMiddleware(config=...)`` reads it.
 
-    Keys are those of the log, but for parameters of the path: a log has no headers. Raises ``ConfigurationError``.
+    Keys are those of the log, except for parameters of the path: a log has no headers. Raises ``ConfigurationError``.
     """
     options = LimitsFile(path, USUAL).options
     rules = [rule if isinstance(rule.key, PathKey) else replace(rule, key=None) for rule in options.rules]
@@ -116,7 +116,7 @@ def _table(quota: QuotaLike | None, rules: Sequence[Rule], name: str) -> RuleTab
 
 
 def _parsed(text: str) -> tuple[str, tuple[Quota, ...] | None]:
-    """What a rule is for, and its quotas; ``None`` where it exempts."""
+    """The target of a rule, and its quotas; ``None`` if it exempts."""
     words = text.split()
     for number in range(1, len(words)):
         subject, quota = " ".join(words[:number]), " ".join(words[number:])

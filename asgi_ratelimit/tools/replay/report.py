@@ -15,11 +15,11 @@ from .replay import Replay
 from .replayed_limits import Limits
 
 PARTS = 60
-"""The parts of the time among which the worst moments are."""
+"""The number of parts of the time among which the worst moments are found."""
 
 
 def report_of(replay: Replay, limits: Limits, top: int, shown: Callable[[str], str] = str) -> dict[str, Any]:
-    """What a replay came to, with the ``top`` clients of each rule and moments; ``shown`` is what is shown of a key.
+    """The results of a replay, with the ``top`` clients of each rule and moments; ``shown`` turns a key into text.
 
     Times are in seconds since the epoch.
     """

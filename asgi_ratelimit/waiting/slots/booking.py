@@ -1,4 +1,4 @@
-"""How slots are booked: at once, for a caller that waits in its queue, or in place of a slot that was missed."""
+"""Books slots: at once, for a caller that waits in its queue, or to replace a slot that was missed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .waiter_order import TaskWaiter, Waiter, fail
 class SlotBooking:
     """Books slots of one store; their decisions go to the waiters, and their slots to the queues.
 
-    ``ahead_us`` is the time of the store less that of the local clock, as of its last answer.
+    ``ahead_us`` is the time of the store minus that of the local clock, as of its last answer.
     """
 
     def __init__(self, store: Store, queues: SlotQueues, unused: UnusedSlots, now_us: Callable[[], float]) -> None:
@@ -46,7 +46,7 @@ class SlotBooking:
         return self.slot_of(take, self._decide(take))
 
     def slot_of(self, take: Take, decision: Decision) -> Slot:
-        """The slot of a decision that has come just now. Raises ``PaceTimeout`` for a refusal."""
+        """The slot of a decision that has only just come. Raises ``PaceTimeout`` for a refusal."""
         if not decision.allowed:
             raise pace_timeout(take, decision)
         now_us = self._now_us()
@@ -83,7 +83,7 @@ class SlotBooking:
             self._booked(waiter, decision)
 
     def _send(self, waiter: Waiter) -> None:
-        """Send the take of a waiter to a store elsewhere, from the running event loop."""
+        """Send the take of a waiter to a remote store, from the running event loop."""
         waiter.sent_us = self._now_us()
         try:
             answer = self._submit(self._take_of(waiter))
@@ -103,14 +103,14 @@ class SlotBooking:
             self._queues.failed(waiter, error)
 
     def _take_of(self, waiter: Waiter) -> Take:
-        """What a waiter books: the end of the queue, however far that is, if it does not have to wait for that."""
+        """The take that a waiter sends: for a slot however far away, if the waiter does not have to wait for it."""
         take = waiter.take
         if waiter.priority and take.max_wait_us < math.inf and self._queues.has_followers(waiter):
             return replace(take, max_wait=math.inf)
         return take
 
     def _booked(self, waiter: Waiter, decision: Decision, missed: int = 0) -> None:
-        """A waiter has a decision: the slot goes to the queue, and a surplus one back to the store."""
+        """Handle the decision of a waiter: the slot goes to the queue, and a surplus one back to the store."""
         take = waiter.take
         if not decision.allowed:
             self._queues.failed(waiter, pace_timeout(take, decision, waiter.max_wait))
@@ -132,7 +132,7 @@ class SlotBooking:
                 fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait))
 
     def book_anew(self, waiter: Waiter, missed: Slot) -> None:
-        """Give a missed slot back, and book another one in place of it, within what is left of its ``max_wait``."""
+        """Give a missed slot back, and book another one to replace it, within the rest of its ``max_wait``."""
         waiter.take = self._with_what_is_left(waiter)
         if not self._in_process:
             rebooking = self._rebooked(waiter, missed)
@@ -143,7 +143,7 @@ class SlotBooking:
         self._book_in_process(waiter, replace(waiter.take, operation=None))
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
-        """``book_anew`` in a store elsewhere."""
+        """``book_anew`` in a remote store."""
         try:
             await self._unused.give_back(missed)
             waiter.sent_us = self._now_us()
@@ -162,7 +162,7 @@ class SlotBooking:
         return replace(take, max_wait=max(left_us, 0.0) / SECOND_US)
 
     async def undo(self, decisions: Sequence[Decision]) -> None:
-        """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
+        """Give back the booking of a caller that is gone; the callers behind it move up."""
         await asyncio.sleep(0)  # first, the other callers of the same batch join their queues
         for decision in decisions:
             if decision.allowed and decision.take is not None:

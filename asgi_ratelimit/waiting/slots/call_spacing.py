@@ -1,8 +1,8 @@
 """Keeps the calls that leave this process apart, so that no interval has more of them than the quota admits.
 
-A store spaces slots, not calls: a caller that wakes late would leave close in front of the punctual one behind it. So
-a call is taken a second time at the moment when it leaves, from a state that only this process uses. A fixed window
-needs none of this: its slots are used within it, or missed.
+A store spaces slots, not calls: a caller that wakes late would leave just ahead of the punctual one behind it. So each
+call is taken a second time at the moment when it leaves, from a state that only this process uses. A fixed window does
+not need this: its slots are used within the window, or missed.
 """
 
 from __future__ import annotations
@@ -21,41 +21,42 @@ EXAMINED = 2
 """How many of the oldest levels are examined for each new one; those that have drained are dropped."""
 
 ON_THE_WAY_US = 5_000.0
-"""The least time that the first call of a burst has to arrive: its connection may have to be opened.
+"""The least time that the first call of a burst has to arrive, because its connection may have to be opened.
 
-So much later it counts, or a fortieth of the burst's own time. That delays the calls that wait for it once, and costs
-nothing of the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
+The call counts later by this time, or by a fortieth of the burst's own time. That delays the calls behind it once, and
+does not lower the rate. In a rolling window, each call has half a part. Evenly spaced calls have no such time.
 """
 
 TOGETHER_US, SPACED_US = 1_000.0, 2_000.0
-"""Calls that are less than the second number of microseconds apart may leave as if the first number was over already.
+"""Calls that are less than the second number of microseconds apart may leave as if the first number had already passed.
 
-Timers and tasks are not more exact than that: each call would be late, and the rate lost. So of those, an interval may
-have as many more as the quota admits in a millisecond. The slots of the store keep their distances, however short.
+Timers and tasks are no more exact than that: each call would be late, and the rate would drop. So an interval may have
+more of these calls, by as many as the quota admits in a millisecond. The slots of the store keep their distances,
+however short.
 """
 
 AT_ONCE_US = 1.0
-"""The longest wait of a take here: with any, a cost above the burst fits into an empty bucket."""
+"""The longest wait of a take here: with any wait, a cost above the burst fits into an empty bucket."""
 
 _UNUSED: tuple[None, Quota, State] = (None, TokenBucket(1), (0.0, 0.0, 0, (), (), b""))
 
 
 class CallSpacing:
-    """The state of each bucket by what has left. Not thread-safe.
+    """The state of each bucket, according to the calls that have left. Not thread-safe.
 
-    Rolling windows are counted in the parts of the store's time, which is ``ahead_us`` of the local one.
+    Rolling windows are counted in the parts of the store's time, which is ahead of the local time by ``ahead_us``.
     """
 
     def __init__(self, on_the_way_us: float = 0.0) -> None:
         self._on_the_way_us = on_the_way_us
         self._states: OrderedDict[str, tuple[Quota, Quota, State]] = OrderedDict()
-        """Of each bucket, the quota that was charged, the one by which its calls leave, and the state under that."""
+        """For each bucket, the charged quota, the quota by which its calls leave, and the state under the latter."""
 
     def __len__(self) -> int:
         return len(self._states)
 
     def give_back(self, bucket: str, units: float) -> bool:
-        """Count so many units less of what has left on a bucket, those of long ago first; whether any had left."""
+        """Uncount ``units`` that have left on a bucket, the oldest first; return whether any had left."""
         charged, quota, state = self._states.get(bucket, _UNUSED)
         if charged is None or units <= 0.0:
             return False
@@ -71,15 +72,15 @@ class CallSpacing:
     def leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float = 0.0) -> float:
         """Record that a call leaves now, and return 0; or, if it may not yet, the microseconds until it may.
 
-        ``margin`` is the part of the limits of token buckets that is left unused: it serves to catch up, so that a late
-        call delays those behind it for a while only.
+        ``margin`` is the unused part of the limits of token buckets, which serves to catch up, so that a late call
+        delays those behind it only for a while.
         """
         if self.leave_simply(charges, now_us) >= 0.0:
             return 0.0
         return self._leave(charges, now_us, ahead_us, margin)
 
     def leave_simply(self, charges: Sequence[Charge], now_us: float) -> float:
-        """Record that a call of one plain bucket leaves now, and return the microseconds until the next like it may.
+        """Record that a call of one plain bucket leaves now; return the microseconds until the next like it may leave.
 
         A negative number says that ``leave`` has to decide.
         """
@@ -104,7 +105,7 @@ class CallSpacing:
         return at_us - now_us - (-over / limit // 1.0) if over > 0.0 else 0.0
 
     def _leave(self, charges: Sequence[Charge], now_us: float, ahead_us: float, margin: float) -> float:
-        """``leave`` with any charges, also for the first call of a burst, and for one that may not leave."""
+        """``leave`` with any charges, including the first call of a burst, and a call that may not leave."""
         left: list[tuple[Charge, Quota, State]] = []
         for charge in charges:
             quota = self._metered(charge.quota, margin)
@@ -137,7 +138,7 @@ class CallSpacing:
         return max([self._taken(quota, charge, now_us, ahead_us)[1] for quota, charge in buckets], default=0.0)
 
     def _taken(self, quota: Quota, charge: Charge, now_us: float, ahead_us: float) -> tuple[State | None, float]:
-        """The state of a bucket after this charge has left, and the microseconds until it may."""
+        """The state of a bucket after this charge has left, and the microseconds until it may leave."""
         at_us = now_us
         if isinstance(quota, RollingWindow):
             at_us += ahead_us + (quota.part_us // 2.0 if self._on_the_way_us else 0.0)
@@ -184,7 +185,7 @@ class CallSpacing:
 
 
 def _less(parts: Iterable[tuple[float, float]], units: float) -> Iterator[tuple[float, float]]:
-    """The parts of a rolling window without so many units, of the oldest ones first."""
+    """The parts of a rolling window without ``units``, which are removed from the oldest parts first."""
     for part, count in parts:
         if count > units:
             yield part, count - units
@@ -198,6 +199,6 @@ def _without_margin(quota: TokenBucket, margin: float) -> TokenBucket:
 
 @lru_cache(maxsize=1000)
 def _together(quota: TokenBucket) -> TokenBucket:
-    """A quota whose burst is at least one call and what is due in the shortest time that is metered."""
+    """A quota whose burst is at least one call and the units of the shortest metered time."""
     burst = 1.0 + quota.limit * TOGETHER_US / quota.period_us
     return quota if quota.burst >= burst else replace(quota, burst=burst)

@@ -1,6 +1,6 @@
-"""Calls that look for pauses in a store elsewhere when their slots have come, and leave in the order of its answers.
+"""Calls that check a remote store for pauses when their slots have come, and leave in the order of its answers.
 
-They are counted when they leave. If they were counted before the store answers, those that pile up while it stalls
+They are counted when they leave. If they were counted before the store answers, calls that pile up while it stalls
 would leave together.
 """
 
@@ -18,7 +18,7 @@ from .slot_queues import SlotQueues
 
 
 class Departures:
-    """Waits until calls over one store may leave: of each bucket the first one that came, and then the next one."""
+    """Waits until calls over one store may leave: one at a time for each bucket, in the order in which they came."""
 
     def __init__(
         self, queues: SlotQueues, departing: ConcurrencyLimit, settled: BucketWakeUps, margin: float = 0.0
@@ -29,11 +29,11 @@ class Departures:
         self._margin = margin
 
     def leaves_at_once(self, charges: Sequence[Charge], now_us: float, ahead_us: float) -> bool:
-        """Whether a call leaves now, and no other waits; if so, that is recorded."""
+        """Whether a call can leave now, and no other waits; if so, that is recorded."""
         return not self._departing and self._queues.depart(charges, now_us, ahead_us, self._margin) == 0.0
 
     def wait(self, charges: Sequence[Charge], clock: Clock | None, ahead_us: float) -> Flow[None]:
-        """Wait until a call may leave, behind those of its first bucket, and record that it leaves."""
+        """Wait until a call may leave, behind the other calls of its first bucket, and record that it leaves."""
         bucket = charges[0].bucket
         place = yield from self._departing.wait_and_enter(bucket, clock, math.inf)
         assert place is not None  # it has no deadline

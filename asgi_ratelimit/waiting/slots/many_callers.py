@@ -1,4 +1,4 @@
-"""Many callers that come at once: they go on a few at a time, so that the event loop runs other tasks in between."""
+"""Lets many callers that come at once go on a few at a time, so that the event loop runs other tasks in between."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ AT_ONCE = 200
 """How many callers book one after another; each of them takes some five microseconds or more."""
 
 FEW = AT_ONCE // 2
-"""From so many callers on, it matters whether they come within one iteration of the event loop."""
+"""With at least this many callers, it matters whether they come within one iteration of the event loop."""
 
 
 class ManyCallers:
-    """Counts the callers in one iteration of an event loop. Those beyond a number wait for their turns."""
+    """Counts the callers in one iteration of an event loop. Callers beyond a number wait for their turns."""
 
     def __init__(self) -> None:
         self.reset()
@@ -28,7 +28,7 @@ class ManyCallers:
         self._turns: dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]] = {}
 
     def turn(self) -> asyncio.Future[None] | None:
-        """``None`` if this caller may go on, else what it has to await first, and then ``pass_turn``.
+        """``None`` if this caller may go on, or else a future that it has to await, after which it calls ``pass_turn``.
 
         Callers get their turns in the order in which they came.
         """
@@ -52,11 +52,11 @@ class ManyCallers:
         return turn
 
     def _begin_count(self) -> None:
-        """The next iteration of the event loop has begun."""
+        """Start the count of a new iteration of the event loop."""
         self._count = 0
 
     def pass_turn(self) -> None:
-        """A caller has had its turn, or has given up."""
+        """Note that a caller has had its turn, or has given up."""
         self._ahead -= 1
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> deque[asyncio.Future[None]]:

@@ -6,16 +6,16 @@ from ...decision import Take
 from .slot import Slot, distance_of_slots
 
 MOST_MISSED = 3
-"""How often in a row a caller of a store elsewhere may miss its slot and book a new one; the last one never ends.
+"""How often in a row a caller of a remote store may miss its slot and book a new one; the last slot never ends.
 
-Otherwise, a caller of a store that takes longer to answer than a window lasts would book for ever.
+Otherwise, a caller of a store that takes longer to answer than a window lasts would book forever.
 """
 
 SLACK_US = 2_000.0
 """A call may use a slot this late, or by a tenth of the distance of slots, although another process has the next."""
 
 WIDE_US = 8_000.0
-"""Slots at a smaller distance are always used: calls are often late by a part of that."""
+"""Slots at a smaller distance are always used, because calls are often late by a part of it."""
 
 
 def is_missed(slot: Slot, now_us: float) -> bool:
@@ -24,11 +24,11 @@ def is_missed(slot: Slot, now_us: float) -> bool:
 
 
 def is_too_late(slot: Slot, following: Slot | None, take: Take, now_us: float) -> bool:
-    """Whether a call would leave too close to the next slot of a store that several processes book evenly spaced slots.
+    """Whether a call would leave too close to the next of the evenly spaced slots that several processes share.
 
-    That matters where a margin is left for a service that counts strictly. ``following`` is the next slot of this
-    process: if that comes directly after, its calls keep their distance in any case, and a slot is too late only when
-    that one has come as well.
+    That matters if a margin is left for a service that counts strictly. ``following`` is the next slot of this process.
+    If it comes directly after this one, calls of this process keep their distance anyway, and a slot is too late only
+    when the following slot has come as well.
     """
     late_us = now_us - slot.at_us
     if late_us <= SLACK_US or slot.missed >= MOST_MISSED:

@@ -1,4 +1,4 @@
-"""A booked slot: when it comes, and how long it is good."""
+"""A booked slot: when it comes, and how long it stays good."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...decision import Decision, Take
 from ...quotas import SECOND_US, FixedWindow, Quota, RollingWindow, TokenBucket
 
 LATE_US = 100_000.0
-"""A slot of a token bucket is good for this long: a caller that wakes later (the machine was asleep) has missed it."""
+"""How long a slot of a token bucket stays good: a caller that wakes later (the machine was asleep) has missed it."""
 
 
 @final
 @dataclass(slots=True)
 class Slot:
-    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it, or what it is made of.
+    """A slot from ``at_us`` to ``until_us`` on the local clock, and the decision that booked it, or its raw booking.
 
-    ``since_us`` is when the store had answered, ``ahead_us`` its time less that of the local clock, and ``missed`` how
-    many slots were missed before it was booked in place of them.
+    ``since_us`` is when the store had answered, ``ahead_us`` is its time minus that of the local clock, and ``missed``
+    is the number of missed slots that this one replaces.
     """
 
     since_us: float
@@ -34,7 +34,7 @@ class Slot:
     missed: int = 0
 
     def move_up(self, ahead_us: float) -> None:
-        """The store's time is ahead of the local one by so much: if that is more than was known, it begins earlier."""
+        """Begin earlier if the store's time is ahead of the local one by more than was known, ``ahead_us``."""
         if ahead_us > self.ahead_us:
             self.at_us -= ahead_us - self.ahead_us
             self.ahead_us = ahead_us
@@ -50,7 +50,7 @@ class Slot:
 
     @property
     def repeats(self) -> bool:
-        """Whether another caller has booked it under the same operation, so that it is not this one's to give back."""
+        """Whether another caller has booked it under the same operation, so that this caller must not give it back."""
         return isinstance(self.booked, Decision) and self.booked.repeated_us is not None
 
     @property
@@ -79,7 +79,7 @@ def distance_of_slots(take: Take) -> float:
 def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) -> Slot:
     """The slot of a decision that came at ``now_us``; its take was sent to the store at ``sent_us``.
 
-    The store decided at some time between the two. So the slot begins no earlier than there, and ends no later.
+    The store decided at some time between the two. So the slot begins no earlier than in the store, and ends no later.
     """
     if decision.repeated_us is not None:
         return _slot_of_repeated(decision, decision.repeated_us, sent_us, now_us)
@@ -95,7 +95,7 @@ def slot_of(decision: Decision, sent_us: float, now_us: float, missed: int = 0) 
 def _slot_of_repeated(decision: Decision, repeated_us: float, sent_us: float, now_us: float) -> Slot:
     """The slot of a decision that was repeated at the store's time ``repeated_us``, when some of its delay was over.
 
-    One that had come by then is never missed: its caller has not waited for it.
+    A slot that had come by then is never missed, because its caller has not waited for it.
     """
     slot, over_us = slot_of(replace(decision, repeated_us=None), sent_us, now_us), repeated_us - decision.now_us
     slot.booked, slot.ahead_us = decision, repeated_us - now_us
@@ -108,7 +108,7 @@ def _slot_of_repeated(decision: Decision, repeated_us: float, sent_us: float, no
 
 
 def slot_of_booking(take: Take, booking: Booking, now_us: float) -> Slot:
-    """The slot of what was booked just now, at ``now_us``."""
+    """The slot of a booking that was only just made, at ``now_us``."""
     at_us = now_us + booking[0]
     return Slot(now_us, at_us, at_us + LATE_US, take, booking, booking[1][3] - now_us)
 

@@ -7,9 +7,9 @@ back is the newest one, which moves the end of the queue in the store back. No s
 (Two alternatives are worse. If each caller owned its slot, giving up would take one step for each caller behind it. If
 the store moved callers up, they would have to poll it for their new times.)
 
-A caller joins its queue before it books. So callers keep their order, however the answers come, and the slot of one
-that gives up meanwhile is used by those behind it. Each slot is used once, given back, or missed. Only the first waiter
-has a timer. It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next.
+A caller joins its queue before it books. So callers keep their order, however the answers come, and callers behind one
+that gives up meanwhile use its slot. Each slot is used once, given back, or missed. Only the first waiter has a timer.
+It goes when its slot has come and the spacing of departures allows it; then it sets the timer of the next waiter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _order = attrgetter("order")
 class SlotQueues:
     """All queues over one store. Thread-safe; its lock is held for a few instructions, never during a wait.
 
-    ``is_shared``: other processes may have the slots in between.
+    ``is_shared`` says that other processes may have the slots in between.
     """
 
     def __init__(self, on_the_way_us: float = 0.0, is_shared: bool = False) -> None:
@@ -49,7 +49,7 @@ class SlotQueues:
 
     def reset(self) -> None:
         """Forget all waiters, slots and departures."""
-        self._lock = RLock()  # the garbage collector may close a forgotten caller, and so call leave(), in here
+        self._lock = RLock()  # the garbage collector may call leave() in here, by closing a forgotten caller
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = count()
         self._spacing = CallSpacing(self._on_the_way_us)
@@ -74,7 +74,7 @@ class SlotQueues:
             return self._spacing.leave(charges, now_us, ahead_us, margin)
 
     def units_came_back(self, came_back: CameBack) -> None:
-        """What has left on these buckets cost less than it was counted with."""
+        """Uncount units on these buckets: calls that have left cost less than they were counted with."""
         with self._lock:
             buckets = {charge.bucket for charge, units in came_back if self._spacing.give_back(charge.bucket, units)}
             for queue in self._queues.values() if buckets else ():
@@ -84,12 +84,12 @@ class SlotQueues:
                     queue.wake_first_in_time()
 
     def uses(self, slot: Slot) -> bool:
-        """Whether a caller may go at a slot that repeats another one, which was not given back; then it does."""
+        """Whether a caller may go at a slot that repeats another one, which was not given back; if so, it is noted."""
         with self._lock:
             return self._shared.uses(slot)
 
     def goes_back(self, slot: Slot) -> bool:
-        """Whether the slot of an operation may go back: it repeats none, and no caller has gone at it; then it does."""
+        """Whether the slot of an operation may go back: it repeats none, and no caller used it. If so, it is noted."""
         with self._lock:
             return self._shared.goes_back(slot)
 
@@ -128,7 +128,7 @@ class SlotQueues:
                 queue.add(slot)
 
     def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
-        """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
+        """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slot, if any."""
         with self._lock:
             queue = waiter.queue
             assert queue is not None  # it has joined one
@@ -136,7 +136,7 @@ class SlotQueues:
             return self._add(queue, slot, waiter.sent_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
-        """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
+        """Handle a failed booking: this waiter, or the first if it has left, gets the error, unless slots suffice."""
         with self._lock:
             queue = waiter.queue
             assert queue is not None  # it has joined one
@@ -147,7 +147,7 @@ class SlotQueues:
             self._drop_if_empty(queue)
 
     def swap_for_newest(self, take: Take, slot: Slot) -> Slot | None:
-        """Add the slot of a caller that is gone, and return the newest one, which is to be given back instead."""
+        """Add the slot of a caller that is gone, and return the newest slot, which has to be given back instead."""
         with self._lock:
             queue = self._queues.get(key_of(take))
             return slot if queue is None else self._add(queue, slot, -math.inf)
@@ -159,7 +159,7 @@ class SlotQueues:
         return surplus
 
     def wait_us(self, waiter: Waiter, now_us: float) -> float:
-        """How long a waiter has to wait for the slot that is its own by its place in the queue, as far as is known."""
+        """How long a waiter has to wait for the slot at its place in the queue, as far as is known."""
         with self._lock:
             queue = waiter.queue
             if queue is None or waiter.has_left:
@@ -168,13 +168,13 @@ class SlotQueues:
             return queue.slots[place].at_us - now_us if place < len(queue.slots) else 0.0
 
     def has_followers(self, waiter: Waiter) -> bool:
-        """Whether anyone waits behind a waiter, so that what the store says of its end is not true of this one."""
+        """Whether anyone waits behind a waiter, so that the end of the store's queue is not this waiter's place."""
         with self._lock:
             queue = waiter.queue
             return queue is not None and queue.waiters[-1] is not waiter
 
     def take_slot(self, waiter: Waiter, now_us: float) -> Slot | None:
-        """The slot at which a waiter leaves now, or one that it has missed, which is to be booked anew.
+        """The slot at which a waiter leaves now, or one that it has missed, which has to be booked anew.
 
         Otherwise it returns ``None``, and the waiter sleeps until it is first in the queue and may leave. Raises the
         error of a waiter that has failed.
@@ -190,7 +190,7 @@ class SlotQueues:
         return taken
 
     def decide(self, waiter: Waiter, now_us: float) -> tuple[Slot | BaseException, TaskWaiter | None] | None:
-        """As ``take_slot``, but also returns the error, and the task whose timer is to be set to its ``at_us``."""
+        """Like ``take_slot``, but also returns the error, and the task whose timer has to be set to its ``at_us``."""
         if waiter.error is not None:
             return waiter.error, None
         with self._lock:
@@ -237,7 +237,7 @@ class SlotQueues:
         return None
 
     def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
-        """Whether a slot is not to be used any more."""
+        """Whether a slot may no longer be used."""
         if is_missed(slot, now_us):
             return True
         return (
@@ -247,8 +247,9 @@ class SlotQueues:
     def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
         """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
 
-        Then it may not leave yet, and its wake-up is set. One that repeats an operation is not charged, and so it is
-        not recorded either: it leaves with the first one. If its slot was given back meanwhile, it has missed it.
+        If it is negative, the waiter may not leave yet, and its wake-up is set. A waiter that repeats an operation is
+        not charged, so it is not recorded either: it leaves with the first one. If its slot was given back meanwhile,
+        it has missed it.
         """
         if slot.repeats:
             queue.put_original_first()
@@ -271,7 +272,7 @@ class SlotQueues:
         return self._spacing.wait_us(charges, now_us, slot.ahead_us, margin)
 
     def leave(self, waiter: Waiter) -> Slot | None:
-        """Stop waiting; returns the surplus slot, if there is one now."""
+        """Stop waiting; return the surplus slot, if there is one now."""
         with self._lock:
             queue = waiter.queue
             if queue is None or waiter.has_left:
@@ -289,9 +290,9 @@ class SlotQueues:
 
 
 def key_of(take: Take) -> Hashable:
-    """The key of a queue: a slot of one take can be used by any other take with the same key.
+    """The key of a queue: any take can use a slot of another take with the same key.
 
-    Callers under a changed limit do not wait behind those that have booked their slots before.
+    Callers under a changed limit do not wait behind those that had booked their slots before.
     """
     charges = take.charges
     if len(charges) == 1:

@@ -1,4 +1,4 @@
-"""What the answers of a store elsewhere say about its time."""
+"""The time of a remote store, as far as its answers show it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDING_US = 2.0
 class StoreTime:
     """By how much the time of a store is ahead of the local one.
 
-    Answers come late, each by another time, but never early. So of several, the largest difference is the closest to
+    Answers come late, each by a different time, but never early. So the largest difference of several is the closest to
     the true one, and never above it.
     """
 
@@ -25,7 +25,7 @@ class StoreTime:
         self._since_us = -math.inf
 
     def ahead_us(self, store_us: float, sent_us: float, now_us: float) -> float:
-        """The difference by all recent answers; the newest says ``store_us``, and its take was sent at ``sent_us``."""
+        """The difference by all recent answers. The newest says ``store_us``; its take was sent at ``sent_us``."""
         if now_us - self._since_us > VALID_US:
             self._earlier_us, self._latest_us, self._since_us = self._latest_us, -math.inf, now_us
         if max(self._earlier_us, self._latest_us) > store_us - sent_us + ROUNDING_US:  # a clock was set

@@ -1,4 +1,4 @@
-"""How slots that nobody uses go back to the store; and which of them others use under the same operation."""
+"""Gives unused slots back to the store, and tracks which slots others use under the same operation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ MOST_SHARED = 10_000
 
 
 class SharedSlots:
-    """The slots of operations that callers of this process have lately used as repeated ones, or given back.
+    """The slots of operations that callers of this process have recently used as repeated ones, or given back.
 
-    So no caller goes at a slot that is given back, and none is given back at which a caller has gone. Not thread-safe.
+    So no caller goes at a slot that was given back, and no slot is given back at which a caller has gone. Not
+    thread-safe.
     """
 
     def __init__(self) -> None:
@@ -28,18 +29,18 @@ class SharedSlots:
         self._given_back: OrderedDict[int, None] = OrderedDict()
 
     def uses(self, slot: Slot) -> bool:
-        """Whether a caller may go at a slot that repeats another one; then it does."""
+        """Whether a caller may go at a slot that repeats another one; if so, that is noted."""
         return self._note(slot, self._used, self._given_back)
 
     def goes_back(self, slot: Slot) -> bool:
-        """Whether the slot of an operation may go back to the store; then it does. One that repeats never may."""
+        """Whether the slot of an operation may go back to the store; if so, that is noted. A repeated one never may."""
         return not slot.repeats and self._note(slot, self._given_back, self._used)
 
     def _note(self, slot: Slot, noted: OrderedDict[int, None], others: OrderedDict[int, None]) -> bool:
         birth = slot.decision.birth
         if birth in others:
             return False
-        if birth:  # that of a repeated one is the same
+        if birth:  # a repeated slot has the same birth
             noted[birth] = None
             if len(noted) > MOST_SHARED:
                 noted.popitem(last=False)
@@ -49,7 +50,7 @@ class SharedSlots:
 class UnusedSlots:
     """Gives slots back to one store. While the store is out, they stay booked: later callers wait longer.
 
-    ``goes_back`` says of a slot that was booked under an operation whether it may go back.
+    ``goes_back`` says whether a slot that was booked under an operation may go back.
     """
 
     def __init__(self, store: Store, many_callers: ManyCallers, goes_back: Callable[[Slot], bool]) -> None:
@@ -66,7 +67,7 @@ class UnusedSlots:
             await settle(self._store, decision, [0.0] * len(decision.states), is_unused=True)
 
     async def give_back_in_turn(self, slot: Slot) -> None:
-        """Give a slot back, even if the task is cancelled again; if many tasks do, a few at a time."""
+        """Give a slot back, even if the task is cancelled again; many tasks do so a few at a time."""
         turn = self._many_callers.turn() if self._store.in_process else None
         try:
             if turn is not None:
@@ -81,12 +82,12 @@ class UnusedSlots:
         return GiveBack(self._store, self.give_back(slot))
 
     def give_back_at_once(self, slot: Slot) -> None:
-        """Give a slot back where nothing can be awaited; a store elsewhere keeps it booked."""
+        """Give a slot back in code that cannot await anything; a remote store keeps it booked."""
         if self._store.in_process:
             background_loop.run_in_place(self.give_back(slot))
 
     def give_back_later(self, slot: Slot) -> None:
-        """Give a slot back from a callback, which cannot wait for that."""
+        """Give a slot back from a callback, which cannot wait."""
         if self._store.in_process:
             background_loop.run_in_place(self.give_back(slot))
         else:

@@ -1,4 +1,4 @@
-"""Callers that wait for slots of the same charges, each its own wake-up, and the queue of them and of their slots."""
+"""Callers that wait for slots of the same charges, each with its own wake-up, and the queue of callers and slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .slot import Slot, distance_of_slots
 from .store_time import StoreTime
 
 GRACE_US = 10_000.0
-"""How long after its deadline a caller may still go at a slot that came in time, where others overtake it."""
+"""How long after its deadline a caller may still go at a slot that came in time, if others overtake it."""
 
 _time = attrgetter("at_us")
 _order = attrgetter("order")
@@ -27,21 +27,21 @@ _order = attrgetter("order")
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What the waiters of one ``SlotWaiter`` have in common."""
+    """The values that the waiters of one ``SlotWaiter`` share."""
 
     clock: Clock | None
     decide: Callable[[TaskWaiter, float], Any]
     """``SlotQueues.decide``."""
     margin: float = 0.0
     departs_later: bool = False
-    """Whether a call still looks for pauses in a store after it has left the queue, and departs after that."""
+    """Whether a call still checks for pauses in a store after it has left the queue, and departs only then."""
 
 
 class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
-    ``max_wait`` is that of its first take; one that has missed a slot takes another one within what is left.
-    ``deadline_us`` is set only where callers are overtaken: others know their slots when they join, at ``joined_us``.
+    ``max_wait`` is that of its first take; a caller that has missed a slot takes another one within the rest of it.
+    ``deadline_us`` is set only if callers are overtaken: others know their slots when they join, at ``joined_us``.
     """
 
     def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
@@ -108,7 +108,7 @@ class NewWaiter:
 
 
 def fail(waiter: Waiter, error: BaseException) -> None:
-    """Wake a caller, which raises this error. Thread-safe."""
+    """Wake a caller, which then raises this error. Thread-safe."""
     waiter.error = error
     waiter.set(0.0)
 
@@ -119,23 +119,23 @@ class Queue:
 
     key: Hashable
     waiters: list[Waiter] = field(default_factory=list)
-    """The highest priority first, and then in the order in which they came."""
+    """By priority, the highest first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
     is_overtaken: bool = False
-    """Whether a caller of a higher priority has gone in front of others, so that each wakes at its deadline as well."""
+    """Whether a caller with a higher priority has gone ahead of others, so that each also wakes at its deadline."""
     is_shared: bool = False
-    """Whether its callers take under one operation, so that some of the slots repeat another one."""
+    """Whether its callers take under one operation, so that some of the slots repeat others."""
     booking: int = 0
     """How many slots are being booked."""
     not_before_us: float = 0.0
-    """No waiter may leave earlier, because of calls that have left."""
+    """The earliest time at which a waiter may leave, because of calls that have left."""
     store_time: StoreTime = field(default_factory=StoreTime)
 
     def wake_first_in_time(self, running: AbstractEventLoop | None = None, now_us: float | None = None) -> None:
         """Make sure that the first waiter wakes no later than the first slot; the others matter once they are first.
 
-        ``running`` is an event loop that is known not to be closed, and ``now_us`` is now.
+        ``running`` is an event loop that is known not to be closed, and ``now_us`` is the current time.
         """
         waiters = self.waiters
         while waiters and (first := waiters[0]).loop is not running and first.is_dead:
@@ -149,7 +149,7 @@ class Queue:
                 first.set(at_us, now_us)
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
-        """As ``wake_first_in_time``, but returns the first waiter if its timer has only to be set to its ``at_us``."""
+        """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
         first, slots = self.waiters[0], self.slots
         if slots and type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
             at_us = slots[0].at_us
@@ -174,9 +174,9 @@ class Queue:
                 waiter.set(waiter.deadline_us, now_us)
 
     def too_late(self, waiter: Waiter, now_us: float) -> PaceTimeout | None:
-        """The error for a waiter whose deadline is over, unless its slot, by its place, is in time: then it goes soon.
+        """The error for a waiter whose deadline is over, unless the slot at its place is in time: then it goes soon.
 
-        Those in front may hold it up for a moment, and no longer: more may overtake it yet.
+        Waiters ahead may hold it up only for a moment, because more of them may still overtake it.
         """
         deadline_us = waiter.deadline_us
         if now_us < deadline_us or not self.slots:
@@ -201,7 +201,7 @@ class Queue:
     def add_answered(self, slot: Slot, sent_us: float) -> None:
         """Add a slot whose take was sent at ``sent_us``.
 
-        Evenly spaced slots do not begin later because their answers came late. Where there are bursts, that does no
+        Evenly spaced slots do not begin later because their answers came late. With bursts, a later beginning does no
         harm, and gives the first calls time to arrive.
         """
         if slot.take is None or not distance_of_slots(slot.take):
@@ -218,7 +218,7 @@ class Queue:
         self.add(slot)
 
     def put_original_first(self) -> None:
-        """Let the first slot, if it repeats another one of this queue, change places with that one."""
+        """If the first slot repeats another one of this queue, let the two change places."""
         first = self.slots[0]
         for slot in self.slots:
             if first.repeats and not slot.repeats and slot.decision.birth == first.decision.birth:
@@ -227,7 +227,8 @@ class Queue:
     def remove_surplus(self) -> Slot | None:
         """Remove and return the newest slot, if there are more slots than waiters.
 
-        Of the slots of one operation, the newest that repeats another one: the others stay booked for those who wait.
+        Among the slots of one operation, it is the newest that repeats another one: the others stay booked for the
+        waiters.
         """
         slots = self.slots
         if len(slots) <= len(self.waiters):

@@ -1,4 +1,4 @@
-"""What a request that the model admits has to wait for besides: declared quotas, and what other processes know."""
+"""What else a request that the model admits has to wait for: declared quotas, and what other processes know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Admission: TypeAlias = LocalAdmission | SharedAdmission
 
 
 def admission_over(locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None) -> Admission:
-    """The admission over a store: with all that is learned if other processes use it, and it has documents."""
+    """The admission over a store; it shares what is learned if other processes use the store and it has documents."""
     if not slots.store.in_process:
         try:
             publisher = Publisher(locked, slots, documents(slots.store))

@@ -1,4 +1,4 @@
-"""Admission over a store that holds declared quotas and pauses: that of one process, or one without documents."""
+"""Admission over a store that holds only declared quotas and pauses: one for one process, or one without documents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..queued_requests import Call
 from .locked_model import LockedModel
 
 LONGEST_KEY = 250
-"""Characters of the key of a pause."""
+"""The most characters in the key of a pause."""
 
 
 class LocalAdmission:
-    """Lets requests wait for the declared quota, and for pauses; what is left of a bucket, the model knows."""
+    """Lets requests wait for the declared quota, and for pauses; the model knows how much is left of a bucket."""
 
     def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None, name: str) -> None:
         self._locked = locked
@@ -25,7 +25,7 @@ class LocalAdmission:
         self._pauses = Pauses(slots.store, name, slots.now_us)
 
     def enter(self, call: Call) -> Flow[bool]:
-        """Whether an admitted request is sent now; if not, it waits in the model once more."""
+        """Whether an admitted request is sent now; if not, it waits in the model again."""
         take = None if self._limiter is None else self._take(self._limiter, call)
         if take is not None:
             yield from self._slots.wait(take)
@@ -42,7 +42,7 @@ class LocalAdmission:
             return model.sends(call, now_us)
 
     def leave(self, _call: Call) -> Flow[None]:
-        """A request is not sent. A slot of the declared quota that it had is lost."""
+        """Note that a request is not sent. If it had a slot of the declared quota, that slot is lost."""
         yield from ()
 
     def answered(self, call: Call, paused: tuple[Bucket, ...]) -> Flow[None]:
@@ -52,7 +52,7 @@ class LocalAdmission:
             yield from self._pauses.begin(_key(call, bucket), left_us / SECOND_US)
 
     def died(self, _call: Call) -> Flow[None]:
-        """A request has failed."""
+        """Note that a request has failed."""
         yield from ()
 
     def _take(self, limiter: Limiter, call: Call) -> Take:

@@ -11,7 +11,7 @@ from ..learned_limits import Model, OnChange
 
 
 class LockedModel:
-    """A model that one thread at a time uses: ``with locked as model``. After a fork, the child begins anew."""
+    """A model that one thread at a time uses: ``with locked as model``. After a fork, the child starts afresh."""
 
     def __init__(self, profile: Profile, on_change: OnChange) -> None:
         self._profile = profile
@@ -20,8 +20,8 @@ class LockedModel:
         reset_in_child(self)
 
     def reset(self) -> None:
-        """Forget all that was learned, and all requests."""
-        self._lock = RLock()  # the garbage collector may close a forgotten request, and so call the model, in here
+        """Forget everything that was learned, and all requests."""
+        self._lock = RLock()  # the garbage collector may call the model in here, by closing a forgotten request
         self._model = Model(self._profile, self._on_change)
 
     def __enter__(self) -> Model:

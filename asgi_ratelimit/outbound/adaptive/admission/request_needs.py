@@ -1,4 +1,4 @@
-"""What one request needs of the store: the charges of its take, and which bucket of the model each is about.
+"""What one request needs from the store: the charges of its take, and the bucket of the model that each is about.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -26,7 +26,7 @@ class Need(NamedTuple):
 
 
 def needs_of(call: Call, quotas: Sequence[Quota]) -> list[Need]:
-    """What an admitted request needs."""
+    """The needs of an admitted request."""
     host = call.host.name
     needs = [Need(Charge(quota, host, 1, NAME), None, "quota") for quota in quotas]
     for bucket, _ in call.admitted:
@@ -52,7 +52,7 @@ def _of_gate(call: Call, bucket: Bucket) -> Iterator[Need]:
 
 
 def units_of(host: str, bucket: Bucket) -> Charge | None:
-    """The charge of a request to a learned bucket; ``None`` while nobody knows how to charge it."""
+    """The charge of a request to a learned bucket; ``None`` while it is unknown how to charge it."""
     if bucket.rate is None or bucket.cost <= 0.0:
         return None
     return learned_charge(host, bucket.name, bucket.rate, bucket.cost)

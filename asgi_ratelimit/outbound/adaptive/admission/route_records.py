@@ -1,4 +1,4 @@
-"""What processes tell each other of a route: the buckets that it is limited by, as a small document.
+"""What processes tell each other about a route: the buckets that limit it, as a small document.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -16,13 +16,13 @@ FORMAT = 1
 
 
 def name_of(call: Call) -> str:
-    """The name of the document about the route of a request, or about all that begin alike."""
+    """The name of the document about the route of a request, or about all routes that begin alike."""
     topic = call.route.key if call.host.has_routes else call.route.section.gate.name
     return f"adaptive {call.host.name[:64]} {digest(as_bytes(f'{call.host.name} {topic}'))}"
 
 
 def record_of(call: Call) -> Record:
-    """What is known of the route of a request."""
+    """The record of what is known about the route of a request."""
     host, buckets = call.host, call.route.buckets
     return Record(host.profile.name, tuple(map(_limit, buckets)), bool(buckets) and host.shared == buckets)
 
@@ -34,7 +34,7 @@ def encoded(record: Record) -> bytes:
 
 
 def decoded(content: bytes) -> Record | None:
-    """The record in a document; ``None`` for one of another version, or none at all."""
+    """The record in a document; ``None`` for one of another version, or for anything else."""
     try:
         number, profile, is_of_all, limits = json.loads(content)
         if number != FORMAT:

@@ -1,8 +1,8 @@
-"""Admission over a store that processes share: what is left of a learned bucket is used by all of them together.
+"""Admission over a store that processes share: all of them together use what is left of a learned bucket.
 
-Each request is a take of the store: it charges the buckets that it needs as an answer has reported them, under the
-conditions that none of them is paused. The first request of an unknown route is the pioneer of all processes: it holds
-a lease in the store until it has its answer. What that reports travels as a small document, which the others read.
+Each request is a take of the store: it charges the buckets that it needs, as an answer has reported them, on condition
+that none of them is paused. The first request of an unknown route is the pioneer of all processes: it holds a lease in
+the store until it has its answer. What the answer reports goes into a small document, which the others read.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from .shared_numbers import Publisher
 from .shared_quotas import LONG_WINDOW_S, renewal_charge
 
 FIRST_POLL_US, LONGEST_POLL_US = 20_000.0, 250_000.0
-"""How soon a request looks again whether the pioneer of another process has its answer; each look doubles the time."""
+"""How soon a request checks again whether the pioneer of another process has its answer; each check doubles the
+time."""
 
 LONGEST_S = 86_400.0
 """The longest time, in seconds, for which the store holds up a bucket."""
 
 LOOK_EVERY_US = 1 * SECOND_US
-"""How often a process looks again at a bucket of which nothing is left: it may be charged otherwise by now."""
+"""How often a process looks again at an exhausted bucket, because its charge may have changed."""
 
 
 class Taken(NamedTuple):
-    """What was taken for a request, and what for."""
+    """A take for a request, and the needs that it covers."""
 
     needs: Sequence[Need]
     decision: Decision
 
 
 class SharedAdmission:
-    """Charges requests in the store, and lets other processes know what answers report."""
+    """Charges requests in the store, and shares what answers report with other processes."""
 
     def __init__(self, locked: LockedModel, slots: SlotWaiter, limiter: Limiter | None, publisher: Publisher) -> None:
         self._locked = locked
@@ -53,10 +54,10 @@ class SharedAdmission:
         self._on_error: OnError | None = None if self._quotas else "local"
         self._publisher = publisher
         self._queued_until_us: dict[str, float] = {}
-        """Until when requests to a host probably wait for the declared quota."""
+        """The time until which requests to a host probably wait for the declared quota."""
 
     def enter(self, call: Call) -> Flow[bool]:
-        """Whether an admitted request is sent now; if not, it waits in the model once more."""
+        """Whether an admitted request is sent now; if not, it waits in the model again."""
         needs = needs_of(call, self._quotas)
         quota = [need for need in needs if need.purpose == "quota"]
         if not quota:
@@ -78,7 +79,7 @@ class SharedAdmission:
         return False
 
     def leave(self, call: Call) -> Flow[None]:
-        """A request is not sent: give back what was taken for it."""
+        """Give back what was taken for a request that is not sent."""
         taken, call.taken = call.taken, []
         for needs, decision in taken:
             if all(need.purpose == "quota" for need in needs):
@@ -88,12 +89,12 @@ class SharedAdmission:
                 yield GiveBack(self._store, settle(self._store, decision, costs, is_unused=True))
 
     def answered(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
-        """Let other processes know what an answer has reported; if it is that of a pioneer, they may go."""
+        """Share what an answer has reported with other processes; after the answer to a pioneer, they may go."""
         yield from self._publisher.publish(call, paused)
         yield from self.died(call)
 
     def died(self, call: Call) -> Flow[None]:
-        """A request has ended: if it was a pioneer, its lease ends."""
+        """Note that a request has ended: if it was a pioneer, its lease ends."""
         for needs, decision in call.taken:
             if any(need.purpose == "pioneer" for need in needs):
                 costs = [0.0 if need.purpose == "pioneer" else need.charge.cost for need in needs]
@@ -101,7 +102,7 @@ class SharedAdmission:
         call.taken.clear()
 
     def _take_with_quota(self, call: Call, needs: Sequence[Need], quota: Sequence[Need]) -> Flow[bool]:
-        """``_take`` with the declared quota: in one call if that has room, or else behind those that wait for it."""
+        """``_take`` with the declared quota: in one call if there is room, or else behind those that wait for it."""
         host = call.host.name
         if self._slots.now_us() >= self._queued_until_us.get(host, 0.0):
             decision = yield from self._decide(needs)
@@ -125,11 +126,11 @@ class SharedAdmission:
         self._queued_until_us[call.host.name] = self._slots.now_us() + decision.delay * SECOND_US
 
     def _take(self, call: Call, needs: Sequence[Need]) -> Flow[bool]:
-        """Whether the store has room for a request; if not, it waits in the model once more."""
+        """Whether the store has room for a request; if not, it waits in the model again."""
         return (yield from self._taken(call, needs, (yield from self._decide(needs))))
 
     def _take_again(self, call: Call) -> Flow[bool]:
-        """``_take`` without the declared quota; once more if a bucket is charged otherwise by now."""
+        """``_take`` without the declared quota; it is repeated once if the charge of a bucket has changed."""
         needs = needs_of(call, ())
         decision = yield from self._decide(needs)
         if not decision.allowed and self._may_have_changed(call, needs, decision):
@@ -145,7 +146,7 @@ class SharedAdmission:
         return (yield from self._slots.try_take(Take(charges, on_error=self._on_error, may_settle=may_settle)))
 
     def _taken(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[bool]:
-        """Whether a decision lets a request go, by what the store and other processes know of its buckets."""
+        """Whether a decision lets a request go, given what the store and other processes know about its buckets."""
         is_unknown = not call.route.is_known and any(need.purpose == "pioneer" for need in needs)
         if decision.allowed:
             call.taken.append(Taken(needs, decision))
@@ -161,7 +162,7 @@ class SharedAdmission:
         return False
 
     def _renew(self, call: Call, needs: Sequence[Need], decision: Decision) -> Flow[None]:
-        """Empty long windows that have ended at the server; the rolling ones that stand for them end later."""
+        """Empty long windows that have ended at the server; the rolling windows that stand for them end later."""
         for need, state in zip(needs, decision.states):
             bucket = need.bucket
             if need.purpose != "units" or state.allowed or bucket is None or not bucket.has_renewed:
@@ -174,7 +175,7 @@ class SharedAdmission:
                         yield CallStore(self._store, reset(self._store, [need.charge]))
 
     def _hold(self, call: Call, needs: Sequence[Need], states: Sequence[QuotaState]) -> None:
-        """Hold up the buckets that the store has refused. A gate that another process has paused begins anew."""
+        """Hold up the buckets that the store has refused. A gate that another process has paused starts afresh."""
         now_us = self._slots.now_us()
         for need, state in zip(needs, states):
             bucket = need.bucket
@@ -188,11 +189,11 @@ class SharedAdmission:
             elif need.purpose == "pioneer":
                 bucket.hold(now_us + min(wait_us, FIRST_POLL_US * 2.0**call.polls, LONGEST_POLL_US))
                 call.polls = min(call.polls + 1, 10)
-            elif need.charge == units_of(call.host.name, bucket):  # otherwise, it is charged otherwise by now
+            elif need.charge == units_of(call.host.name, bucket):  # otherwise, its charge has changed
                 bucket.hold(now_us + min(wait_us, LOOK_EVERY_US))
 
     def _may_have_changed(self, call: Call, needs: Sequence[Need], decision: Decision) -> bool:
-        """Whether another process may charge a bucket otherwise by now, because nothing is left of it here."""
+        """Whether another process may have changed the charge of a bucket, because nothing is left of it here."""
         pairs = zip(needs, decision.states)
         is_refused = any(need.purpose == "units" and not state.allowed for need, state in pairs)
         return is_refused and self._slots.now_us() - call.route.section.read_us > LOOK_EVERY_US

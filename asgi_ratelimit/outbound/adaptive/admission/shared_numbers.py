@@ -1,4 +1,4 @@
-"""What one process learns of a route, for all others: numbers in a document, units that are used, and pauses."""
+"""What one process learns about a route, for all others: numbers in a document, used units, and pauses."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .route_records import decoded, encoded, name_of, record_of
 from .shared_quotas import EQUAL, NAME, learned_charge, pause_quota, raised_to, rate_of, used_up
 
 RECORDED_S = 600.0
-"""How long what is known of a route stays in the store; half of that later, it is written again."""
+"""How long the record of a route stays in the store; it is written again after half of that time."""
 
 FILLED_S = 3.0
-"""For how many seconds nothing is left where a bucket is not charged any more."""
+"""For how many seconds a bucket stays exhausted after it is no longer charged."""
 
 
 class Publisher:
-    """Writes what answers report to the store, and reads what others have written. Without the store, nothing happens.
+    """Writes what answers report to the store, and reads what others have written. During an outage, it does nothing.
 
     ``slots`` waits for slots of the same store.
     """
@@ -42,7 +42,7 @@ class Publisher:
         self._pauses = Pauses(slots.store, NAME, slots.now_us)
 
     def read(self, call: Call) -> Flow[Record | None]:
-        """What is written of the route of a request."""
+        """The record of the route of a request."""
         try:
             content: bytes | None = yield CallStore(self._store, self._documents.read(name_of(call)))
         except StoreError:
@@ -63,7 +63,7 @@ class Publisher:
             filled.append((yield from self._take(change.fills())))  # noqa: PERF401  # a comprehension cannot yield
         if changes and (yield from self._is_known(call)):
             for change, decision in zip(changes, filled):
-                if change.old is not None:  # the other process has seen what was charged
+                if change.old is not None:  # the other process has taken the old charges into account
                     yield from self._settle(decision, 0.0)
             return
         if content is not None:
@@ -73,7 +73,7 @@ class Publisher:
             yield from self._close(change, decision)
 
     def _is_known(self, call: Call) -> Flow[bool]:
-        """Whether another process has written no less about a route; then that is adopted."""
+        """Whether another process has written at least as much about a route; its record is then adopted."""
         record = yield from self.read(call)
         if record is None:
             return False
@@ -91,7 +91,7 @@ class Publisher:
         return None
 
     def _close(self, change: Change, filled: Decision | None) -> Flow[None]:
-        """Fill what a bucket was charged by; then so much of the new one stays used as that shows, and no more."""
+        """Fill the old bucket; then keep only as much of the new one used as that shows."""
         if change.old is not None:
             closed = yield from self._take(change.closes(change.old))
             if closed is not None and filled is not None:
@@ -117,15 +117,15 @@ class Publisher:
 
 
 def _changes(call: Call) -> list[tuple[Bucket, Rate | None]]:
-    """The buckets of a route that are to be charged otherwise from now on, by what answers report."""
+    """The buckets of a route whose charge changes now, because of what answers report."""
     rates = [(bucket, rate_of(bucket)) for bucket in call.route.buckets]
     return [(bucket, rate) for bucket, rate in rates if rate != bucket.rate]
 
 
 class Change(NamedTuple):
-    """A bucket whose requests are charged otherwise from now on: by ``charge``, and before by ``old``.
+    """A bucket whose requests are charged differently from now on: with ``charge``, and before with ``old``.
 
-    ``reported`` units were left by the answer that says so.
+    The answer behind this change has left ``reported`` units.
     """
 
     charge: Charge
@@ -133,20 +133,20 @@ class Change(NamedTuple):
     old: Charge | None
 
     def fills(self) -> Take:
-        """A take of what may be used by now: all, where requests of the old charge may be under way."""
+        """A take of the units that may already be used: all of them, if requests of the old charge may be under way."""
         limit = self.charge.quota.limit
         return used_up(self.charge, limit - self.reported) if self.old is None else raised_to(self.charge, limit)
 
     def closes(self, old: Charge) -> Take:
-        """A take of all that the old charge has, so that other processes notice that they have to read the document."""
+        """A take of everything that the old charge has, which makes other processes read the document."""
         refilled = FILLED_S / old.quota.period if isinstance(old.quota, TokenBucket) else 0.0
         return raised_to(old, old.quota.limit * (1.0 + refilled))
 
     def used(self, closed: Decision) -> float:
-        """How many units may really be used, by what ``closes`` has shown to have been charged before.
+        """How many units may really be used, according to the earlier charges that ``closes`` has shown.
 
-        In a window that was taken for units that come back one by one, these are the charges of as much time as it is
-        long. Otherwise, that is not known.
+        If a window was mistaken for units that come back one by one, these are the charges within the length of the
+        window. Otherwise, the number is not known.
         """
         quota, old = self.charge.quota, self.old and self.old.quota
         if not isinstance(quota, RollingWindow) or not isinstance(old, TokenBucket):
@@ -158,7 +158,7 @@ class Change(NamedTuple):
 
 
 def _agree(call: Call) -> list[Change]:
-    """Charge buckets by what answers report from now on."""
+    """Charge buckets from now on as answers report them."""
     host, changes = call.host.name, []
     for bucket, rate in _changes(call):
         old, bucket.rate = bucket.rate, rate
@@ -170,7 +170,7 @@ def _agree(call: Call) -> list[Change]:
 
 
 def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
-    """Whether what another process has written of a bucket is at least as sure as what this one has learned."""
+    """Whether what another process has written about a bucket is at least as certain as what this one has learned."""
     if known is None or learned is None:
         return learned is None
     if known.limit != learned.limit or known.is_sure < learned.is_sure:
@@ -182,7 +182,7 @@ def _is_no_less(known: Rate | None, learned: Rate | None) -> bool:
 
 
 def _spent(call: Call, now_us: float) -> list[tuple[str, float]]:
-    """The buckets of which an answer has left nothing, and microseconds until there is more."""
+    """The buckets that an answer has reported as exhausted, and the microseconds until there is more."""
     spent = []
     for bucket in call.route.buckets:
         if bucket.is_spent:

@@ -1,4 +1,4 @@
-"""What a learned bucket is in the store that processes share: quotas, charges, and conditions.
+"""The form of a learned bucket in the store that processes share: quotas, charges, and conditions.
 
 All charges of a host have one key, so a request is one take, and on a cluster one call.
 
@@ -22,31 +22,32 @@ NAME = "adaptive"
 """The name of the limiter whose buckets hold declared quotas, learned buckets and pauses."""
 
 LEASE_S = 3.0
-"""For how many seconds the pioneer of one process holds up the others. If it is dead, another one goes then."""
+"""For how many seconds the pioneer of one process holds up the others. If it is dead by then, another one goes."""
 
 LONG_WINDOW_S = 10.0
-"""From here on, a window of a server is so long that nobody waits for the rolling one to end after it."""
+"""A window of a server that is at least this long is so long that nobody waits for its rolling window to end after
+it."""
 
 PARTS = 100
 """The most parts of the rolling window that stands for a window of a server."""
 
 EXACT = 0.02
-"""By what part of itself a period may be rounded, so that processes agree on it although their answers differ."""
+"""The part of itself by which a period may be rounded, so that processes agree on it although their answers differ."""
 
 EQUAL = 0.05
-"""Periods that differ by less than this part of them are the same."""
+"""Periods that differ by no more than this part of them are the same."""
 
 MARGIN, LONGEST_MARGIN_S = 0.02, 0.05
-"""By how much longer a window is here: requests may be faster on their way than those before them."""
+"""By how much windows are longer here than at the server, because requests may overtake earlier ones on their way."""
 
 LONGEST_PERIOD_US = MAX_PERIOD * SECOND_US / 2
-"""A limit in a longer time is charged nowhere."""
+"""A limit over a longer period is never charged."""
 
 CACHED = 4096
 
 
 def rate_of(bucket: Bucket) -> Rate | None:
-    """What to charge a bucket by: what it was, unless an answer has reported something else; ``None`` if unknown."""
+    """The rate to charge a bucket by: the known one, unless an answer has reported another; ``None`` if unknown."""
     learned, known = _learned(bucket), bucket.rate
     if learned is None or known is None:
         return learned or known
@@ -87,10 +88,10 @@ def rounded(seconds: float) -> float:
 def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
     """The charge of a request to a learned bucket.
 
-    A window of a server begins at any time, so a rolling one stands for it, which is a little longer. Of units that
-    come back one by one, one is left over, and half of a small burst: then requests that are faster on their way than
-    others are not refused. Where a small burst may be all that there is, no more goes than comes back in a time that
-    answers may say.
+    A window of a server begins at any time, so a rolling window stands for it, which is a little longer. If units come
+    back one by one, one of them is left unused, and so is half of a small burst, so that requests that overtake others
+    on their way are not refused. If a small burst may be all that there is, no more requests go than units come back in
+    the time that answers may state.
     """
     name, (limit, period, refills, _, burst) = f"learned-{_hash(bucket)}", rate
     quota: Quota
@@ -107,7 +108,7 @@ def learned_charge(host: str, bucket: str, rate: Rate, cost: float) -> Charge:
 
 @lru_cache(maxsize=CACHED)
 def pioneer_charge(host: str, bucket: str) -> Charge:
-    """The charge of a pioneer, which it gives back when it has its answer. If it dies, it drains: that is its lease."""
+    """The charge of a pioneer, which it gives back when it has its answer. If the pioneer dies, the charge drains."""
     return Charge(TokenBucket(1, LEASE_S, 1, name=f"pioneer-{_hash(bucket)}"), host, 1, NAME)
 
 
@@ -118,7 +119,7 @@ def renewal_charge(host: str, bucket: str, rate: Rate) -> Charge:
 
 @lru_cache(maxsize=CACHED)
 def pause_condition(host: str, bucket: str) -> Condition:
-    """The condition that a bucket is not paused, by whichever process."""
+    """The condition that no process has paused a bucket."""
     return Condition(pause_quota(bucket), host, 0, NAME)
 
 
@@ -129,12 +130,12 @@ def pause_quota(bucket: str) -> TokenBucket:
 
 
 def used_up(charge: Charge, units: float) -> Take:
-    """A take of so many units more of a learned bucket, or of what is left of it."""
+    """A take of ``units`` more of a learned bucket, or of what is left of it."""
     return Take((replace(charge, cost=max(units, charge.cost)),), best_effort=True, may_settle=True)
 
 
 def raised_to(charge: Charge, units: float) -> Take:
-    """A take that fills a learned bucket until at least so many units of it are used."""
+    """A take that fills a learned bucket until at least ``units`` of it are used."""
     quota = charge.quota
     if isinstance(quota, TokenBucket):
         lowered: Quota = replace(quota, burst=max(units, 1.0))

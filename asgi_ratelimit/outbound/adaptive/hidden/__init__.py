@@ -1,4 +1,4 @@
-"""Limits that no answer reports: a rate, and a number of requests at once, that a host is searched for."""
+"""Limits that no answer reports: the search for a rate, and for a number of requests at once, of a host."""
 
 from __future__ import annotations
 

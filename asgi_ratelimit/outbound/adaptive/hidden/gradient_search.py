@@ -1,9 +1,9 @@
-"""How many requests a server bears at once, by how much slower its answers come.
+"""Finds how many requests a server can take at once, from how much slower its answers become.
 
-As Gradient2 of Netflix's concurrency-limits: the limit is multiplied by how the latency with few requests compares to
-the latency now, and a small queue, the root of the limit, is allowed on top. There, the former is a long average, which
-drifts up where a client always has work. Here, it is measured: one window in 25 has a quarter of
-the limit.
+It is similar to Gradient2 of Netflix's concurrency-limits: the limit is multiplied by the ratio of the latency with few
+requests to the latency now, and a small queue, the root of the limit, is allowed on top. In Gradient2, the former is a
+long average, which drifts up if a client always has work. Here, it is measured: one window in 25 has a quarter of the
+limit.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -16,16 +16,17 @@ from statistics import fmean
 from ....profiles import HiddenConcurrency
 
 WINDOW, PROBE = 10, 4
-"""The answers, at least, after which the limit is set anew; and those that are enough to measure the latency."""
+"""The least number of answers after which the limit is set anew, and the number that suffices to measure the
+latency."""
 
 TOLERANCE = 1.5
-"""Answers that take so many times as long are not slow yet."""
+"""Answers that take up to this many times as long are not slow yet."""
 
 SMOOTHING = 0.2
-"""The part of the way that the limit goes at once, after it has fallen for the first time."""
+"""The part of the way to a new value that the limit goes at once, after it has fallen for the first time."""
 
 PROBE_EVERY = 25
-"""One window of so many has a quarter of the limit, to measure the latency with few requests."""
+"""One window in this many has a quarter of the limit, to measure the latency with few requests."""
 
 
 class GradientSearch:
@@ -35,10 +36,10 @@ class GradientSearch:
         self._floor, self._ceiling = float(bounds.floor), float(bounds.ceiling)
         self._limit = self._floor if bounds.start is None else float(bounds.start)
         self.latency_us = math.inf
-        """The latency with few requests, as far as it was measured."""
+        """The measured latency with few requests."""
         self.window = 0
         self.in_a_row = 0
-        """How many windows have ended with a failure since an answer was none."""
+        """How many windows have ended with a failure since the last answer that was not a failure."""
         self._latencies_us: list[float] = []
         self._most = 0
         self._has_fallen = False
@@ -54,9 +55,10 @@ class GradientSearch:
         return self.window % PROBE_EVERY == 1
 
     def answered(self, latency_us: float, under_way: int, window: int, *, is_failed: bool) -> bool:
-        """A request of this window has its answer, with so many under way; returns whether a failure lowers the limit.
+        """Learn from the answer to a request of this window; return whether a failure lowers the limit.
 
-        What was sent in an earlier window says nothing of the limit now.
+        ``under_way`` is the number of requests under way. A request of an earlier window says nothing about the limit
+        now.
         """
         if not is_failed:
             self.in_a_row = 0
@@ -76,7 +78,7 @@ class GradientSearch:
         return False
 
     def died(self, latency_us: float) -> None:
-        """A request has failed after so long, without an answer: that counts where it is longer than usual."""
+        """Note that a request has failed without an answer: its time counts if it is longer than usual."""
         if latency_us > self.latency_us:
             self._latencies_us.append(latency_us)
 

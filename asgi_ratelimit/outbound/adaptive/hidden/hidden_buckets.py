@@ -1,4 +1,4 @@
-"""Limits that no answer reports, as buckets: each request to their host needs them, and its outcome moves them.
+"""Limits that no answer reports, as buckets: each request to the host needs them, and its outcome changes them.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -16,24 +16,24 @@ from .gradient_search import GradientSearch
 from .rate_search import RateSearch
 
 LATE_US = 2_000.0
-"""A request that leaves late by so much does not delay the next one; nor does one that waited and was woken late, by
-up to the time between two."""
+"""A request that leaves late by up to this time does not delay the next one. Nor does one that waited and was woken
+late, by up to the time between two requests."""
 
 GAPS, LONGEST_GAP, MOST_GAPS = 4, 8.0, 2.0
-"""Over how many gaps between requests the average is, the longest one that counts, and the average up to which the
-rate is believed to be what holds requests up: at least half of it is used."""
+"""The number of gaps between requests in the average, the longest gap that counts, and the largest average at which the
+rate is assumed to hold requests up: at least half of the rate is used."""
 
 NEVER_US = -1e15
-"""When a request was sent that never was."""
+"""The time of the last request before any was sent."""
 
 SERVER_ERROR = 500
 
 OVERLOADED = (503, 504, 529)
-"""Statuses of a server that does too much at once."""
+"""Statuses of a server that is overloaded."""
 
 
 class Outcome(NamedTuple):
-    """What came of a request. A refusal ``is_hidden`` if no limit that its answer reports is the reason for it."""
+    """The outcome of a request. A refusal ``is_hidden`` if no limit that its answer reports is the reason for it."""
 
     status: int
     is_refused: bool = False
@@ -42,21 +42,21 @@ class Outcome(NamedTuple):
 
     @property
     def is_served(self) -> bool:
-        """Whether the server has done what was wanted of it, or said why not."""
+        """Whether the server has carried out the request, or has said why it did not."""
         return not self.is_refused and self.status < SERVER_ERROR
 
 
 class HiddenBucket(Bucket, ABC):
-    """A bucket that learns from what comes of requests, and when. Headers, pauses and pioneers do not touch it."""
+    """A bucket that learns from the outcomes of requests and their times, not from headers, pauses or pioneers."""
 
     @abstractmethod
     def judge(self, number: int, outcome: Outcome, now_us: float) -> str:
-        """A request has its answer, to which ``send`` gave this number; returns what has changed, in words, if much."""
+        """Learn from the answer to a request that ``send`` gave this number; return a large change, in words."""
 
     @property
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether the server seems to refuse everything, so that it has to be left alone for a while."""
+        """Whether the server seems to refuse everything, so that requests have to stop for a while."""
 
     def admit(self, _now_us: float) -> int:
         self.unsent += 1
@@ -84,7 +84,7 @@ class HiddenBucket(Bucket, ABC):
 
 
 class RateBucket(HiddenBucket):
-    """Spaces requests evenly, at the rate that is being searched for."""
+    """Spaces requests evenly, at the rate that the search has reached."""
 
     def __init__(self, bounds: HiddenRate) -> None:
         super().__init__("hidden rate")
@@ -94,7 +94,7 @@ class RateBucket(HiddenBucket):
         self._is_awaited = False
         """Whether a request waits, or has waited, for the next slot."""
         self._gaps = 0.0
-        """How much time passes between two requests, in parts of what the rate asks for, on a moving average."""
+        """The moving average of the time between two requests, as a multiple of the interval of the rate."""
         self.limit = self._search.rate
 
     def ready_at(self, now_us: float) -> float:
@@ -137,7 +137,7 @@ class RateBucket(HiddenBucket):
 
 
 class ConcurrencyBucket(HiddenBucket):
-    """Lets as many requests be under way as the server is believed to bear."""
+    """Lets as many requests be under way as the server presumably can take."""
 
     def __init__(self, bounds: HiddenConcurrency) -> None:
         super().__init__("hidden concurrency")

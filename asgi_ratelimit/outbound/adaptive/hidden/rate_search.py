@@ -1,9 +1,9 @@
-"""At which rate a server refuses, by what it serves and refuses: additive increase, multiplicative decrease.
+"""Finds the rate above which a server refuses, by its answers: additive increase, multiplicative decrease.
 
-Until the first refusal, the rate doubles every second. After one, the largest rate that worked is remembered; the rate
-falls to a part of it, and rises to it again in ten seconds or more, slowly near it, and beyond it faster and faster, as
-in CUBIC (RFC 9438). Each refusal must be paid for by requests that are served before that rate is tried again, so that
-few of all requests are refused. Only requests that come as fast as the rate allows make it rise.
+Until the first refusal, the rate doubles every second. After a refusal, the search remembers the largest rate that
+worked. The rate falls to a part of it, and rises to it again in ten seconds or more, slowly near it, and beyond it
+faster and faster, as in CUBIC (RFC 9438). Before that rate is tried again, served requests must pay for each refusal,
+so that only a small part of all requests is refused. Only requests that come as fast as the rate allows make it rise.
 
 Times are microseconds. No ``await``, no clock, no lock, no logging in this module.
 """
@@ -20,24 +20,24 @@ DECREASE = 0.85
 
 RECOVERY_US, MOST_RECOVERY_US = 10 * SECOND_US, 60 * SECOND_US
 """The least time until the best rate is tried again. After a refusal that asked for a pause, it is ``PAUSE_SHARE``
-times the pause, up to the latter."""
+times the pause, but at most ``MOST_RECOVERY_US``."""
 
 PAUSE_SHARE = 20
 
 SERVED_FOR_REFUSED = 60
-"""Requests to be served for each that was refused, before the best rate is tried again."""
+"""Requests that must be served for each refused one before the best rate is tried again."""
 
 LONGEST_RECOVERY_S = 300
-"""As many requests are enough as the best rate has in so many seconds, however many were refused."""
+"""The requests of the best rate in this many seconds are enough, however many were refused."""
 
 LEAST_SERVED, LEAST_US = 20, 1 * SECOND_US
-"""As long as less was served since the last refusal, or for less time, that says little of the rate."""
+"""While fewer requests were served since the last refusal, or for less time, they say little about the rate."""
 
 FAR_OFF = 0.5
-"""When the best rate falls to less than this part of it, nothing is known yet: then refusals need not be paid for."""
+"""If the best rate falls below this part of itself, it was not known yet, and refusals need not be paid for."""
 
 HOPE = 1.05
-"""What was served is taken for so much less than what could have been."""
+"""The rate that the server could have served is assumed to be this many times the served one."""
 
 
 class RateSearch:
@@ -53,18 +53,18 @@ class RateSearch:
         self._low = self.rate
         self._refused = 0
         self._due = 1.0
-        """Requests to be served until the best rate is tried again."""
+        """Requests that must be served until the best rate is tried again."""
         self._paid, self._recovered_us, self._recovery_us = 0, 0.0, RECOVERY_US
         self._served, self._served_us = 0, 0.0
-        """What was served since the last refusal, and in how much time."""
+        """The requests that were served since the last refusal, and the time that they took."""
         self._served_before, self._served_before_us = 0, 0.0
-        """The same before the first refusal of the last row of them."""
+        """The same before the first refusal of the latest series of refusals."""
         self._first_refused_us, self._refused_us = 0.0, 0.0
-        """When the first and the last refusal of that row came."""
+        """When the first and the last refusal of that series came."""
         self._updated_us: float | None = None
 
     def served(self, now_us: float, *, is_limited: bool) -> None:
-        """A request was served; it ``is_limited`` if more requests would have been sent at a higher rate."""
+        """Note that a request was served; ``is_limited`` says that a higher rate would have sent more requests."""
         before_us = now_us if self._updated_us is None else self._updated_us
         passed_us = min(max(now_us - before_us, 0.0), max(SECOND_US, 2 * SECOND_US / self.rate))
         self._updated_us = now_us
@@ -86,9 +86,9 @@ class RateSearch:
         self._move_to(self._best - (self._best - self._low) * (1.0 - progress) ** 3)
 
     def refused(self, epoch: int, wait_us: float, now_us: float) -> bool:
-        """A request of this epoch was refused, and the server wants to be left alone for so long.
+        """Note that a request of this epoch was refused, and that the server asks for a pause of ``wait_us``.
 
-        Returns whether the rate is lowered: by the first refusal of an epoch only.
+        Returns whether the rate is lowered: only the first refusal of an epoch lowers it.
         """
         self._refused += 1
         self._refused_us = now_us
@@ -114,7 +114,7 @@ class RateSearch:
         return True
 
     def _best_rate(self, wait_us: float) -> float:
-        """The largest rate that worked: the one until now, or what was really served, and the wait that it led to."""
+        """The largest rate that worked: the one until now, or the one really served, including the wait it caused."""
         served, time_us = self._served, self._served_us + wait_us
         if served < LEAST_SERVED or time_us < LEAST_US:
             return self.rate
@@ -124,9 +124,9 @@ class RateSearch:
         return max(rate, self.rate / 2) if wait_us else self.rate
 
     def _learn_window(self, now_us: float) -> None:
-        """The server serves again after it has refused everything for a while: that time counts, too.
+        """Count the time in which the server refused everything, now that it serves again.
 
-        So where a server counts in long windows, the best rate is what it serves in the whole of one. It has begun to
+        So if a server counts in long windows, the best rate is what it serves in a whole window. It may have begun to
         serve at any time after the last refusal.
         """
         blocked_us = (self._refused_us + now_us) / 2.0 - self._first_refused_us

@@ -1,1 +1,1 @@
-"""Redis Cluster: which node has a key, and takes whose keys are on several nodes."""
+"""Redis Cluster: the node of each key, and takes whose keys are on several nodes."""

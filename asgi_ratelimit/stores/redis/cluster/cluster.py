@@ -1,4 +1,4 @@
-"""A cluster: which node an action goes to, and takes whose keys are in several slots."""
+"""A cluster: the node that an action goes to, and takes whose keys are in several slots."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ClusterNodes:
     """All primaries of a cluster, for one event loop.
 
     A take whose keys are all in one slot is one call. The charges of any other take go to their nodes in parallel, and
-    what was granted is given back where another part is refused. Such a take is never booked ahead, whatever its
-    ``max_wait``: it is granted when all of it fits now; else nothing stays charged, and ``retry_after`` is the longest
-    wait of its parts, after which the caller may take again.
+    granted parts are given back if another part is refused. Such a take is never booked ahead, whatever its
+    ``max_wait``: it is granted if all of it fits now. Otherwise nothing stays charged, and ``retry_after`` is the
+    longest wait of its parts, after which the caller may take again.
     """
 
     def __init__(self, context: NodeContext, addresses: ClusterAddresses) -> None:
@@ -68,7 +68,7 @@ class ClusterNodes:
         return all(answers) if isinstance(action, Settlement) else None
 
     async def aclose(self) -> None:
-        """Close all connections, once what waits is answered; what comes later opens them again, for as long."""
+        """Close all connections, after waiting actions are answered; later actions open them again."""
         while self._unanswered:
             self._idle = self._idle or asyncio.get_running_loop().create_future()
             await asyncio.wait([self._idle])
@@ -83,7 +83,7 @@ class ClusterNodes:
             self._close(node)
 
     def _close(self, node: ClusterNode) -> None:
-        """Close a node in the background: it sees through what waits."""
+        """Close a node in the background, after its waiting actions are answered."""
         closing = asyncio.get_running_loop().create_task(node.aclose())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -104,7 +104,7 @@ class ClusterNodes:
         return replace(await self._take_now(replace(whole, charges=granted, best_effort=False)), take=take)
 
     async def _take_now(self, take: Take) -> Decision:
-        """``take`` without a wait; what it was granted is given back where another part is refused."""
+        """``take`` without a wait; granted parts are given back if another part is refused."""
         sent_us, parts = self._context.denials.now_us(), split(take)
         decisions = await self._decisions(parts)
         decision = joined(take, parts, decisions)
@@ -114,7 +114,7 @@ class ClusterNodes:
         return decision
 
     async def _decisions(self, parts: Sequence[Part]) -> list[Decision]:
-        """The decisions on all parts. If one fails, what the others were granted is given back, and it is raised."""
+        """The decisions on all parts. If one fails, the granted parts are given back, and its error is raised."""
         answers = await asyncio.gather(*map(self._answer, parts), return_exceptions=True)
         for failed in answers:
             if isinstance(failed, BaseException):
@@ -127,7 +127,7 @@ class ClusterNodes:
         parts = [part for settlement in settlements if settlement for part in split(settlement)]
         answers = await asyncio.gather(*map(self._answer, parts), return_exceptions=True)
         for part, answer in zip(parts, answers):
-            if isinstance(answer, StoreError):  # the node is out, and gives it back when it is back
+            if isinstance(answer, StoreError):  # the node is out, and gives the units back when it is back
                 self._context.local.ledger.postpone(part.action)
 
     async def _answer(self, part: Part) -> Answer:
@@ -148,7 +148,7 @@ class ClusterNodes:
             self._idle = None
 
     async def _node(self, slot: int) -> ClusterNode:
-        """The primary of a slot. While it does not answer, the topology is refreshed: another may have taken over."""
+        """The primary of a slot. If it does not answer, the topology is refreshed, as another may have taken over."""
         node = self._node_at(await self._topology.primary_of(slot))
         if node.breaker.is_open:
             if not node.breaker.allows_call():
@@ -167,11 +167,11 @@ class ClusterNodes:
         return self._topology.primaries.get(slot_of(charge)) == address
 
     def _by_health(self) -> Iterable[Address]:
-        """The addresses of all nodes in use, those that answer first."""
+        """The addresses of all nodes in use, with those that answer first."""
         return sorted(self._nodes, key=lambda address: self._nodes[address].breaker.is_open)
 
     def _close_unused(self) -> None:
-        """Close the nodes that own no slot any more."""
+        """Close the nodes that no longer own any slot."""
         primaries = set(self._topology.primaries.values())
         for address in [address for address in self._nodes if address not in primaries]:
             node = self._nodes.pop(address)

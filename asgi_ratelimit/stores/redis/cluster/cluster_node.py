@@ -42,7 +42,7 @@ class ClusterNode(RedisNode):
         )
 
     async def aclose(self) -> None:
-        """See through what waits, and close the connections."""
+        """Answer what waits, and close the connections."""
         await super().aclose()
         await self._redirections.aclose()
 
@@ -52,7 +52,7 @@ class ClusterNode(RedisNode):
         self._caller.start(self._call(actions, submitted, finish))
 
     async def _answers(self, actions: Sequence[Action], submitted: float) -> list[Answer]:
-        """The answers to all actions; what the script leaves undone, at its bound of work, is sent again."""
+        """The answers to all actions; actions that the script leaves undone, at its bound of work, are sent again."""
         groups: dict[int, list[int]] = {}
         for at, action in enumerate(actions):
             groups.setdefault(slot_of(charges_of(action)[0]), []).append(at)
@@ -67,7 +67,7 @@ class ClusterNode(RedisNode):
         return answers
 
     async def _call_groups(self, groups: list[list[Action]], submitted: float) -> list[Sequence[Answer]]:
-        """The answers to groups of actions, each in a slot of its own and a call of its own, in one packet."""
+        """The answers to groups of actions, each group in its own slot and its own call, in one packet."""
         sent_us = self._context.denials.now_us()
         calls = list(map(self._context.script_call, groups))
         answers = []
@@ -78,7 +78,7 @@ class ClusterNode(RedisNode):
         return answers
 
     def _read(self, actions: Sequence[Action], call: ScriptCall, reply: Any, sent_us: float) -> Sequence[Answer]:
-        """The answers in the reply for one slot. Raises ``StoreError`` for what concerns the whole node."""
+        """The answers in the reply for one slot. Raises ``StoreError`` for an error that concerns the whole node."""
         if not isinstance(reply, Exception):
             return self._context.answers(actions, call, reply, sent_us)
         error = self._context.error_of(reply)

@@ -1,4 +1,4 @@
-"""Commands of one key each, outside of the script, on a cluster: sent to any node, and on to where that one says."""
+"""Commands with one key each, outside the script, on a cluster: sent to any node, and then to the node it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_REDIRECTIONS = 5
 class ClusterCommands:
     """Connections to the nodes of a cluster, for one event loop. A command takes at most ``timeout`` seconds.
 
-    Only a few keys are meant to be used: the node that had one is remembered.
+    Use only a few keys: the node of each key is remembered.
     """
 
     def __init__(self, addresses: ClusterAddresses, timeout: float) -> None:

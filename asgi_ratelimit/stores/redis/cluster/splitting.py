@@ -1,4 +1,4 @@
-"""Actions over several hash slots of a cluster: how they are split by slot, and how the decisions are joined.
+"""Actions over several hash slots of a cluster: how to split them by slot, and how to join the decisions.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -27,7 +27,7 @@ class Part:
 
 
 def slot_of(charge: Charge) -> int:
-    """The slot of a charge's bucket, which depends on its key alone: that is the hash tag."""
+    """The slot of a charge's bucket, which depends only on its key, the hash tag."""
     slot: int = key_slot(charge.bucket.encode())
     return slot
 
@@ -64,10 +64,10 @@ def _with_charges(take: Take, places: Sequence[int]) -> Take:
 
 
 def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> Decision:
-    """The decision on ``take`` that the decisions on its parts amount to: allowed where all are.
+    """The decision on ``take`` that follows from the decisions on its parts: allowed if all parts are.
 
-    ``retry_after`` is the longest of the parts'. Where the take is refused, granted parts are taken to be given back.
-    It repeats an earlier decision where any part does: what others have booked must not be given back with the rest.
+    ``retry_after`` is the longest of the parts. If the take is refused, granted parts are assumed to be given back. The
+    decision repeats an earlier one if any part does: what others have booked must not be given back with the rest.
     """
     allowed = all(decision.allowed for decision in decisions)
     effective = decisions if allowed else [_undone(decision) for decision in decisions]
@@ -96,7 +96,7 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
 
 
 def _repeated_us(decisions: Sequence[Decision]) -> float | None:
-    """When the last of these decisions was repeated; ``None`` where none was."""
+    """The time at which the last of these decisions was repeated; ``None`` if none was."""
     return max([each.repeated_us for each in decisions if each.repeated_us is not None], default=None)
 
 

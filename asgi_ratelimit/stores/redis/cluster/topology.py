@@ -1,7 +1,7 @@
 """Which node of a cluster is the primary of which slot.
 
 The package reads this itself, with ``CLUSTER SLOTS`` and from redirections, and does not use redis-py's
-``NodesManager``: that one opens a pool of connections for every node it hears of, outside of the deadline of a take,
+``NodesManager``: it opens a pool of connections for every node that it learns about, outside the deadline of a take,
 and marks all connections for a reconnect whenever it refreshes.
 """
 
@@ -52,7 +52,7 @@ class Topology:
         return self.primaries[slot]
 
     def redirected(self, redirection: AskError, host: str) -> Address:
-        """Where a redirection by the node at ``host`` leads; a permanent one (MOVED) is remembered."""
+        """The address that a redirection by the node at ``host`` leads to; a permanent one (MOVED) is remembered."""
         address = self._addresses.remap((redirection.host or host, int(redirection.port)))
         if isinstance(redirection, MovedError):
             self.primaries[redirection.slot_id] = address

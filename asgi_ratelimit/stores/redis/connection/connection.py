@@ -1,6 +1,6 @@
 """An open connection to Redis: packed commands go in, parsed answers come out, with no task and no stream between.
 
-redis-py connects and authenticates; then ``Connection`` takes the transport over. Where redis-py does not offer the
+redis-py connects and authenticates; then ``Connection`` takes the transport over. If redis-py does not offer the
 transport, ``RedisPyConnection`` sends and reads through redis-py, at the cost of a task for each call.
 """
 
@@ -28,10 +28,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from .reply_bounds import HEADER, HUGE, HUGE_AT_START, MAX_BYTES, TOO_LARGE
 
 Outcome: TypeAlias = "list[Any] | Exception"
-"""The answers to the commands, in which an error of Redis is an answer too, or why there are no answers."""
+"""The answers to the commands, among which an error of Redis is an answer too, or the reason why there are none."""
 
 WRITER_ATTRIBUTE = "_writer"
-"""Where redis-py keeps the stream writer of a connection: it has no public access to the transport."""
+"""The attribute of the stream writer in redis-py's connections, which have no public access to the transport."""
 
 _INCOMPLETE: Final = object()
 """What the parser returns while an answer is not complete."""
@@ -63,7 +63,7 @@ class OpenConnection(Protocol):
 
 
 async def open_connection(pool: ConnectionPool) -> tuple[AbstractConnection, OpenConnection]:
-    """A connection out of ``pool``, and what to send over it. Raises the errors of redis-py."""
+    """A connection from ``pool``, and the ``OpenConnection`` over it. Raises the errors of redis-py."""
     connection = cast("AbstractConnection", await pool.get_connection())  # type: ignore[no-untyped-call]
     writer = getattr(connection, WRITER_ATTRIBUTE, None)
     if isinstance(writer, asyncio.StreamWriter):
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._end(error)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what Redis sends. An answer to no command, or one that is too large, closes the connection."""
+        """Parse the data from Redis. An answer to no command, or one that is too large, closes the connection."""
         scanned = self._tail + data if self._tail else data
         if HUGE_AT_START.match(scanned) or HUGE.search(scanned) or self._incomplete > MAX_BYTES:
             self.abort(InvalidResponse(TOO_LARGE))
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
             self._tail = scanned[-HEADER:]
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The other end has closed, or the transport has failed."""
+        """End the call in flight, because the other end has closed or the transport has failed."""
         self._lost = True
         self._end(RedisConnectionError(f"the connection was lost: {error or 'closed by the server'}"))
 

@@ -1,4 +1,4 @@
-"""Bounds of what a server may reply: parsers make room for as many items as a header says, if it is 1,000,000,000."""
+"""Bounds for replies of a server: parsers make room for as many items as a header states, even for 1,000,000,000."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""The largest reply, in bytes. That to the largest batch is a small part of it."""
+"""The largest reply, in bytes. The reply to the largest batch is a small part of it."""
 
 HUGE = re.compile(rb"\n[*%~>|][0-9]{7}")
 """The header of an array, or of another aggregate, with 1,000,000 items or more, behind other data."""
@@ -18,7 +18,7 @@ HUGE = re.compile(rb"\n[*%~>|][0-9]{7}")
 HUGE_AT_START = re.compile(rb"[*%~>|][0-9]{7}")
 
 HEADER: Final = 9
-"""Bytes of such a header: so many at the end of an incomplete reply may be the beginning of one."""
+"""Bytes of such a header: this many at the end of an incomplete reply may be the beginning of one."""
 
 TOO_LARGE: Final = "the reply is too large: is that a Redis?"
 

@@ -31,13 +31,13 @@ ScriptCall: TypeAlias = Sequence[bytes | int]
 """The arguments of EVALSHA after the hash: the number of keys, the keys, and the script's own arguments."""
 
 Done: TypeAlias = Callable[["Any | RedisError | StoreError"], None]
-"""Receives the script's reply, the error that Redis answered, or a ``StoreError`` where there is no answer."""
+"""Receives the script's reply, the error that Redis answered, or a ``StoreError`` if there is no answer."""
 
 
 class ScriptCaller:
     """One connection to one Redis, for one event loop and one call at a time; a call takes at most ``timeout`` seconds.
 
-    Each call carries a mark with which its reply begins, so no reply is taken for that of another call.
+    Each call carries a mark with which its reply begins, so no reply is mistaken for that of another call.
     """
 
     def __init__(self, pool: ConnectionPool, timeout: float) -> None:
@@ -54,7 +54,7 @@ class ScriptCaller:
         self._timer: asyncio.TimerHandle | None = None
 
     def call(self, call: ScriptCall, submitted: float, done: Done) -> None:
-        """Call the script without a task if the connection is open, else as ``evaluate`` does.
+        """Call the script without a task if the connection is open, or else as ``evaluate`` does.
 
         ``submitted`` is the time of the event loop at which the deadline began to run.
         """
@@ -95,7 +95,7 @@ class ScriptCaller:
     async def evaluate(self, calls: Sequence[ScriptCall], submitted: float, *, asking: bool = False) -> list[Any]:
         """The script's reply to each call, or the error that Redis answered, all within one deadline.
 
-        With ``asking``, a node of a cluster answers for a slot that is being moved to it. Raises ``StoreError`` where
+        With ``asking``, a node of a cluster answers for a slot that is being moved to it. Raises ``StoreError`` if
         there is no answer.
         """
         return await self._within_deadline(submitted, self._evaluate(calls, asking))
@@ -110,7 +110,7 @@ class ScriptCaller:
     async def answer(self, command: Command, *, asking: bool = False) -> Any:
         """The answer to any one command, or the error that Redis answered; ``asking`` is as in ``evaluate``.
 
-        Raises ``StoreError`` where there is no answer.
+        Raises ``StoreError`` if there is no answer.
         """
         (answer,) = await self._within_deadline(self._loop.time(), self._send([command], asking))
         return answer
@@ -163,7 +163,7 @@ class ScriptCaller:
             raise store_error_of(error, self._timeout, is_first_by_tls=is_first_by_tls) from error
 
     async def _evaluate(self, calls: Sequence[ScriptCall], asking: bool) -> list[Any]:
-        """Call the script by its hash. Redis forgets scripts when it restarts: then send the text, once."""
+        """Call the script by its hash. Redis forgets scripts when it restarts; then the text is sent, once."""
         if not self._is_checked:
             await self._require_one_server()
         marks = [b"%d " % next(self._call_numbers) for _ in calls]
@@ -178,7 +178,7 @@ class ScriptCaller:
         return list(map(_reply_in, answers, marks))
 
     async def _require_one_server(self) -> None:
-        """Raises ``ShardingProxyError`` where a call without keys cannot be sent anywhere; asked once."""
+        """Raise ``ShardingProxyError`` if a call without keys cannot be sent anywhere; checked once."""
         (answer,) = await self._send([("EVALSHA", "0" * 40, 0)], False)
         if _NO_KEY_TO_SHARD_BY.search(str(answer)):
             raise ShardingProxyError(answer)
@@ -209,7 +209,7 @@ class ScriptCaller:
 
 
 _NO_KEY_TO_SHARD_BY = re.compile("wrong number of arguments|invalid request|unsupported command")
-"""What a proxy answers to a call without keys; a Redis answers NOSCRIPT, or that the user may not call it."""
+"""The answer of a proxy to a call without keys; a Redis answers NOSCRIPT, or that the user may not call it."""
 
 _FOREIGN_REPLY = InvalidResponse("the reply does not belong to the call")
 
@@ -220,7 +220,7 @@ def _is_marked(answer: Any, mark: bytes) -> bool:
 
 
 def _reply_in(answer: Any, mark: bytes) -> Any:
-    """The script's reply to the call with this mark. Raises ``InvalidResponse`` for that of another call."""
+    """The script's reply to the call with this mark. Raises ``InvalidResponse`` for the reply to another call."""
     if isinstance(answer, RedisError) or _is_marked(answer, mark):
         return answer
     raise _FOREIGN_REPLY

@@ -31,14 +31,14 @@ _EXAMPLES = {
 
 _LIMITER_SETTINGS: dict[str, Any] = {
     "socket_timeout": None,  # the deadline of a call is stricter, and costs less
-    "retry": Retry(NoBackoff(), 0),  # a retry after a time-out would charge twice
+    "retry": Retry(NoBackoff(), 0),  # a retry after a timeout would charge twice
     "decode_responses": False,
     "encoding": "utf-8",
     "encoding_errors": "strict",
     "max_connections": 4,
     "parser_class": BoundedParser,
 }
-"""Settings that suit a limiter, in place of those of a client for other work."""
+"""Settings that suit a limiter, which replace those of a client for other work."""
 
 _NODE_ONLY_SETTINGS = ("response_callbacks", "himport_registry", "redis_connect_func", "event_dispatcher")
 """Settings that a cluster client gives its nodes, and that a connection does not understand."""
@@ -91,7 +91,7 @@ def addresses_of(url_or_client: RedisLike, timeout: float) -> SingleAddress | Cl
 
 
 def _shown_settings(settings: dict[str, Any], kind: type[Any]) -> str:
-    """The URL of a client's connections, as ``shown`` has it."""
+    """The URL of a client's connections, as ``shown`` formats it."""
     secret = "***@" if settings.get("password") or settings.get("credential_provider") else ""
     if settings.get("path"):
         return shown(f"unix://{secret}{settings['path']}")
@@ -210,14 +210,14 @@ def _checked(pool: Callable[[], ConnectionPool]) -> Callable[[], ConnectionPool]
 
 
 def _sentinel_settings(timeout: float) -> dict[str, Any]:
-    """Settings for a call to one of several sentinels: if the first does not answer, there is time for the second."""
+    """Settings for a call to one of several sentinels, which leave time for the second if the first does not answer."""
     half = timeout / 2
     settings = {name: value for name, value in _LIMITER_SETTINGS.items() if name != "parser_class"}
     return {**settings, "socket_timeout": half, "socket_connect_timeout": half}
 
 
 def _parsed_hosts(url: str, scheme: str) -> Iterator[dict[str, Any]]:
-    """redis-py's settings for each host, where a URL names several, separated by commas."""
+    """redis-py's settings for each host, if a URL names several, separated by commas."""
     parts = urlsplit(url)
     credentials, at, hosts = parts.netloc.rpartition("@")
     for host in hosts.split(","):

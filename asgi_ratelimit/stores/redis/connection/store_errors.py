@@ -46,7 +46,7 @@ _ADVICE = (
         "a port that speaks TLS needs rediss://host:6379/0",
     ),
 )
-"""What to change for errors that do not go away by themselves: how their texts are found, and the advice."""
+"""The errors that do not go away by themselves: how their texts are found, and the advice."""
 
 _SENTINEL_IN_TEXT = re.compile(r"<redis\.asyncio\.client\.Redis\(.*?host=([^,]*),port=([^,]*),.*?\)>\)>\)>")
 """The ``repr`` of redis-py's client for a sentinel, which is longer than a line."""
@@ -55,15 +55,15 @@ _NOT_WRITABLE = re.compile(r"(?:^|-)(?:MISCONF|NOREPLICAS|OOM|READONLY)\b")
 
 
 _OF_A_KEY = re.compile(r"\baccess .*\bkeys?\b")
-"""In the text of a refusal by an ACL, where it is about a key and not about a command."""
+"""In the text of a refusal by an ACL, if it concerns a key and not a command."""
 
 
 class NotWritable(StoreUnavailable):
-    """Raised where Redis can read but not write: it can still refuse takes."""
+    """Raised if Redis can read but not write: it can still refuse takes."""
 
 
 class ShardingProxyError(RedisError):
-    """Raised where something answers that sends each command to the server of its first key."""
+    """Raised if a proxy answers that sends each command to the server of its first key."""
 
     def __init__(self, answer: object) -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class ShardingProxyError(RedisError):
 
 
 class EventLoopEnded(StoreUnavailable):
-    """Raised where the event loop has ended before the answer came, which says nothing of Redis."""
+    """Raised if the event loop has ended before the answer came, which says nothing about Redis."""
 
     def __init__(self) -> None:
         super().__init__("the event loop has ended")
@@ -85,8 +85,8 @@ def store_error_of(
 ) -> StoreError:
     """The ``StoreError`` for an error of redis-py. ``timeout`` is the deadline of the call in seconds.
 
-    ``prefix`` is the escaped one of the keys, where the call had keys; ``is_first_by_tls`` says that no connection by
-    TLS has come about yet.
+    ``prefix`` is the escaped prefix of the keys, if the call had keys. ``is_first_by_tls`` says that no connection by
+    TLS has been established yet.
     """
     if isinstance(error, StoreError):
         return error

@@ -1,4 +1,4 @@
-"""What is wrong with a URL of a Redis, said without its password."""
+"""Checks of a URL of a Redis, whose errors do not contain its password."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _OPTIONS = (
 
 
 class InvalidUrl(ValueError):
-    """Raised for a URL that cannot be right, with a reason that quotes nothing of it but names of options."""
+    """Raised for an invalid URL, with a reason that quotes nothing from it but names of options."""
 
 
 def require_valid(url: str, kind: str) -> None:
-    """Raises ``InvalidUrl`` for what redis-py would not refuse, or refuse with a message that quotes a password.
+    """Raise ``InvalidUrl`` for a URL that redis-py would accept, or refuse with a message that quotes a password.
 
     ``kind`` is "", "cluster" or "sentinel".
     """
@@ -48,7 +48,7 @@ def require_valid(url: str, kind: str) -> None:
     parts = urlsplit(url)
     if parts.fragment:
         raise InvalidUrl(f'there is a "#": {_QUOTED}')
-    hint = f": {_QUOTED}" if "@" in parts.path + parts.query else ""  # what is in front of it may be a password
+    hint = f": {_QUOTED}" if "@" in parts.path + parts.query else ""  # the text before it may be a password
     if url.startswith("unix:"):
         _require_socket(parts, hint)
     else:
@@ -64,7 +64,7 @@ def require_valid(url: str, kind: str) -> None:
 
 
 def reason_of(error: Exception, url: str) -> str:
-    """The message of an error, unless it quotes something of the URL that is not to be shown."""
+    """The message of an error, unless it quotes a part of the URL that must not be shown."""
     if isinstance(error, InvalidUrl):
         return str(error)
     message = " ".join(str(error).split())

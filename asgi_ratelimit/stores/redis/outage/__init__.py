@@ -1,1 +1,1 @@
-"""What happens while Redis is out: when it counts as out, who decides, and what Redis is charged with afterwards."""
+"""Outages of Redis: when it counts as out, who decides meanwhile, and what it is charged with afterwards."""

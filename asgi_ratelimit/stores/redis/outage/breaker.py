@@ -22,7 +22,7 @@ class Breaker:
         self.is_open = False
 
     def allows_call(self) -> bool:
-        """Whether the caller may call the store. While the breaker is open, the caller that may is the probe."""
+        """Whether the caller may call the store. While the breaker is open, the caller that may do so is the probe."""
         if not self.is_open:
             return True
         now = self._now()
@@ -32,10 +32,10 @@ class Breaker:
         return True
 
     def record_failure(self) -> None:
-        """The store has not answered: open."""
+        """Open the breaker: the store has not answered."""
         self.is_open = True
         self._next_probe = self._now() + PROBE_INTERVAL_US
 
     def record_success(self) -> None:
-        """The store has answered: close."""
+        """Close the breaker: the store has answered."""
         self.is_open = False

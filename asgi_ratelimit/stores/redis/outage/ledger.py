@@ -1,7 +1,7 @@
-"""The outage ledger: what this process admitted while the store was out, and what was to be settled there.
+"""The outage ledger: what this process admitted during an outage of the store, and settlements for the store.
 
-The store is charged with it when it is back, so that an outage gives nobody a second quota, and no refund is lost. Each
-entry is an operation, and stays until the store has carried it out: sending it twice does no harm.
+The store is charged with its entries when it is back, so that an outage gives nobody a second quota, and no refund is
+lost. Each entry is an operation, and stays until the store has carried it out: sending it twice does no harm.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .repayments import Repayments, debited
 NOTHING_REPAID = Repaid()
 
 MAX_ENTRIES = 10_000
-"""The most buckets, operations and settlements in a ledger; what is beyond is never charged."""
+"""The most buckets, operations and settlements in a ledger; anything beyond is never charged."""
 
 LEAST_UNITS = 1e-6
-"""Fewer units than this are what rounding leaves."""
+"""Fewer units than this are a rounding error."""
 
 
 @dataclass(slots=True)
 class Entry:
     """A bucket of the store, and of the local store, in the state ``before``; ``units`` were granted since.
 
-    Some of them may be those of operations, each of which is repaid by itself.
+    Some of these units may belong to operations, each of which is repaid by itself.
     """
 
     charge: Charge
@@ -49,9 +49,9 @@ class Entry:
 
 
 class OutageLedger:
-    """The buckets that were charged in ``local``, by the time of ``clock``, in place of the store.
+    """The buckets that were charged in ``local``, by the time of ``clock``, instead of in the store.
 
-    ``parts_of`` splits a take or a settlement into those that the store carries out, each an operation. Threads may
+    ``parts_of`` splits a take or a settlement into the parts that the store carries out, each an operation. Threads may
     share a ledger. A process that forks keeps its ledger, and the child starts with an empty one.
     """
 
@@ -70,7 +70,7 @@ class OutageLedger:
         return len(self._entries) + len(self._takes) + len(self._postponed) + len(self._repayments.pending)
 
     def start_anew(self) -> None:
-        """Forget all entries; they are those of another process."""
+        """Forget all entries, which belong to another process."""
         self._lock = RLock()
         self._entries: dict[str, Entry] = {}
         self._takes: dict[str, tuple[Take, float]] = {}
@@ -83,19 +83,19 @@ class OutageLedger:
     def adopt(self, charge: Charge, state: State) -> None:
         """Let the local store continue from a state that the store has reported, unless more was used here since."""
         with self._lock:
-            if charge.bucket in self._entries:  # what the store has charged must not count as taken here
+            if charge.bucket in self._entries:  # units that the store has charged must not count as taken here
                 self._close(_any_charge)
             self._local.adopt(charge, state)
 
     def quota_here(self, bucket: str) -> Quota | None:
-        """The largest quota under which something was granted here of a bucket, since the store was charged last."""
+        """The largest quota under which a bucket was granted something here since the store was last charged."""
         entry = self._entries.get(bucket)
         return None if entry is None else entry.local_charge.quota
 
     def decide(self, take: Take, local_take: Take, is_unclear: bool) -> Decision:
-        """Decide ``take``, as ``local_take``, in the local store; what is charged there is an entry.
+        """Decide ``take``, as ``local_take``, in the local store; what is charged there becomes an entry.
 
-        Where it ``is_unclear`` whether the store has carried it out, its operation may exist there.
+        If it ``is_unclear`` whether the store has carried the take out, its operation may exist there.
         """
         with self._lock:
             self.taken_again(take)
@@ -108,7 +108,7 @@ class OutageLedger:
             return decision
 
     def taken_again(self, take: Take) -> None:
-        """An operation is taken again: if it was refunded, and that has not reached the store, it never was."""
+        """Note that an operation is taken again: an earlier refund that has not reached the store is dropped."""
         if take.operation is None or not self.has_entries:
             return
         with self._lock:
@@ -116,11 +116,11 @@ class OutageLedger:
                 self._settled.forget(name)
 
     def _record(self, take: Take, local_take: Take, before: Sequence[State | None], granted: float) -> None:
-        """``take`` was granted as ``local_take`` in the local store, whose buckets were in the states ``before``."""
+        """Record a ``take`` that was granted as ``local_take`` in the local store, over the states ``before``."""
         for charge, local_charge, state in zip(take.charges, local_take.charges, before):
             if charge.cost and (charge.bucket in self._entries or len(self._entries) < MAX_ENTRIES):
                 entry = self._entries.setdefault(charge.bucket, Entry(charge, local_charge, state))
-                if local_charge.quota.most > entry.local_charge.quota.most:  # so that all that is used counts
+                if local_charge.quota.most > entry.local_charge.quota.most:  # so that all used units count
                     entry.local_charge = local_charge
                 entry.units += granted if take.best_effort else charge.cost
                 entry.has_operations |= take.operation is not None
@@ -138,7 +138,7 @@ class OutageLedger:
             self.has_entries = True
 
     def collect(self, is_here: Callable[[Charge], bool], most: int | None = None) -> list[Repayment | Settlement]:
-        """What the store is to be charged with, for the buckets that ``is_here`` names; ``remove`` what it has done."""
+        """The entries to charge the store with, for buckets that ``is_here`` accepts; then ``remove`` what is done."""
         with self._lock:
             self._close(is_here)
             self._look()
@@ -148,7 +148,7 @@ class OutageLedger:
     def of_buckets(self, buckets: Set[str], but: Set[str], is_here: Callable[[Charge], bool]) -> list[Repayment]:
         """Some of the entries for these buckets, except for the operations in ``but``.
 
-        ``is_here`` names these buckets and others.
+        ``is_here`` accepts these buckets and others.
         """
         with self._lock:
             pending = self._repayments.of_buckets(buckets, but)
@@ -159,7 +159,7 @@ class OutageLedger:
             return self._repayments.of_buckets(buckets, but)
 
     def remove(self, entry: Repayment | Settlement, repaid: Repaid = NOTHING_REPAID) -> None:
-        """The store has carried an entry out; ``repaid`` is where the charges of a repayment are."""
+        """Remove an entry that the store has carried out; ``repaid`` says where the charges of a repayment are."""
         with self._lock:
             if isinstance(entry, Settlement):
                 self._postponed.pop(settlement_text(entry), None)
@@ -180,12 +180,12 @@ class OutageLedger:
         self.has_entries = bool(self._entries or self._takes or self._postponed or self._repayments.pending)
 
     def is_open(self, settlement: Settlement) -> bool:
-        """Whether all that a settlement settles is in the local store alone."""
+        """Whether all charges of a settlement are only in the local store."""
         with self._lock:
             return not any(map(self._repayments.holds, settlement.settled_charges))
 
     async def settle(self, settlement: Settlement) -> list[Settlement]:
-        """Settle what was decided here, once, where its charges are; returns what is to be settled at the store."""
+        """Settle a local decision once, wherever its charges are; return the settlements for the store."""
         with self._lock:  # nothing that is awaited here ever waits
             now, name = float(self._clock.now_us()), settlement_text(settlement)
             if self._settled.find(name, now):
@@ -202,12 +202,12 @@ class OutageLedger:
             there = [each for each, there in zip(settlement.settled_charges, is_there) if there]
             left = replace(settlement, settled_charges=tuple(there))
             settlements = self._repayments.settle(left, taken, name) if there else []
-            if here or settlements:  # also where the local store has to forget an operation
+            if here or settlements:  # also if the local store has to forget an operation
                 await self._settle_here(replace(settlement, settled_charges=(*here, *map(_unchanged, there))))
             return settlements
 
     def _is_settled_there(self, settlement: Settlement, texts: Sequence[str]) -> bool:
-        """Whether the store has to be charged first: it may have the operation, or others are of the same bucket."""
+        """Whether the store must be charged first: it may have the operation, or the bucket has other operations."""
         if texts:
             return not self._unclear.isdisjoint(texts)
         entries = [self._entries.get(charge.bucket) for charge in settlement.charges]
@@ -221,7 +221,7 @@ class OutageLedger:
         await self._local.settle(settlement)
 
     def _close(self, is_here: Callable[[Charge], bool]) -> None:
-        """Turn what was taken until now into repayments; takes that name an operation are repaid under it."""
+        """Turn everything taken until now into repayments; takes that name an operation are repaid under it."""
         now = float(self._clock.now_us())
         units: dict[str, float] = {}
         charges: dict[str, Charge] = {}
@@ -241,7 +241,7 @@ class OutageLedger:
                 self._repayments.add(Repayment(repayment_text(bucket), (debited(rest, rest.cost),), now))
 
     def _units_of(self, entry: Entry, now: float) -> float:
-        """The units in use now, less those that were in use before; what runs off is not owed."""
+        """The units in use now, less those that were in use before; units that have run off are not owed."""
         quota, state = entry.local_charge.quota, self._local.state_of(entry.local_charge)
         before = 0.0 if entry.before is None else used(quota, entry.before, now)
         return 0.0 if state is None else min(used(quota, state, now) - before, entry.units)
@@ -251,7 +251,7 @@ _ledgers: WeakSet[OutageLedger] = WeakSet()
 
 
 def _start_anew() -> None:
-    """The parent repays what is in its ledgers; a child that did so, too, would charge it twice."""
+    """Empty the ledgers in a child: the parent repays them, and a child that did so too would charge twice."""
     for ledger in list(_ledgers):
         ledger.start_anew()
 
@@ -268,7 +268,7 @@ def _any_charge(charge: Charge) -> bool:
 
 
 def _owed_by(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
-    """What a take with an operation owes of a bucket, out of the ``units`` that are owed of it altogether."""
+    """The units that a take with an operation owes a bucket, out of all ``units`` owed to it."""
     cost = granted if take.best_effort else charge.cost
     left = max(units.get(charge.bucket, cost), 0.0)
     owed = min(cost, left)

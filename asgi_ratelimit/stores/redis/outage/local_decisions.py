@@ -24,7 +24,7 @@ DENIED_FOR = 1.0
 """The ``retry_after``, in seconds, of a take that ``on_error="deny"`` refuses."""
 
 MAX_VALUES = 10_000
-"""How many values of buckets are remembered, with up to as many again that are older."""
+"""How many recent values of buckets are remembered, besides up to as many older ones."""
 
 logger = logging.getLogger("asgi_ratelimit")
 
@@ -33,9 +33,9 @@ class LocalDecisions:
     """Decisions for the time that the store is out, each ``degraded``; logs when the store goes out and comes back.
 
     ``"local"`` limits in this process, with the quotas divided by ``replicas``, the number of processes that share
-    the store, and never to less than one take that the whole quota can grant. It starts from the latest values that
-    the store has reported, and writes what it admits into the ``ledger``, for the store to be charged with.
-    ``"allow"`` admits all takes, ``"deny"`` refuses all.
+    the store, but never to less than one take that the whole quota can grant. It starts from the latest values that the
+    store has reported, and writes what it admits into the ``ledger``, with which the store is charged later.
+    ``"allow"`` admits all takes, and ``"deny"`` refuses all.
     Raises ``ConfigurationError`` for any other ``on_error``.
     """
 
@@ -55,7 +55,7 @@ class LocalDecisions:
         self._local = MemoryStore(clock=clock, operation_ttl=operation_ttl)
         self.ledger = OutageLedger(self._local, clock, parts_of)
         self.latest_values: Values = {}
-        """The values that the store has reported: updated with each reply."""
+        """The values that the store has reported, updated with each reply."""
         self._older_values: Values = {}
         self._outages: set[str] = set()
         self._reasons: dict[tuple[str, str], float] = {}
@@ -84,7 +84,7 @@ class LocalDecisions:
             logger.warning("the rate limit store%s is back", _at(node))
 
     def store_is_out(self, error: StoreError, node: str = "") -> None:
-        """Note that the store, or one ``node`` of it, does not answer: it is logged, and so is each new reason."""
+        """Note that the store, or one ``node`` of it, does not answer, and log this and each new reason."""
         is_first, now = node not in self._outages, monotonic_us()
         self._outages.add(node)
         reason = node, str(error)
@@ -100,7 +100,7 @@ class LocalDecisions:
         self._reasons[reason] = now
 
     def decide(self, take: Take, is_unclear: bool = False) -> Decision:
-        """The decision on ``take`` in place of the store's, which may have carried it out where that ``is_unclear``."""
+        """The local decision on ``take``, which the store may have carried out if that ``is_unclear``."""
         on_error = take.on_error or self._on_error
         if on_error == "local":
             return self._decide_locally(take, is_unclear)
@@ -122,9 +122,9 @@ class LocalDecisions:
         return replace(self.ledger.decide(take, local_take, is_unclear), degraded=True)
 
     def _share_of(self, charge: Charge, take: Take) -> Quota:
-        """What this process may grant of a charge's quota: a take that fits the whole quota must fit the share, too.
+        """This process's share of a charge's quota: a take that fits the whole quota must fit the share too.
 
-        A token bucket that has granted such a take keeps that burst: a lower one would forget a part of what is used.
+        A token bucket that has granted such a take keeps that burst: a lower burst would forget a part of the usage.
         """
         own = _share(charge.quota, self._replicas)
         if charge.cost > own.most and not take.best_effort:

@@ -1,4 +1,4 @@
-"""The repayer: it charges one Redis with the outage ledger, in the background."""
+"""The repayer charges one Redis with the outage ledger, in the background."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..script_actions import Repayment
 from .ledger import OutageLedger
 
 REPAID_TOGETHER = 64
-"""How many entries of the outage ledger are sent to Redis at a time."""
+"""The number of entries of the outage ledger that are sent to Redis at a time."""
 
 REPAY_INTERVAL_US = 1_000_000.0
 """Microseconds between two looks for entries of the outage ledger while Redis answers."""
 
 CLOSE_WITHIN = 5.0
-"""Seconds in which a node that closes charges Redis with the outage ledger, at the most."""
+"""The most seconds for which a node that closes charges Redis with the outage ledger."""
 
 
 class Repayer:
-    """Charges one Redis with those entries of the ledger whose buckets ``is_here`` names, in small batches.
+    """Charges one Redis with the entries of the ledger whose buckets ``is_here`` accepts, in small batches.
 
     ``submit_all`` sends entries between the takes, and returns their answers. Each entry stays in the ledger until
     Redis has carried it out.
@@ -41,7 +41,7 @@ class Repayer:
         self._next_look_us = 0.0
 
     def start(self) -> None:
-        """Send the entries, unless that is under way."""
+        """Send the entries, unless this is under way."""
         if self._ledger.has_entries and (self._task is None or self._task.done()):
             self._next_look_us = monotonic_us() + REPAY_INTERVAL_US
             self._task = asyncio.get_running_loop().create_task(self._repay(self._send_entries()))
@@ -52,7 +52,7 @@ class Repayer:
             self.start()
 
     def look_soon(self) -> None:
-        """Let ``start_now_and_then`` start at once."""
+        """Let the next ``start_now_and_then`` start at once."""
         self._next_look_us = 0.0
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Repayments: what the store is charged with after an outage, and where those charges are from then on."""
+"""Repayments: the charges on the store after an outage, and where they are from then on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PAID = 8
 
 @dataclass(slots=True)
 class Paid:
-    """A charge of a repayment, for all that was taken until ``until_us``; ``units`` of it can still be given back."""
+    """A charge of a repayment, for everything taken until ``until_us``; ``units`` of it can still be given back."""
 
     booked: SettledCharge
     until_us: float
@@ -28,9 +28,10 @@ class Paid:
 
 
 class Repayments:
-    """Repayments that are pending, by their operation, and charges of those that the store has carried out, by bucket.
+    """Pending repayments, by their operation, and charges of those that the store has carried out, by bucket.
 
-    Who settles a charge of the outage later settles the repayment instead; while that is under way, it waits.
+    A later settlement of a charge of the outage settles the repayment instead; while the repayment is under way, the
+    settlement waits.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Repayments:
         self._held: list[tuple[Settlement, Sequence[Take], str]] = []
 
     def add(self, repayment: Repayment) -> None:
-        """Another one that is pending."""
+        """Add a pending repayment."""
         self._forget(repayment.operation)
         if len(self.pending) < MAX_REPAYMENTS:
             self.pending[repayment.operation] = repayment
@@ -49,14 +50,14 @@ class Repayments:
                 self._by_bucket.setdefault(charge.bucket, {})[repayment.operation] = repayment
 
     def of_buckets(self, buckets: Set[str], but: Set[str]) -> list[Repayment]:
-        """Those that are pending for any of these buckets, except for the operations in ``but``."""
+        """The pending repayments for any of these buckets, except for the operations in ``but``."""
         found: dict[str, Repayment] = {}
         for bucket in buckets & self._by_bucket.keys():
             found |= self._by_bucket[bucket]
         return [repayment for operation, repayment in found.items() if operation not in but]
 
     def remove(self, repayment: Repayment, repaid: Repaid) -> list[Settlement]:
-        """The store has carried one out; returns what is to be settled there."""
+        """Remove a repayment that the store has carried out; return the settlements for the store."""
         if not self._forget(repayment.operation):
             return []
         if repayment.is_take and repaid.id:
@@ -71,13 +72,13 @@ class Repayments:
         return [settlement for each in held for settlement in self.settle(*each)]
 
     def _add_paid(self, paid: Paid) -> None:
-        """Another one of its bucket, in place of those that are of no more use."""
+        """Add a charge of its bucket, and drop those that are of no more use."""
         bucket = paid.booked.charge.bucket
         others = [each for each in self._paid.pop(bucket, ()) if each.units > 0.0 or each.until_us > paid.until_us]
         self._paid[bucket] = [*others, paid][-MAX_PAID:]
 
     def _forget(self, operation: str) -> bool:
-        """Remove a pending repayment; whether there was one."""
+        """Remove a pending repayment; return whether there was one."""
         repayment = self.pending.pop(operation, None)
         for bucket in {charge.bucket for charge in repayment.charges} if repayment else ():
             self._by_bucket[bucket].pop(operation)
@@ -91,15 +92,15 @@ class Repayments:
         return self._is_pending(settled) or any(since <= paid.until_us for paid in self._paid.get(bucket, ()))
 
     def release(self, texts: Collection[str]) -> list[str]:
-        """Do not settle what forgets one of these operations, and is not settled yet; returns what that is called."""
+        """Drop held settlements that would forget one of these operations; return their names."""
         released = [each for each in self._held if each[0].undone is not None and _is_one_of(each[1], texts)]
         self._held = [each for each in self._held if each not in released]
         return [name for _, _, name in released]
 
     def settle(self, settlement: Settlement, taken: Sequence[Take], name: str) -> list[Settlement]:
-        """What carries out a settlement of charges that are in repayments, at the store; ``taken`` are its takes there.
+        """The settlements at the store for a settlement of charges in repayments; ``taken`` are its takes there.
 
-        That of an operation is the same one as for all others who sent it.
+        The settlement of an operation is the same as for all others who sent the operation.
         """
         if any(map(self._is_pending, settlement.settled_charges)):
             if len(self._held) < MAX_REPAYMENTS:
@@ -120,7 +121,7 @@ class Repayments:
     def _settlements_of_takes(
         self, settlement: Settlement, taken: Sequence[Take], repaid: Sequence[Repaid]
     ) -> Iterator[Settlement]:
-        """A settlement of each take that was repaid, as that of its first part, whose id all others know."""
+        """A settlement of each repaid take, under the id of its first part, which all others know."""
         booked = {each.charge.bucket: each for part in repaid for each in part.settled_charges}
         for take in taken:
             buckets = {charge.bucket for charge in take.charges}
@@ -129,11 +130,11 @@ class Repayments:
             undone = None if settlement.undone is None else take
             if any(each.actual != each.charge.cost for each in settled):
                 yield Settlement(repaid[0].id, settled, until_us=settlement.until_us, undone=undone)
-            elif settled and undone is not None:  # who knows where the units are may still give them back
+            elif settled and undone is not None:  # a caller that knows where the units are may still give them back
                 yield replace(_alone(settled[0]), undone=undone)
 
     def _where_booked(self, settled: SettledCharge, booked: SettledCharge | None) -> SettledCharge:
-        """A charge of a take in terms of the store; nothing comes back where it is not known where it is booked."""
+        """A charge of a take in terms of the store; nothing comes back if it is unknown where it is booked."""
         back = settled.charge.cost - settled.actual
         if booked is None or back < 0.0:
             return debited(self._charge(settled), max(-back, 0.0))
@@ -166,12 +167,12 @@ def _is_one_of(taken: Sequence[Take], texts: Collection[str]) -> bool:
 
 
 def debited(charge: Charge, units: float) -> SettledCharge:
-    """``units`` of the bucket of ``charge``, to be charged whether they fit or not."""
+    """``units`` for the bucket of ``charge``, which are charged whether they fit or not."""
     return SettledCharge(charge, 0.0, 0, 0.0, 0.0, charge.cost + units)
 
 
 def settlement_of_nothing(charge: Charge) -> Settlement:
-    """A settlement that the store has to write, and that changes no bucket."""
+    """A settlement that the store has to write although it changes no bucket."""
     return _alone(debited(charge, 0.0))
 
 

@@ -1,4 +1,4 @@
-"""Which buckets are in a Redis: for tools, never on the way of a request."""
+"""The buckets in a Redis, for tools; no request ever waits for this."""
 
 from .scan import Scan
 from .stored_buckets import StoredBucket

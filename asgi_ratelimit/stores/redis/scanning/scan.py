@@ -1,4 +1,4 @@
-"""Looks through the keys of a Redis for buckets, a bounded number at a time, so that no command holds it for long."""
+"""Searches the keys of a Redis for buckets, a bounded number at a time, so that no command holds it for long."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 1000
 
 
 class Scan:
-    """The buckets of a store, for one event loop; those of a cluster on all of its primaries.
+    """The buckets of a store, for one event loop; for a cluster, on all of its primaries.
 
     ``url_or_client`` and ``prefix`` are those of the store, and ``timeout`` is that of one command in seconds.
     ``looked`` counts the keys, and ``is_whole`` says whether all have been seen. Raises ``ConfigurationError`` for
@@ -31,7 +31,7 @@ class Scan:
         self.is_whole = True
 
     async def buckets(self, name: str | None = None, key: str | None = None, *, most: int) -> list[StoredBucket]:
-        """The buckets under a name, and of a key, or all of them; it stops after ``most`` keys.
+        """The buckets under a name and of a key, or all of them; it stops after ``most`` keys.
 
         Raises ``StoreError`` if Redis does not answer.
         """

@@ -1,4 +1,4 @@
-"""What a bucket in Redis is, by its key and its value alone, without the program that has written it.
+"""Reads a bucket in Redis from its key and its value alone, without the program that has written it.
 
 No ``await``, no clock, no lock, no logging in this module.
 """
@@ -32,16 +32,16 @@ _BUCKET = re.compile(r"([^:{}]*):([^:{}]*):(?:([fr][^:{}]*):)?\{([^{}]*)\}")
 _LIMIT = struct.Struct("<Bf")
 
 _EMPTY, _HASHED = "%", "%#"
-"""What stands for an empty key, and before the hash of a long one."""
+"""The texts that stand for an empty key, and before the hash of a long one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBucket:
     """A bucket as it is at one moment.
 
-    ``name`` is that of a rule or limiter, ``key`` whose bucket it is (``#`` and a hash for a long key), and ``quota``
-    what the bucket was last used under: its limit to five digits, its burst to a hundredth, without its
-    ``burst_allowance_factor``. ``used`` is in units, and ``reset_after`` the seconds until the bucket is as good as
+    ``name`` is that of a rule or limiter, and ``key`` says whose bucket it is (``#`` and a hash for a long key).
+    ``quota`` is the quota under which it was last used: its limit to five digits, its burst to a hundredth, without its
+    ``burst_allowance_factor``. ``used`` is in units, and ``reset_after`` is the seconds until the bucket is as good as
     new.
     """
 
@@ -53,12 +53,12 @@ class StoredBucket:
 
     @property
     def share(self) -> float:
-        """The part of what can be granted at once that is used: 1 or more where it refuses."""
+        """The used part of what can be granted at once: 1 or more if it refuses."""
         return self.used / self.quota.most
 
 
 def stored_bucket(text: str, value: bytes, now_us: float) -> StoredBucket | None:
-    """The bucket of this text and value at this time; ``None`` where they are none, or nothing of it is used."""
+    """The bucket of this text and value at this time; ``None`` if they are not a bucket, or nothing of it is used."""
     match = _BUCKET.fullmatch(text)
     if match is None:
         return None
@@ -76,14 +76,14 @@ def stored_bucket(text: str, value: bytes, now_us: float) -> StoredBucket | None
 
 
 def key_of(tag: str) -> str:
-    """The key that stands in a bucket's hash tag, or what stands for it."""
+    """The key in a bucket's hash tag, or the text that stands for it."""
     if tag.startswith(_HASHED):
         return tag[1:]
     return "" if tag == _EMPTY else _unescaped(tag)
 
 
 def _quota(name: str, kind: str, value: bytes) -> Quota:
-    """The quota of a stored value. Raises ``struct.error`` or a ``ValueError`` for what is none."""
+    """The quota of a stored value. Raises ``struct.error`` or a ``ValueError`` for an invalid value."""
     if value[:1] == bytes([BUCKET_FORMAT]):
         period_us, limit, code = numbers_in(value[:8])
         limit = _roundest(limit, limit_code)
@@ -98,7 +98,7 @@ def _quota(name: str, kind: str, value: bytes) -> Quota:
 
 
 def _burst(code: int, limit: float) -> float:
-    """The burst that a code stands for: that of a quota that names none, or the roundest one."""
+    """The burst that a code stands for: the default burst of the limit, or the roundest one."""
     default = max(1, math.floor(limit))
     return default if burst_code(default) == code else _roundest(2.0 ** (code / BURST_SCALE), burst_code)
 
@@ -112,7 +112,7 @@ def _roundest(number: float, code_of: Callable[[float], int]) -> float:
 
 
 def _rounded(number: float) -> float:
-    """A number that was stored with about seven digits, with those that are exact."""
+    """A number that was stored with about seven digits, rounded to the exact ones."""
     rounded = float(f"{number:.6g}")
     return int(rounded) if rounded.is_integer() else rounded
 
