@@ -102,7 +102,7 @@ class RedisServer(Server):
     def flush(self) -> None:
         """Forget all keys and all scripts."""
         with socket.create_connection((HOST, self.port), timeout=5) as connection, connection.makefile("rb") as answers:
-            for command in (b"FLUSHALL\r\n", b"SCRIPT FLUSH\r\n"):
+            for command in (b"FLUSHALL\r\n",):
                 connection.sendall(command)
                 answer = answers.readline()
                 if answer != b"+OK\r\n":
