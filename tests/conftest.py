@@ -124,7 +124,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def redis_url(request: pytest.FixtureRequest) -> str:
-    """The URL of that Redis, with no keys and no scripts in it."""
+    """The URL of that Redis, with no keys in it."""
     assert request.node.get_closest_marker("redis"), "this test lacks the mark redis"
     server: RedisServer = request.getfixturevalue("redis_server")
     server.flush()

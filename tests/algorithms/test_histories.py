@@ -197,7 +197,7 @@ class Expiry(Promise):
 
     async def ended(self, history: History) -> None:
         client = history.stores.client
-        assert all(client.pttl(key) > 0 for key in client.scan_iter())
+        assert all(client.pttl(key) != -1 for key in client.scan_iter())  # one may go meanwhile
 
 
 @given(plan=plans())
