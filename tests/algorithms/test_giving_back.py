@@ -26,7 +26,7 @@ BACK, PAUSE = Step("settle"), Step("move", us=50_000)
 @example(([TokenBucket(1, 1.0, 1)], [FIRST, UNRECORDED, LEFT, BACK, LATER]))
 @example(([TokenBucket(1, 1.0, 1)], [FIRST, LATER, LEFT, PAUSE, FIRST, BACK, BACK, LATER]))
 @example(([TokenBucket(1, 1.0, 1)], [FIRST, UNRECORDED, UNRECORDED, LEFT, Step("settle", which=1), BACK, LATER]))
-@up_to(1500)
+@up_to(800)
 def test_the_promise_holds_for_actual_units(history: tuple[list[TokenBucket], list[Step]]) -> None:
     """Under any order of takes, bookings, refunds, settlements up and down, and cancellations."""
     buckets = Buckets(history[0])

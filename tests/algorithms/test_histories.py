@@ -147,6 +147,8 @@ def test_windows_that_are_booked_ahead_keep_their_retry_times(stores: Stores, pl
 class Thrift(Promise):
     """What takes nothing writes nothing, but to bring back a state that a clock has left in the future."""
 
+    watches_writes = True
+
     async def asked(self, answer: Answer) -> None:
         if not answer.decisions[0].allowed:
             ahead = left_in_the_future(answer.decisions[0], answer.writes)
@@ -174,6 +176,8 @@ def test_a_refusal_and_a_look_write_nothing(stores: Stores, plan: Plan) -> None:
 class Once(Promise):
     """A decision that is settled again, because the first answer got lost on its way, is settled once."""
 
+    watches_writes = True
+
     async def settled(self, settled: Settled) -> None:
         writes = Writes(settled.history)
         again = [replace(decision, settled=False) for decision in settled.decisions]
@@ -193,7 +197,7 @@ class Expiry(Promise):
 
     async def ended(self, history: History) -> None:
         client = history.stores.client
-        assert all(client.pttl(key) > 0 for key in client.scan_iter())
+        assert all(client.pttl(key) != -1 for key in client.scan_iter())  # one may go meanwhile
 
 
 @given(plan=plans())

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
-
+from tests.support.redis_server import RedisServer
 from tests.support.server import ROOT
 
 EARLY = 0.005
@@ -54,22 +54,31 @@ QUEUES = {
 """The program that sends jobs to a queue, and the commands of the processes that run them."""
 
 
-@pytest.mark.parametrize(("sends", "workers"), QUEUES.values(), ids=QUEUES)
-def test_jobs_run_at_their_slots(redis_url: str, tmp_path: Path, sends: str, workers: Sequence[str]) -> None:
-    """Two guilds have four jobs each, at one per two seconds: for the last ones, no worker sleeps."""
-    environment = {**os.environ, "REDIS_URL": redis_url, "QUOTA": "1 per 2 seconds fixed"}
-    log = tmp_path / "log"
+def test_jobs_run_at_their_slots(redis_server: RedisServer, tmp_path: Path) -> None:
+    """Two guilds have four jobs each, at one per two seconds: for the last ones, no worker sleeps. Both queues run."""
+    redis_server.flush()
+    urls = {name: f"{redis_server.url}/{database}" for database, name in enumerate(QUEUES)}
+    with ThreadPoolExecutor(len(QUEUES)) as pool:
+        called = {name: pool.submit(calls_of, name, url, tmp_path / name) for name, url in urls.items()}
+    for name, future in called.items():
+        calls = future.result()
+        assert sorted(job for _, job, _, _ in calls) == [f"job-{number}" for number in range(JOBS)], name
+        assert all(float(now) >= float(slot) - EARLY for _, _, slot, now in calls), name
+        for guild in ("guild-a", "guild-b"):
+            windows = [float(slot) // 2 for who, _, slot, _ in calls if who == guild]
+            assert len(set(windows)) == len(windows), name
+
+
+def calls_of(name: str, url: str, log: Path) -> list[tuple[str, str, str, str]]:
+    """Run the workers of a queue on a Redis of its own, send all jobs, and return their calls."""
+    sends, workers = QUEUES[name]
+    environment = {**os.environ, "REDIS_URL": url, "QUOTA": "1 per 2 seconds fixed"}
     with ExitStack() as stack:
         for worker in workers:
             stack.enter_context(running(worker, environment, log))
         command = (sys.executable, "-c", sends.format(jobs=JOBS))
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=WITHIN)
-        calls = wait_for_calls(log)
-    assert sorted(job for _, job, _, _ in calls) == [f"job-{number}" for number in range(JOBS)]
-    assert all(float(now) >= float(slot) - EARLY for _, _, slot, now in calls)
-    for guild in ("guild-a", "guild-b"):
-        windows = [float(slot) // 2 for name, _, slot, _ in calls if name == guild]
-        assert len(set(windows)) == len(windows)
+        return wait_for_calls(log)
 
 
 @contextmanager

@@ -81,9 +81,9 @@ def test_the_wheel_is_complete(wheel: Path) -> None:
 
 def test_the_wheel_needs_nothing_else(wheel: Path, tmp_path: Path) -> None:
     """In an empty environment, with only the dependencies of the wheel, the app behaves the same."""
-    run(sys.executable, "-m", "venv", str(tmp_path / "venv"))
+    run(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     python = str(tmp_path / "venv" / "bin" / "python")
-    run(python, "-m", "pip", "install", "--quiet", str(wheel))
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", str(wheel))
     statuses, where = run(python, "-I", "-W", "error", "-c", APP + SEND_SIX_REQUESTS).splitlines()
     assert statuses == "200 200 200 200 200 429"
     assert Path(where).is_relative_to(tmp_path)

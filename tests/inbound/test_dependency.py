@@ -644,6 +644,7 @@ async def test_what_the_middleware_took_is_given_back_too() -> None:
     assert left(await ask(app, http("/free"))) == '"per-minute";r=8'
 
 
+@pytest.mark.usefixtures("unpublished", "unwatched")
 async def test_several_may_be_one_call_to_the_store(redis_url: str) -> None:
     """By address, by user and for all: together they are one take, and Redis runs one script for each request."""
     store = RedisStore(redis_url, timeout=20)

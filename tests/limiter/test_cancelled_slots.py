@@ -24,10 +24,10 @@ Event: TypeAlias = Callable[[], Awaitable[None]]
 QUOTAS = pytest.mark.parametrize(
     ("quota", "seconds"),
     [
-        (TokenBucket(10, burst=1), 60),
-        (TokenBucket(10, burst=5, burst_allowance_factor=0.5), 60),
-        (FixedWindow(10, 1), 60),
-        (RollingWindow(600, 60, buckets=60), 183),  # 600 pass in the first half of each 61 seconds
+        (TokenBucket(10, burst=1), 30),
+        (TokenBucket(10, burst=5, burst_allowance_factor=0.5), 30),
+        (FixedWindow(10, 1), 30),
+        (RollingWindow(300, 30, buckets=30), 93),  # 300 pass in the first half of each 31 seconds
     ],
     ids=["even", "bucket", "fixed", "rolling"],
 )

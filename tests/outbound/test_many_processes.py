@@ -31,7 +31,7 @@ def test_four_processes_of_fifty_callers(redis_url: str, seconds: float, used: f
     calls = run_callers(redis_url, "200/s", seconds=seconds, processes=4, tasks=50, threads=0)
     require_promises(calls, 1 / 200)
     with redis.Redis.from_url(redis_url) as store:
-        assert all(store.pttl(key) > 0 for key in store.scan_iter())
+        assert all(store.pttl(key) != -1 for key in store.scan_iter())  # one may go meanwhile
     for process in range(4):
         numbers = [call.number for call in calls if call.process == process]
         assert 0 < len(numbers) == len(set(numbers))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import anthropic
 import httpx
 import httpx2
-import openai
 import pytest
 
 from asgi_ratelimit import ConfigurationError, MemoryStore, PacedTransport, PaceTimeout, TokenBucket, client_ip
@@ -146,6 +144,8 @@ def test_the_host_is_the_default_key() -> None:
 
 def test_the_client_of_openai_passes_a_timeout_on() -> None:
     """As it is, and without another call."""
+    import openai  # takes long
+
     transport = PacedTransport(httpx.MockTransport(lambda _: httpx.Response(200)), "1/day", max_delay=0.1)
     with httpx.Client(transport=transport) as http:
         http.get(URL)
@@ -156,6 +156,8 @@ def test_the_client_of_openai_passes_a_timeout_on() -> None:
 
 def test_the_client_of_anthropic_takes_a_timeout_for_a_lost_connection() -> None:
     """Its cause says what it was."""
+    import anthropic  # takes long
+
     transport = PacedTransport(httpx2.MockTransport(lambda _: httpx2.Response(200)), "1/day", max_delay=0.1)
     with httpx2.Client(transport=transport) as http:
         http.get(URL)

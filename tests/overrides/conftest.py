@@ -11,6 +11,13 @@ from asgi_ratelimit.stores import Store
 from tests.support.overriding import shared_store
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store is read ten times as often, so that nobody waits for a change; other processes read it as it is."""
+    for module in ("repeating", "watch"):
+        monkeypatch.setattr(f"asgi_ratelimit.overrides.{module}.EVERY", 0.09)
+
+
 @pytest.fixture(params=["memory", "redis"])
 async def shared(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Store, Overrides]]:
     """Each kind of store in turn, and overrides of it that another process may have made."""

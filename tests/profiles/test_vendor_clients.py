@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from anthropic import APIConnectionError
 
 from asgi_ratelimit import PaceTimeout
 from asgi_ratelimit.profiles import LearnedEstimate
@@ -97,6 +96,8 @@ def test_a_stream_of_anthropic_that_is_cut_is_charged_its_input(vendor_with: New
 
 def test_what_the_clients_make_of_a_pace_timeout(vendor_with: NewVendor) -> None:
     """OpenAI's raises it as it is; Anthropic's wraps it."""
+    from anthropic import APIConnectionError  # takes long
+
     openai, anthropic = vendor_with(OpenAI, 1000, 1000, LONG), vendor_with(Anthropic, 1000, 1000, LONG)
     raised: list[Any] = []
     for vendor in (openai, anthropic):

@@ -1,4 +1,7 @@
-"""The vendors' own clients over a ``PacedTransport``, against stand-ins that count for themselves."""
+"""The vendors' own clients over a ``PacedTransport``, against stand-ins that count for themselves.
+
+To import them takes a second, and is left to the tests that use them: most runs of tests read this file for others.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 from uuid import uuid4
 
-import anthropic
 import httpx2
-import openai
 
 from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
 from asgi_ratelimit.profiles import anthropic_estimate, anthropic_usage, model, openai_estimate, openai_usage
@@ -105,10 +106,14 @@ class OpenAI(Vendor):
     request: ClassVar[Any] = {"model": "small", "messages": MESSAGES, "max_completion_tokens": MOST}
 
     def client(self, transport: PacedTransport) -> Any:
+        import openai
+
         http_client = openai.DefaultHttpxClient(transport=transport, trust_env=False)
         return openai.OpenAI(api_key=self.key, base_url=f"{self.url}/v1", http_client=http_client)
 
     def async_client(self, transport: PacedTransport) -> Any:
+        import openai
+
         http_client = openai.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
         return openai.AsyncOpenAI(api_key=self.key, base_url=f"{self.url}/v1", http_client=http_client)
 
@@ -159,10 +164,14 @@ class Anthropic(Vendor):
     request: ClassVar[Any] = {"model": "small", "messages": MESSAGES, "max_tokens": MOST}
 
     def client(self, transport: PacedTransport) -> Any:
+        import anthropic
+
         http_client = anthropic.DefaultHttpxClient(transport=transport, trust_env=False)
         return anthropic.Anthropic(api_key=self.key, base_url=self.url, http_client=http_client)
 
     def async_client(self, transport: PacedTransport) -> Any:
+        import anthropic
+
         http_client = anthropic.DefaultAsyncHttpxClient(transport=transport, trust_env=False)
         return anthropic.AsyncAnthropic(api_key=self.key, base_url=self.url, http_client=http_client)
 

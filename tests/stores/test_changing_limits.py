@@ -78,19 +78,19 @@ def versions(store: Store, *quotas: Quota) -> list[Version]:
 
 @EACH
 @pytest.mark.parametrize("max_delay", [0.0, 15.0], ids=["refusing", "booking ahead"])
-async def test_a_minute_under_load_admits_no_more_than_both_quotas(
+async def test_half_a_minute_under_load_admits_no_more_than_both_quotas(
     store: Store, clock: SteppedClock, old: Quota, new: Quota, max_delay: float
 ) -> None:
     """In any interval, no version admits more than its own quota, whatever the other one does."""
     chance, both = random.Random(11), versions(store, old, new)
-    end = clock.now + 60
+    end = clock.now + 30
     while clock.now < end:
         version = chance.choice(both)
         version.admitted(await version.limiter.pace("key", max_delay=max_delay))
         clock.advance(chance.randint(1, 200_000) / 1e6)
     for version in both:
         version.ledger.require_ceiling()
-    assert sum(entry.units for version in both for entry in version.ledger.entries) >= 50  # old alone admits as many
+    assert sum(entry.units for version in both for entry in version.ledger.entries) >= 25  # old alone admits as many
 
 
 @EACH
@@ -128,7 +128,7 @@ async def test_booked_slots_keep_their_times(store: Store, clock: SteppedClock, 
 
 
 @EACH
-@pytest.mark.parametrize("seed", range(max(1, round(12 * FACTOR))))
+@pytest.mark.parametrize("seed", range(max(1, round(8 * FACTOR))))
 async def test_both_stores_decide_alike(redis_url: str, clock: SteppedClock, old: Quota, new: Quota, seed: int) -> None:
     """Takes, bookings, settlements up and down, in turns and at any time."""
     remote = RedisStore(redis_url, clock=clock, timeout=30, on_error="deny")

@@ -152,7 +152,7 @@ def test_all_stores_give_equal_decisions(both_stores: BothStores, history: Histo
 
 
 @given(history=histories(token_buckets))
-@up_to(300)
+@up_to(200)
 def test_all_stores_give_back_alike(both_stores: BothStores, history: History) -> None:
     """Token buckets alone: what is given back, what is recorded for that, and their versions."""
     both_stores.run(history)
@@ -191,7 +191,7 @@ def test_all_stores_count_alike_for_versions(both_stores: BothStores, history: H
 
 
 @given(history=histories(units=st.just(0.0) | costs(5.0)))
-@up_to(300)
+@up_to(200)
 def test_all_stores_wait_alike_for_conditions(both_stores: BothStores, history: History) -> None:
     """Takes some of whose charges cost nothing: they are waited for, and nothing is written."""
     both_stores.run(history)

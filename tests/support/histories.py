@@ -105,12 +105,13 @@ def require_level(quota: TokenBucket, entries: list[Entry]) -> None:
 
 
 class Writes:
-    """What a memory store and the script have written since this was made."""
+    """What a memory store and the script have written since this was made, in a history that is watched for that."""
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self.states = history.states
-        self._sets = history.stores.sets()
+        if history.is_watched:
+            self.states = history.states
+            self._sets = history.stores.sets()
 
     def seen(self) -> tuple[set[Bucket], int]:
         """The buckets with a new state in memory, and the number of ``SET`` in Redis."""
@@ -139,6 +140,9 @@ class Settled:
 
 class Promise:
     """What must hold in every history; it is told what has happened, and overrides what it has a say in."""
+
+    watches_writes = False
+    """Whether it asks what was written: to know that takes longer than all else."""
 
     async def asked(self, answer: Answer) -> None:
         """Both stores have decided a take."""
@@ -185,6 +189,7 @@ class History:
 
     def __init__(self, quotas: list[Quota], stores: Stores, promises: tuple[Promise, ...]) -> None:
         self.quotas, self.stores, self.promises = quotas, stores, promises
+        self.is_watched = any(promise.watches_writes for promise in promises)
         self.clock, self.memory = stores.clock, MemoryStore(clock=stores.clock)
         self.name = next(stores.names)
         self.limiters = [Limiter(quotas, store=store, name=self.name) for store in (self.memory, stores.remote)]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from asgi_ratelimit import Overrides
@@ -31,6 +32,13 @@ async def until_async(is_so: Callable[[], Awaitable[Any]]) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"it did not come about: {is_so}")
         await asyncio.sleep(0.01)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Give a file that is watched another text in one step: nobody reads it while it is empty."""
+    written = path.with_suffix(".new")
+    written.write_text(text)
+    written.replace(path)
 
 
 @asynccontextmanager

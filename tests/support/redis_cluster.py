@@ -63,7 +63,7 @@ class RedisCluster:
         self._running.close()
 
     def flush(self) -> None:
-        """Forget all keys and all scripts, on every primary."""
+        """Forget all keys, on every primary."""
         for node in self.primaries:
             node.flush()
 

@@ -14,7 +14,10 @@ from asgi_ratelimit import Limiter, MemoryStore, PacedTransport, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import ConcurrencyLimit, run_async, run_sync
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("unpublished"),  # a loop that is closed in the iteration that publishes never begins it
+]
 
 Call = Callable[[], Coroutine[Any, Any, object]]
 

@@ -68,11 +68,11 @@ class Guilds:
 
 
 @pytest.mark.parametrize("own", OWN.values(), ids=OWN)
-def test_a_guild_with_a_thousand_jobs_takes_nothing_from_the_others(own: Quota) -> None:
+def test_a_guild_with_many_jobs_takes_nothing_from_the_others(own: Quota) -> None:
     """The other 49 get as much as without it, and the shared quota is used up."""
     others = {f"guild {number}": 40 for number in range(49)}
     without = Guilds(own).run(others, 30.25)  # three times the units of each window, and no more
-    with_it = Guilds(own).run({"busy": 1000, **others}, 30.25)
+    with_it = Guilds(own).run({"busy": 400, **others}, 30.25)
     for guild in others:
         assert abs(with_it[guild] - without[guild]) <= 1
     assert with_it.total() >= 0.98 * 50 * 30
@@ -86,7 +86,7 @@ def test_a_guild_that_books_ahead_takes_nearly_all() -> None:
 
     async def main() -> None:
         limiter = Limiter(ALL, store=guilds.store)
-        for guild, count in {"busy": 1000, **{f"guild {number}": 40 for number in range(49)}}.items():
+        for guild, count in {"busy": 400, **{f"guild {number}": 40 for number in range(49)}}.items():
             for _ in range(count):
                 decision = await limiter.take(guilds.take(guild).charges, INF)
                 with_it[guild] += decision.ready_at <= 30

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from asgi_ratelimit import MemoryStore, Overrides, RateLimitMiddleware, Rule
 from tests.inbound.config.limits_of import limited
-from tests.support.overriding import until
+from tests.support.overriding import rewrite, until
 
 pytestmark = pytest.mark.anyio
 
@@ -53,10 +53,10 @@ async def test_a_change_applies_and_what_was_used_stays_used(tmp_path: Path, cap
     async with client_of(middleware) as client:
         assert [(await client.get("/x")).status_code for _ in range(4)] == [200] * 3 + [429]
         new = '[[rules]]\npath = "/y"\nquota = "1/s"\nmethods = ["GET"]\n'
-        path.write_text('quota = "200/hour"\n' + RULE.format("5/hour") + "cost = 2\n" + new)
+        rewrite(path, 'quota = "200/hour"\n' + RULE.format("5/hour") + "cost = 2\n" + new)
         await until(lambda: limit_of(middleware, "x") == [5])
         assert [(await client.get("/x")).status_code for _ in range(2)] == [200, 429]
-        path.write_text('quota = "200/hour"\n' + new)
+        rewrite(path, 'quota = "200/hour"\n' + new)
         await until(lambda: limit_of(middleware, "x") == [])
     await until(lambda: len(lines_of(caplog, path)) == 4)
     assert [line.removeprefix(f"{path}: ") for line in lines_of(caplog, path)] == [
@@ -72,13 +72,13 @@ async def test_a_rule_that_matches_no_route_any_more_is_warned_of(
 ) -> None:
     """As at the start: a mistyped path takes the limit away from the right one."""
     path = tmp_path / "limits.toml"
-    path.write_text(RULE.format("3/hour"))
+    rewrite(path, RULE.format("3/hour"))
     app = Starlette(routes=[Route("/x", lambda request: PlainTextResponse("fine"))])
     middleware = RateLimitMiddleware(app, config=path, store=MemoryStore())
     async with client_of(middleware) as client:
         await client.get("/x")
         assert "matches no route" not in caplog.text
-        path.write_text(RULE.format("3/hour").replace("/x", "/nowhere-now"))
+        rewrite(path, RULE.format("3/hour").replace("/x", "/nowhere-now"))
         await until(lambda: "/nowhere-now" in caplog.text)
     assert "Rule('/nowhere-now', '3/hour', name='x') matches no route of the app" in caplog.text
 
@@ -93,10 +93,10 @@ async def test_a_module_that_ends_the_program_ends_nothing(
     middleware = limited(path, RULE.format("3/hour"), store=MemoryStore())
     async with client_of(middleware) as client:
         await client.get("/x")
-    path.write_text(RULE.format("4/hour") + 'settle = "ending_module:settle"')
+    rewrite(path, RULE.format("4/hour") + 'settle = "ending_module:settle"')
     await until(lambda: len(lines_of(caplog, path)) == 1)
     assert "line 5: settle" in lines_of(caplog, path)[0]
-    path.write_text(RULE.format("5/hour"))
+    rewrite(path, RULE.format("5/hour"))
     await until(lambda: len(lines_of(caplog, path)) == 2)
     assert limit_of(middleware, "x") == [5]
 
@@ -117,7 +117,7 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
             "".join(RULE.format(f"{n}/hour").replace('"x"', f'"x{n}"') for n in range(1, 52)): "come to 51 charges",
         }
         for count, (text, message) in enumerate(broken.items(), 1):
-            path.write_text(text)
+            rewrite(path, text)
             await until(lambda: len(lines_of(caplog, path)) == count)  # noqa: B023
             assert message in lines_of(caplog, path)[-1]
             assert lines_of(caplog, path)[-1].startswith("the limits stay as they were: ")
@@ -125,7 +125,7 @@ async def test_a_broken_file_changes_nothing(tmp_path: Path, caplog: pytest.LogC
         await until(lambda: len(lines_of(caplog, path)) == len(broken) + 1)
         assert "cannot be read" in lines_of(caplog, path)[-1]
         assert limit_of(middleware, "x") == [3]
-        path.write_text(RULE.format("6/hour"))
+        rewrite(path, RULE.format("6/hour"))
         await until(lambda: limit_of(middleware, "x") == [6])
         await until(lambda: len(lines_of(caplog, path)) == len(broken) + 2)
 
@@ -138,7 +138,7 @@ async def test_an_override_wins_over_the_file_and_unset_brings_it_back(tmp_path:
         await client.get("/x")
         await Overrides(store).set("x", "4/hour")
         assert limit_of(middleware, "x") == [4]
-        path.write_text('quota = "9/hour"\n' + RULE.format("5/hour"))
+        rewrite(path, 'quota = "9/hour"\n' + RULE.format("5/hour"))
         await until(lambda: limit_of(middleware, "default") == [9])
         assert limit_of(middleware, "x") == [4]
         await Overrides(store).unset("x")
@@ -148,13 +148,13 @@ async def test_an_override_wins_over_the_file_and_unset_brings_it_back(tmp_path:
 async def test_a_file_that_is_replaced_as_one(tmp_path: Path) -> None:
     """Another file under its name, or behind a link, is seen even if its time and size are the same."""
     path, link = tmp_path / "a.toml", tmp_path / "limits.toml"
-    path.write_text(RULE.format("3/hour"))
+    rewrite(path, RULE.format("3/hour"))
     link.symlink_to(path)
     middleware = RateLimitMiddleware(app_of_nothing, config=link)
     async with client_of(middleware) as client:
         await client.get("/x")
         other, status = tmp_path / "b.toml", path.stat()
-        other.write_text(RULE.format("7/hour"))
+        rewrite(other, RULE.format("7/hour"))
         os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
         (tmp_path / "new").symlink_to(other)
         (tmp_path / "new").replace(link)
@@ -172,7 +172,7 @@ async def test_what_counts_at_the_next_start_only(tmp_path: Path, caplog: pytest
     middleware = limited(path, 'name = "api"\nquota = "5/hour"\n')
     async with client_of(middleware) as client:
         await client.get("/x")
-        path.write_text('name = "shop"\nquota = "6/hour"\nheaders = "none"\n')
+        rewrite(path, 'name = "shop"\nquota = "6/hour"\nheaders = "none"\n')
         await until(lambda: limit_of(middleware, "api") == [6])
         assert "ratelimit" in (await client.get("/x")).headers
     await until(lambda: len(lines_of(caplog, path)) == 3)

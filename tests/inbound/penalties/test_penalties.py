@@ -192,6 +192,7 @@ async def calls(url: str) -> int:
     return int(sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")))
 
 
+@pytest.mark.usefixtures("unpublished", "unwatched")
 async def test_a_request_is_one_call_to_redis_and_none_for_a_blocked_client(redis_url: str) -> None:
     """The check for a block is part of the same take, and the denial cache holds blocks."""
     store = RedisStore(redis_url, clock=SteppedClock(), timeout=30)

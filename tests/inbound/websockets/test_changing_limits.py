@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from asgi_ratelimit import MemoryStore, Overrides, RateLimitMiddleware, Rule, Store
 from asgi_ratelimit.keys import header
 from tests.support.asgi import websocket
-from tests.support.overriding import until
+from tests.support.overriding import rewrite, until
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +88,7 @@ async def test_a_file_applies_to_open_sockets(tmp_path: Path, monkeypatch: pytes
 
     async def write(messages: str) -> None:
         before = chat.middleware.rule_table
-        path.write_text(FILE.format(messages))
+        rewrite(path, FILE.format(messages))
         await until(lambda: chat.middleware.rule_table is not before)
 
     path.write_text(FILE.format(""))

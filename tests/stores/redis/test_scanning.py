@@ -45,6 +45,11 @@ async def scanned(
     return await Scan(url).buckets(name, key, most=most)
 
 
+def names(found: list[StoredBucket]) -> list[tuple[str, str, str]]:
+    """Whose buckets they are, in order."""
+    return sorted((each.name, each.quota.name, each.key) for each in found)
+
+
 async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
     """And nothing else that is in a Redis: documents, operations, and what others have written."""
     store = RedisStore(redis_url, timeout=30, on_error="deny")
@@ -61,8 +66,9 @@ async def test_a_scan_finds_buckets_by_name_and_key(redis_url: str) -> None:
         ):
             client.set(key, value)
         client.hset("rl:a:list:{c}", "a", "b")
-    assert len(await scanned(redis_url)) == 61
-    assert len(await scanned(redis_url, "a b:c")) == 60
+    of_fill = {("a b:c", quota, f"key {number}") for quota in ("per-day", "per-hour") for number in range(30)}
+    assert names(await scanned(redis_url)) == sorted({*of_fill, ("other", "per-hour", "key 7")})
+    assert names(await scanned(redis_url, "a b:c")) == sorted(of_fill)
     found = {each.quota.name: each for each in await scanned(redis_url, "a b:c", "key 7")}
     assert {each.key for each in found.values()} == {"key 7"}
     assert [found[name].quota for name in ("per-day", "per-hour")] == [*parse_quotas("10/day; 5/hour fixed")]

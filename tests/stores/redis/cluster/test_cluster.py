@@ -37,7 +37,7 @@ def running() -> Iterator[RedisCluster]:
 
 @pytest.fixture
 def cluster(running: RedisCluster) -> RedisCluster:
-    """That cluster, with no keys and no scripts in it."""
+    """That cluster, with no keys in it."""
     running.flush()
     return running
 
