@@ -187,9 +187,10 @@ class Publisher:
         return self._process
 
     async def _write(self) -> bool:
-        """Write one minute: the oldest one that is over, or else the current one. A failure is tried again later.
+        """Write one minute: the oldest one that is over, or else the current one.
 
-        Returns whether there was an answer.
+        Returns whether the store has answered. If not, the minute is written again later; after any other error, which
+        is logged, it is not.
         """
         store = self._store()
         minute = self._unwritten[0] if self._unwritten else self._minute

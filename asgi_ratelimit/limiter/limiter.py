@@ -240,9 +240,9 @@ class Limiter:
     def spend(self, key: Key, costs: Cost, *, max_delay: float | None = None, operation: str | None = None) -> Spending:
         """Wait until the estimated ``costs`` conform, and settle the actual ones: ``async with ... as spent``.
 
-        All costs are taken together, once they fit. Nothing is booked ahead, so units that others give back are used at
-        once. Callers of one process are served in the order in which they come. ``spent.settle(tokens=1234)`` sets the
-        actual cost so far. The last one that was set is settled at the end of the block, however it ends; a cost that
+        All costs are taken together, once they fit. They are not booked ahead, so units that others give back are used
+        at once; only a caller from whom others take the units for a second books its slot. Callers of one process are
+        served in the order in which they come. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last one that was set is settled at the end of the block, however it ends; a cost that
         was never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken
         within ``max_delay`` seconds.
         """
