@@ -242,9 +242,9 @@ class Limiter:
 
         All costs are taken together, once they fit. They are not booked ahead, so units that others give back are used
         at once; only a caller from whom others take the units for a second books its slot. Callers of one process are
-        served in the order in which they come. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last one that was set is settled at the end of the block, however it ends; a cost that
-        was never set stays as estimated. Entering the block raises ``PaceTimeout`` when the costs cannot be taken
-        within ``max_delay`` seconds.
+        served in the order in which they come. ``spent.settle(tokens=1234)`` sets the actual cost so far. The last one
+        that was set is settled at the end of the block, however it ends; a cost that was never set stays as estimated.
+        Entering the block raises ``PaceTimeout`` when the costs cannot be taken within ``max_delay`` seconds.
         """
         count = None if self.live.word is None else partial(count_take, self)
         take = self._paced(key, costs, max_delay, operation)

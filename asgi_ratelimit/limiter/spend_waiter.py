@@ -2,8 +2,8 @@
 
 The callers of one set of buckets are served in the order in which they come. The first one takes its estimate as soon
 as it fits: it tries again when its refusal ends, when a settlement of this process touches one of its buckets, and at
-least once a second, because other processes settle too. If others still take the units a second after it should have been
-served, it books its slot. The others sleep until they are first.
+least once a second, because other processes settle too. If others still take the units a second after it should have
+been served, it books its slot. The others sleep until they are first.
 """
 
 from __future__ import annotations
