@@ -39,6 +39,9 @@ PLAIN_PARTS: Final = 6
 NEVER_US = 2.0**52
 """A wait this long (142 years) or longer is never: beyond it, adding 1 microsecond to the time may change nothing."""
 
+NOISE = 1e-12
+"""The part of a level by which the rounding of doubles may misplace a slot of a queue that drains at two rates."""
+
 MAX_PIECES = 256
 """The most gaps of a token bucket's state, runs of a fixed window's, and parts ahead of a rolling window's."""
 

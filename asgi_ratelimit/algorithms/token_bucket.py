@@ -40,7 +40,7 @@ from .giving_back.lows import (
     without_slot,
 )
 from .packed_states import ANEW, older_reset_us, rescaled
-from .state import NEVER, NEVER_US, Gaps, Outlook, Pairs, State, Taken
+from .state import NEVER, NEVER_US, NOISE, Gaps, Outlook, Pairs, State, Taken
 from .token_bucket_level import (
     admit,
     drain_time,
@@ -171,7 +171,8 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
     The level includes what the level of the bucket has sunk by so far, so that later sinking can be taken into account.
     At the end of the queue, slots are in the order of their bookings: the latest booking is above all others, even if
     it may go earlier. A slot in a gap ends in half a microsecond, and so does one that is not the charge's own, so that
-    this is known later.
+    this is known later. With a factor below 1 the slot is always the charge's own: how the level drains until then
+    tells where in the queue the charge starts.
     """
     level, last, _, gaps, lows, _ = state
     in_gap = place_in_gap(quota, state, now, scaled_cost(quota, cost), wait_us) if gaps else None
@@ -179,7 +180,7 @@ def place(quota: TokenBucket, state: State, now: float, cost: float, wait_us: fl
     if in_gap is not None:
         return in_gap[1] + sunk(state), slot + 0.5
     since = max(now, last)
-    newest = latest_slot(quota, lows[1:], since, left)
+    newest = latest_slot(quota, lows[1:], since, left) if quota.slow_rate == quota.limit else 0.0
     return left + sunk(state) if left > 0.0 else 0.0, newest + 0.5 if newest > slot else slot
 
 
@@ -192,16 +193,17 @@ def give_back(quota: TokenBucket, state: State, now: float, settled: SettledChar
         return state
     base, slot = max(now, last), float(math.floor(settled.slot_us))
     ahead, passed, below = slot - settled.since_us, last - settled.since_us, settled.place - sunk(state)
-    end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
+    is_own, is_even = slot == settled.slot_us, quota.slow_rate == quota.limit
+    end = below + scaled - passed * quota.limit
+    if is_own or is_even:
+        end = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
     if slot > base:
-        is_known = (
-            quota.slow_rate == quota.limit
-            or (end == level and slot == settled.slot_us)
-            or (end < level and end - scaled + passed * quota.limit == below)
-        )
-        bottom = drained(quota, below, passed) if units == scaled else end - units
-        rest = end - units - (slot - last) * quota.limit if units < scaled else 0.0
-        piece = (bottom, end - units, end, rest) if is_known else (level, level, level, 0.0)
+        bottom, start, rest = drained(quota, below, passed), end - units, 0.0
+        if units < scaled:
+            bottom, rest = start, start - (slot - last) * quota.limit
+        elif is_own and not is_even:
+            start = min(start, below - passed * quota.limit)  # the slow part of its wait is free as well
+        piece = (bottom, start, end, rest)
         after, gaps, pairs = _slot_given_back(quota, state, base, piece, settled.slot_us)
         back = 0.0
     else:
@@ -251,7 +253,7 @@ def _slot_given_back(
     level, last, _, gaps, lows, _ = state
     bottom, start, end, rest = piece
     start = max(start, (base - last) * quota.limit)  # what has run off is gone
-    if end <= start:
+    if end <= start or (quota.slow_rate != quota.limit and end > level * (1.0 + NOISE)):
         return level, gaps, lows[1:]
     if end < level:
         return level, with_gap(gaps, start, end - start), lows[1:]

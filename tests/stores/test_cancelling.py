@@ -13,7 +13,7 @@ from asgi_ratelimit.algorithms import MAX_PIECES
 from asgi_ratelimit.algorithms.state import PIECES_OF_TAKE
 from asgi_ratelimit.decision import Charge, Decision
 from asgi_ratelimit.limiter import Limiter
-from asgi_ratelimit.quotas import MAX_CHARGES, Quota
+from asgi_ratelimit.quotas import MAX_CHARGES, Quota, TokenBucket
 from asgi_ratelimit.stores import Store
 from asgi_ratelimit.testing import SteppedClock
 from tests.support.giving_back import BUCKET, EVEN, FIXED, QUEUES, ROLLING, SLOW, cancel, delays
@@ -66,6 +66,24 @@ async def test_an_older_slot_is_free_for_the_next_caller(store: Store, quota: Qu
     await limiter.cancel(decisions[number])
     expected = (await delays(Limiter(quota, name="other", store=store), 22))[20:]
     assert await delays(limiter, 3) == [decisions[number].delay, *expected]
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 1.0])
+async def test_a_queue_whose_callers_come_and_go_does_not_grow(
+    store: Store, clock: SteppedClock, factor: float
+) -> None:
+    """Five wait at any time; every 50 ms the three in the middle leave, and others come and take their slots."""
+    limiter = Limiter(TokenBucket(60, 1, burst=3, burst_allowance_factor=factor), store=store)
+    booked = [await limiter.pace("key") for _ in range(8)]
+    for _ in range(100):
+        booked = [decision for decision in booked if decision.ready_at > clock.now]
+        while len(booked) < 5:
+            booked.append(await limiter.pace("key"))
+            assert booked[-1].delay <= 5.01 / 60
+        await cancel(limiter, booked[1:4])
+        del booked[1:4]
+        clock.advance(0.05)
+    assert (await limiter.waiting("key"), await limiter.eta("key")) == (0.0, 0.0)
 
 
 @QUEUES

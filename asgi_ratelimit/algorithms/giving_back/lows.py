@@ -101,10 +101,10 @@ def without_slot(quota: TokenBucket, state: State, slot: float, level: float, re
     """The pairs after the charge at the latest slot was given back, and the queue ends at ``level``.
 
     If some of the charge is left, ``rest`` is the level then. Other charges may be booked for times up to its slot, and
-    for later times too if its slot is in a gap.
+    for later times too if its slot is in a gap, or the factor is below 1.
     """
     last, lows = state[1], state[4]
-    if len(lows) > 1 and slot % 1.0 and lows[-1][0] > slot:
+    if len(lows) > 1 and (slot % 1.0 or quota.slow_rate != quota.limit) and lows[-1][0] > slot:
         return _capped(quota, lows[1:], slot, level, last)
     earlier = tuple([pair for pair in lows[1:] if pair[0] < slot])
     if not lows or (rest > 0.0 and earlier and earlier[-1][0] >= math.floor(slot)):

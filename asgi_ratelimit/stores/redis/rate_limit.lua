@@ -254,6 +254,7 @@ local function general_way()
   local FINE = 2 ^ 30
   local MAX_LOOKS = 600
   local MAX_DEBIT = 2 ^ 63
+  local NOISE = 1e-12
   local PIECES_OF_A_LOOK = 32
   local DEBIT_LOOKS = 4
   local PAYMENTS = 32
@@ -749,7 +750,8 @@ local function general_way()
 
     local function without_slot(quota, state, slot, level, rest)
       local last, own, lows = state.last, floor(slot), { unpack(state.lows, 4) }
-      if slot ~= own and #lows > 0 and lows[#lows - 1] > slot then return capped(quota, lows, slot, level, last) end
+      local is_any = slot ~= own or quota.slow_rate ~= quota.limit
+      if is_any and #lows > 0 and lows[#lows - 1] > slot then return capped(quota, lows, slot, level, last) end
       while #lows > 0 and lows[#lows - 1] >= slot do
         lows[#lows] = nil
         lows[#lows] = nil
@@ -782,7 +784,9 @@ local function general_way()
     local function slot_given_back(quota, state, base, bottom, start, stop, rest, slot)
       local gaps, lows, level, elapsed = state.gaps, { unpack(state.lows, 4) }, state.level, base - state.last
       start = max(start, elapsed * quota.limit)
-      if stop <= start then return level, gaps, lows end
+      if stop <= start or (quota.slow_rate ~= quota.limit and stop > level * (1 + NOISE)) then
+        return level, gaps, lows
+      end
       if stop < level then return level, with_gap(gaps, start, stop - start), lows end
       level = bottom
       while #gaps > 0 and gaps[#gaps - 1] + gaps[#gaps] >= level do
@@ -806,15 +810,16 @@ local function general_way()
       local slot = floor(settled.slot)
       local ahead, passed = slot - settled.since, state.last - settled.since
       local below = settled.place - sunk
-      local stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit
+      local is_own, is_even = slot == settled.slot, quota.slow_rate == quota.limit
+      local stop = below + scaled - passed * quota.limit
+      if is_own or is_even then stop = drained(quota, below, ahead) + scaled + (ahead - passed) * quota.limit end
       if slot > base then
-        local start = stop - units
-        bottom = units == scaled and drained(quota, below, passed) or start
-        local is_linear = stop < had and stop - scaled + passed * quota.limit == below
-        local rest = units < scaled and stop - units - (slot - state.last) * quota.limit or 0
-        local is_newest = stop == had and slot == settled.slot
-        if quota.slow_rate ~= quota.limit and not is_newest and not is_linear then
-          bottom, start, stop, rest = had, had, had, 0
+        local start, rest = stop - units, 0
+        bottom = drained(quota, below, passed)
+        if units < scaled then
+          bottom, rest = start, start - (slot - state.last) * quota.limit
+        elseif is_own and not is_even then
+          start = min(start, below - passed * quota.limit)
         end
         level, gaps, lows = slot_given_back(quota, state, base, bottom, start, stop, rest, settled.slot)
       else

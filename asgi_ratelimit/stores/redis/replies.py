@@ -121,6 +121,8 @@ def _debited(settled: SettledCharge, state: State, now: float) -> SettledCharge:
     if isinstance(quota, TokenBucket):
         slot_us = max(state[1], now) + max(math.ceil((state[0] - quota.burst_level) / quota.limit), 0)
         place = max(state[0] - units * quota.period_us, 0.0)
+        if quota.slow_rate != quota.limit:
+            slot_us += 0.5  # the place is where it starts in the queue, as that of a charge in a gap is
     else:
         place, slot_us = ALGORITHMS[type(quota)].place(quota, state, max(state[1], now), units, 0.0)
     return SettledCharge(charge, state[1], state[2], place, float(slot_us), units)
