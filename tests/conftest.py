@@ -156,7 +156,12 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody publishes what limiters count, where keys, connections or commands are counted."""
-    for module in ("limiter.counting", "inbound.enforcer", "inbound.middleware", "outbound.adaptive.transport"):
+    for module in (
+        "limiter.counting",
+        "inbound.enforcer",
+        "inbound.middleware",
+        "outbound.adaptive.adaptive_transport",
+    ):
         monkeypatch.setattr(f"asgi_ratelimit.{module}.publish_counts", lambda store, **options: None)
 
 
