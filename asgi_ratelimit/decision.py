@@ -214,7 +214,8 @@ class Decision:
     on these buckets has (0: there is none), and whether it has been settled. ``parts`` are the decisions that this one
     was joined from, where the charges were taken one after another: then each of those is settled. ``repeated_us`` is
     the time at which the store repeated an earlier decision of the same operation, whose slot another caller has booked
-    (``None``: it is the first one). A caller that waits for that slot never gives it back.
+    (``None``: it is the first one). A caller that waits for that slot never gives it back. ``booked`` is what the store
+    was debited for it, where it was decided without the store at first, and is repeated by it: it is settled there.
     """
 
     allowed: bool
@@ -236,6 +237,7 @@ class Decision:
     birth: int = field(default=0, repr=False, compare=False)
     parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     repeated_us: float | None = field(default=None, repr=False, compare=False)
+    booked: tuple[SettledCharge, ...] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""

@@ -32,7 +32,7 @@ from .quota_kinds import (
     unpack,
     used,
 )
-from .settle import settle, settlement_of
+from .settle import debited, settle, settlement_of, where_debited
 from .state import (
     BIRTH_BITS,
     GENERATIONS,
@@ -69,6 +69,7 @@ __all__ = [
     "book",
     "booked_ahead",
     "current",
+    "debited",
     "decide",
     "decision_of",
     "decision_of_booking",
@@ -87,4 +88,5 @@ __all__ = [
     "unpack",
     "used",
     "wait_of",
+    "where_debited",
 ]
