@@ -219,7 +219,9 @@ class Decision:
     these buckets has (0: there is none), and whether the decision has been settled. ``parts`` are the decisions that
     this one was joined from if the charges were taken one after another; then each of those is settled. ``repeated_us``
     is the time at which the store repeated an earlier decision of the same operation, whose slot another caller has
-    booked (``None``: this is the first one). A caller that waits for such a slot never gives it back.
+    booked (``None``: this is the first one). A caller that waits for such a slot never gives it back. ``booked`` is
+    what the store was debited for a decision that was first made without the store, and that it repeats: the decision
+    is settled there.
     """
 
     allowed: bool
@@ -241,6 +243,7 @@ class Decision:
     birth: int = field(default=0, repr=False, compare=False)
     parts: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     repeated_us: float | None = field(default=None, repr=False, compare=False)
+    booked: tuple[SettledCharge, ...] | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         """Whether the take is allowed."""

@@ -31,7 +31,7 @@ from .quota_kinds import (
     unpack,
     used,
 )
-from .settle import settle, settlement_of
+from .settle import debited, settle, settlement_of, where_debited
 from .state import (
     BIRTH_BITS,
     GENERATIONS,
@@ -68,6 +68,7 @@ __all__ = [
     "book",
     "booked_ahead",
     "current",
+    "debited",
     "decide",
     "decision_of",
     "decision_of_booking",
@@ -86,4 +87,5 @@ __all__ = [
     "unpack",
     "used",
     "wait_of",
+    "where_debited",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
 
-from ..decision import Charge, Decision, SettledCharge, Settlement
+from ..decision import Charge, Decision, SettledCharge, Settlement, Take
 from ..quotas import SECOND_US
 from .quota_kinds import ALGORITHMS, States, current
 from .state import State
@@ -18,7 +18,11 @@ from .state import State
 
 def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | None:
     """How to settle a decision at the ``actual`` cost of each charge; ``None`` if nothing was booked."""
-    if decision.take is None or decision.before is None or not decision.allowed:
+    if decision.take is None or not decision.allowed:
+        return None
+    if decision.booked is not None:
+        return _settlement_of_debits(decision, decision.take, decision.booked, actual)
+    if decision.before is None:
         return None
     delay_us = float(round(decision.delay * SECOND_US))
     times = decision.times_us or repeat(decision.now_us)
@@ -26,9 +30,39 @@ def settlement_of(decision: Decision, actual: Sequence[float]) -> Settlement | N
     for charge, state, units, now in zip(decision.take.charges, decision.before, actual, times):
         if not charge.cost:  # a condition has charged nothing
             continue
-        booked = replace(charge, cost=decision.granted) if decision.take.best_effort else charge
-        settled.append(_settled_charge(booked, state, units, now, delay_us))
+        granted = _granted(decision, decision.take, charge)
+        settled.append(_settled_charge(granted, state, units, now, delay_us))
     return Settlement(_identity(decision), tuple(settled), decision.degraded) if settled else None
+
+
+def _granted(decision: Decision, take: Take, charge: Charge) -> Charge:
+    return replace(charge, cost=decision.granted) if take.best_effort else charge
+
+
+def _settlement_of_debits(
+    decision: Decision, take: Take, booked: Sequence[SettledCharge], actual: Sequence[float]
+) -> Settlement:
+    """How to settle a decision for which these charges were debited."""
+    by_bucket = {each.charge.bucket: each for each in booked}
+    charged = [(_granted(decision, take, charge), units) for charge, units in zip(take.charges, actual) if charge.cost]
+    settled = [where_debited(charge, units, by_bucket.get(charge.bucket)) for charge, units in charged]
+    return Settlement(_identity(decision), tuple(settled))
+
+
+def where_debited(charge: Charge, actual: float, booked: SettledCharge | None) -> SettledCharge:
+    """A charge at its ``actual`` cost, of which those units were debited that are ``booked``.
+
+    No more than these come back, and nothing where they are not known; what is above the cost is debited as well.
+    """
+    back = charge.cost - actual
+    if booked is None or back < 0.0:
+        return debited(charge, max(-back, 0.0))
+    return replace(booked, actual=booked.charge.cost - min(back, booked.charge.cost))
+
+
+def debited(charge: Charge, units: float) -> SettledCharge:
+    """``units`` of the bucket of ``charge``, to be charged whether they fit or not."""
+    return SettledCharge(charge, 0.0, 0, 0.0, 0.0, charge.cost + units)
 
 
 def _settled_charge(charge: Charge, state: State, units: float, now: float, delay_us: float) -> SettledCharge:

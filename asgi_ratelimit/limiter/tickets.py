@@ -20,8 +20,12 @@ from ..quotas import MAX_CHARGES, SECOND_US, FixedWindow, Quota, RollingWindow, 
 from ..waiting import PaceTimeout
 from .charges import checked_operation
 
-FORMAT, WITHOUT_NUMBERS = 4, 3
-"""The version of the text, which is its first item, and an older version, whose charges have no numbers."""
+FORMAT, WITHOUT_NUMBERS, WITH_UNITS = 4, 3, 5
+"""The version of the text, which is its first item; an older one, whose charges have no numbers; and that of a ticket
+for which the store was debited less than it costs."""
+
+MISSING: dict[int, list[Any]] = {WITH_UNITS: [], FORMAT: [None], WITHOUT_NUMBERS: [[], None]}
+"""What the charges of a text lack, by its version."""
 
 KINDS: dict[str, type[Quota]] = {"bucket": TokenBucket, "fixed": FixedWindow, "rolling": RollingWindow}
 
@@ -39,7 +43,8 @@ REDEEMABLE_FOR = 7 * 86_400.0
 class TicketCharge:
     """One charge of a ticket, with the name of its quota. The other fields are those of ``SettledCharge``.
 
-    ``numbers`` are the kind of the quota and its arguments, as they were at the time of the booking.
+    ``numbers`` are the kind of the quota and its arguments, as they were when it was booked. ``units`` are what the
+    store was debited of the cost, ``None`` for all of it.
     """
 
     quota: str
@@ -50,6 +55,7 @@ class TicketCharge:
     place: float
     slot_us: float
     numbers: tuple[str | float, ...] = ()
+    units: float | None = None
 
     def __post_init__(self) -> None:
         _require(isinstance(self.quota, str) and isinstance(self.key, str), self)
@@ -59,6 +65,15 @@ class TicketCharge:
         _require(type(self.generation) is int and 0 <= self.generation < 2**BIRTH_BITS, self)
         if self.numbers:
             self.booked_quota()
+        if self.units is not None:
+            _require(_is_number(self.units) and self.units <= self.cost, self)
+            checked_cost(self.units)
+
+    def settled(self, charge: Charge) -> SettledCharge:
+        """How it is given back, as one of this charge."""
+        cost = self.cost if self.units is None else self.units
+        booked = (self.since_us, self.generation, self.place, self.slot_us)
+        return SettledCharge(replace(charge, cost=cost), *booked, 0.0)
 
     def booked_quota(self) -> Quota:
         """The quota under which it was booked. Raises ``ValueError`` for numbers that no quota has."""
@@ -108,10 +123,11 @@ class Ticket:
         charges = decision.take.charges
         settlement = settlement_of(decision, [0.0] * len(decision.states))
         if settlement is None:  # there is a time, but nothing to give back
-            booked = [_ticket_charge(SettledCharge(charge, 0.0, 0, 0.0, 0.0, 0.0)) for charge in charges]
+            booked = [_ticket_charge(SettledCharge(each, 0.0, 0, 0.0, 0.0, 0.0), each.cost) for each in charges]
             identity = float(decision.birth or getrandbits(53))
         else:
-            booked, identity = [_ticket_charge(settled) for settled in settlement.settled_charges], settlement.id
+            pairs = zip(settlement.settled_charges, charges)
+            booked, identity = [_ticket_charge(settled, charge.cost) for settled, charge in pairs], settlement.id
         ticket = cls(
             charges[0].name or DEFAULT_NAME,
             decision.ready_at,
@@ -137,7 +153,11 @@ class Ticket:
         raise ValueError(f"{text!r:.200} is not a ticket: pass on str(await limiter.reserve(key))")
 
     def __str__(self) -> str:
-        items = [FORMAT, *astuple(self)]
+        name, ready_at, delay, identity, charges, *others = astuple(self)
+        version = WITH_UNITS
+        if all(charge.units is None for charge in self.ticket_charges):
+            version, charges = FORMAT, [charge[:-1] for charge in charges]
+        items = [version, name, ready_at, delay, identity, charges, *others]
         packed = json.dumps(items, separators=(",", ":"))
         return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
 
@@ -160,10 +180,7 @@ class Ticket:
             replace(charge, quota=booked.booked_quota()) if booked.numbers else charge
             for charge, booked in zip(self.charges(quotas, name), self.ticket_charges)
         ]
-        settled = [
-            SettledCharge(charge, booked.since_us, booked.generation, booked.place, booked.slot_us, 0.0)
-            for charge, booked in zip(charges, self.ticket_charges)
-        ]
+        settled = [booked.settled(charge) for charge, booked in zip(charges, self.ticket_charges)]
         undone = None if self.operation is None else Take(tuple(charges), operation=self.operation)
         return Settlement(self.id, tuple(settled), self.degraded, self._until_us, undone, undone)
 
@@ -178,12 +195,12 @@ class Ticket:
         return float(round((self.ready_at + REDEEMABLE_FOR) * SECOND_US))
 
 
-def _ticket_charge(settled: SettledCharge) -> TicketCharge:
-    charge = settled.charge
+def _ticket_charge(settled: SettledCharge, cost: float) -> TicketCharge:
+    charge, units = settled.charge, None if settled.charge.cost == cost else settled.charge.cost
     booked = (settled.since_us, settled.generation, settled.place, settled.slot_us)
     kind = next(kind for kind, made in KINDS.items() if made is type(charge.quota))
     numbers = (kind, *[getattr(charge.quota, each) for each in _arguments(type(charge.quota))])
-    return TicketCharge(charge.quota.name, charge.key, charge.cost, *booked, numbers)
+    return TicketCharge(charge.quota.name, charge.key, cost, *booked, numbers, units)
 
 
 def _arguments(kind: type[Quota]) -> list[str]:
@@ -194,14 +211,14 @@ def _arguments(kind: type[Quota]) -> list[str]:
 def _ticket(items: Any) -> Ticket:
     """The ticket of these items; ``ValueError`` or ``TypeError`` unless their number and types are right."""
     version, name, ready_at, delay, identity, charges, degraded, operation = items
-    _require(version in (FORMAT, WITHOUT_NUMBERS) and isinstance(charges, list), items)
-    booked = tuple([_booked(charge if version == FORMAT else [*charge, []]) for charge in charges])
+    _require(version in MISSING and isinstance(charges, list), items)
+    booked = tuple([_booked([*charge, *MISSING[version]]) for charge in charges])
     return Ticket(name, ready_at, delay, identity, booked, degraded, operation)
 
 
 def _booked(items: Any) -> TicketCharge:
-    quota, key, cost, since_us, generation, place, slot_us, numbers = items
-    return TicketCharge(quota, key, cost, since_us, generation, place, slot_us, tuple(numbers))
+    quota, key, cost, since_us, generation, place, slot_us, numbers, units = items
+    return TicketCharge(quota, key, cost, since_us, generation, place, slot_us, tuple(numbers), units)
 
 
 def _require(condition: bool, thing: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -12,8 +11,8 @@ from typing import TypeAlias
 from ...algorithms import ALGORITHMS, State, decide, foresee, pack, settle, settlement_of, unpack
 from ...decision import Decision, Redemption, SettledCharge, Settlement, Take
 from ...quotas import SECOND_US, TokenBucket
-from ..operations import as_allowed, decided_again, of_quotas, redeemed
-from .packed_quotas import SIZE, quota_in
+from ..operations import as_allowed, decided_again, redeemed
+from .operation_records import OperationRecord, read_record
 from .script_actions import Action, Answer, Peek, Repaid, Repayment, Reset, charges_of, operation_keys
 
 Values: TypeAlias = dict[str, bytes]
@@ -23,9 +22,6 @@ logger = logging.getLogger("asgi_ratelimit")
 
 YES, AGAIN = ord("1"), ord("2")
 """Verdicts: allowed or done; answered again, because it was carried out before."""
-
-_RECORD = struct.Struct("<dddd")
-_LENGTH = struct.Struct("<I")
 
 
 class Disagreements:
@@ -57,7 +53,7 @@ def answer_to(
         case Redemption():
             return redeemed(foresee(action.take, states, now), verdict == YES)
         case Repayment():
-            return _booked(action, states, now, birth)
+            return _booked(action.settled_charges, states, now, birth)
         case Peek():
             return foresee(action.take, states, now)
     raise TypeError(f"{action!r} is not an action")
@@ -75,39 +71,35 @@ def _decision(take: Take, allowed: bool, states: list[State | None], now: float,
 
 
 def _answered_again(action: Action, record: bytes | None, now: float) -> Answer:
-    """The answer to a take or a repayment whose operation was carried out before, from its record.
-
-    The earlier action may have been of the other kind. Its birth shows that: it is below 0 for a repayment.
-    """
-    if record is None:
-        raise struct.error
+    """The answer to a take or a repayment whose operation was carried out before, as either of them."""
     take = action if isinstance(action, Take) else Take(tuple(charges_of(action)))
-    _, _, then, birth = _RECORD.unpack_from(record)
-    at, values = _RECORD.size, []
-    for _ in take.charges:
-        (length,) = _LENGTH.unpack_from(record, at)
-        at += _LENGTH.size + length
-        values.append(record[at - length : at] or None)
-    if len(record) - at == SIZE * len(take.charges):  # a debit has no quotas, and an older version wrote other quotas
-        starts = range(at, len(record), SIZE)
-        quotas = [quota_in(record[start : start + SIZE], each.quota) for start, each in zip(starts, take.charges)]
-        take = of_quotas(take, quotas)
-    states = [unpack(charge.quota, value, len(values)) for charge, value in zip(take.charges, values)]
-    if isinstance(action, Repayment) and birth < 0:
-        return _booked(action, states, then, int(-birth))
-    decision = decided_again(take, states, then, int(abs(birth)), now)
-    if birth < 0:
-        decision = replace(as_allowed(decision), ready_at=then / SECOND_US)
+    found = read_record(record, take)
+    if isinstance(action, Repayment) and found.is_debit:
+        debits = action.settled_charges if found.debits is None else found.debits
+        return _booked(debits, found.states, found.then, found.birth)
+    decision = decided_again(found.take, found.states, found.then, found.birth, now)
+    if found.is_debit:
+        return _as_debited(decision, found)
     if isinstance(action, Repayment):
-        settlement = settlement_of(decision, [charge.cost for charge in take.charges])
-        return Repaid(birth) if settlement is None else Repaid(settlement.id, settlement.settled_charges)
+        settlement = settlement_of(decision, [charge.cost for charge in found.take.charges])
+        return Repaid(float(found.birth)) if settlement is None else Repaid(settlement.id, settlement.settled_charges)
     return decision
 
 
-def _booked(repayment: Repayment, states: list[State | None], now: float, birth: int) -> Repaid:
-    """Where the units of a repayment are; each charge has as many as were debited."""
-    written = settle(Settlement(0.0, repayment.settled_charges), states, now, birth)
-    pairs = zip(repayment.settled_charges, written)
+def _as_debited(decision: Decision, found: OperationRecord) -> Decision:
+    """The decision of a take that was charged as a repayment: it was allowed, and is settled where that is."""
+    decision = replace(as_allowed(decision), ready_at=found.then / SECOND_US, birth=found.birth)
+    if found.debits is None:
+        return decision
+    booked = _booked(found.debits, found.states, found.then, found.birth).settled_charges
+    granted = found.debits[0].charge.cost if found.take.best_effort else decision.granted
+    return replace(decision, granted=granted, booked=tuple(booked))
+
+
+def _booked(debits: Sequence[SettledCharge], states: list[State | None], now: float, birth: int) -> Repaid:
+    """Where the units of a repayment are, each charge with as many as were debited."""
+    written = settle(Settlement(0.0, tuple(debits)), states, now, birth)
+    pairs = zip(debits, written)
     return Repaid(float(birth), [_debited(settled, state, now) for settled, state in pairs if state is not None])
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from redis.crc import key_slot
 
-from ....algorithms import foresee
-from ....decision import Charge, Decision, QuotaState, Redemption, Settlement, Take
+from ....algorithms import foresee, settlement_of
+from ....decision import Charge, Decision, QuotaState, Redemption, SettledCharge, Settlement, Take
 from ..script_actions import Action, Peek, Reset, charges_of
 
 
@@ -92,12 +92,27 @@ def joined(take: Take, parts: Sequence[Part], decisions: Sequence[Decision]) -> 
         times_us=tuple([decision.now_us for _, decision, at in order]),
         birth=decisions[0].birth,
         repeated_us=None if take.operation is None else _repeated_us(decisions),
+        booked=None if take.operation is None else _booked(decisions),
     )
 
 
 def _repeated_us(decisions: Sequence[Decision]) -> float | None:
     """The time at which the last of these decisions was repeated; ``None`` if none was."""
     return max([each.repeated_us for each in decisions if each.repeated_us is not None], default=None)
+
+
+def _booked(decisions: Sequence[Decision]) -> tuple[SettledCharge, ...] | None:
+    """Where all parts are booked, if the store was debited for any of them; ``None`` also where that is not known."""
+    if all(decision.booked is None for decision in decisions):
+        return None
+    booked: list[SettledCharge] = []
+    for decision in decisions:
+        costs = [] if decision.take is None else [charge.cost for charge in decision.take.charges]
+        where = settlement_of(decision, costs)
+        if where is None:
+            return None
+        booked += where.settled_charges if decision.booked is None else decision.booked
+    return tuple(booked)
 
 
 def _undone(decision: Decision) -> Decision:

@@ -16,14 +16,14 @@ from threading import RLock
 from typing import Any
 from weakref import WeakSet
 
-from ....algorithms import State, used
+from ....algorithms import State, debited, used
 from ....clock import Clock
 from ....decision import Charge, Decision, SettledCharge, Settlement, Take
 from ....quotas import Quota
 from ...memory import MemoryStore
 from ...operations import Operations, repayment_text, settlement_text, take_text
 from ..script_actions import Repaid, Repayment
-from .repayments import Repayments, debited
+from .repayments import Repayments
 
 NOTHING_REPAID = Repaid()
 
@@ -233,8 +233,9 @@ class OutageLedger:
             if is_here(take.charges[0]):
                 del self._takes[text]
                 self._unclear.discard(text)
-                owed = [_owed_by(take, charge, granted, units) for charge in take.charges]
-                self._repayments.add(Repayment(text, tuple(map(debited, take.charges, owed)), now, True))
+                charges_of_take = [_granted(take, charge, granted) for charge in take.charges]
+                owed = [debited(charge, _owed_of(charge, units)) for charge in charges_of_take]
+                self._repayments.add(Repayment(text, tuple(owed), now, True))
         for bucket, charge in charges.items():
             if units[bucket] >= LEAST_UNITS:
                 rest = replace(charge, cost=units[bucket])
@@ -267,11 +268,14 @@ def _any_charge(charge: Charge) -> bool:
     return True
 
 
-def _owed_by(take: Take, charge: Charge, granted: float, units: dict[str, float]) -> float:
-    """The units that a take with an operation owes a bucket, out of all ``units`` owed to it."""
-    cost = granted if take.best_effort else charge.cost
-    left = max(units.get(charge.bucket, cost), 0.0)
-    owed = min(cost, left)
+def _granted(take: Take, charge: Charge, granted: float) -> Charge:
+    return replace(charge, cost=granted) if take.best_effort else charge
+
+
+def _owed_of(charge: Charge, units: dict[str, float]) -> float:
+    """What a charge of an operation owes of its bucket, out of the ``units`` that are owed of it altogether."""
+    left = max(units.get(charge.bucket, charge.cost), 0.0)
+    owed = min(charge.cost, left)
     if charge.bucket in units:
         units[charge.bucket] = left - owed
     return owed

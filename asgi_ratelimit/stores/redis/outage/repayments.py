@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from random import getrandbits
 
+from ....algorithms import debited, where_debited
 from ....decision import Charge, SettledCharge, Settlement, Take
 from ...operations import take_text
 from ..script_actions import Repaid, Repayment
@@ -126,19 +127,14 @@ class Repayments:
         for take in taken:
             buckets = {charge.bucket for charge in take.charges}
             own = [each for each in settlement.settled_charges if each.charge.bucket in buckets]
-            settled = tuple([self._where_booked(each, booked.get(each.charge.bucket)) for each in own])
+            settled = tuple(
+                [where_debited(self._charge(each), each.actual, booked.get(each.charge.bucket)) for each in own]
+            )
             undone = None if settlement.undone is None else take
             if any(each.actual != each.charge.cost for each in settled):
                 yield Settlement(repaid[0].id, settled, until_us=settlement.until_us, undone=undone)
             elif settled and undone is not None:  # a caller that knows where the units are may still give them back
                 yield replace(_alone(settled[0]), undone=undone)
-
-    def _where_booked(self, settled: SettledCharge, booked: SettledCharge | None) -> SettledCharge:
-        """A charge of a take in terms of the store; nothing comes back if it is unknown where it is booked."""
-        back = settled.charge.cost - settled.actual
-        if booked is None or back < 0.0:
-            return debited(self._charge(settled), max(-back, 0.0))
-        return replace(booked, actual=booked.charge.cost - min(back, booked.charge.cost))
 
     def _settlements_of(self, settled: SettledCharge) -> Iterator[Settlement]:
         back = settled.charge.cost - settled.actual
@@ -164,11 +160,6 @@ class Repayments:
 
 def _is_one_of(taken: Sequence[Take], texts: Collection[str]) -> bool:
     return any(take_text(take) in texts for take in taken)
-
-
-def debited(charge: Charge, units: float) -> SettledCharge:
-    """``units`` for the bucket of ``charge``, which are charged whether they fit or not."""
-    return SettledCharge(charge, 0.0, 0, 0.0, 0.0, charge.cost + units)
 
 
 def settlement_of_nothing(charge: Charge) -> Settlement:
