@@ -38,8 +38,7 @@ class Url:
 class WholeBody:
     """The body of a request that can be sent again, because all of it is at hand."""
 
-    def __iter__(self) -> Any: ...
-    def __aiter__(self) -> Any: ...
+    can_be_read_twice = True
 
 
 @dataclass(slots=True)

@@ -1700,12 +1700,12 @@ local function general_way()
 
   local carry_out
 
-  -- Carry out the action that follows the operation at `at` once. The value of its key is  d the time until which it
-  -- counts, d token  and, where it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for
-  -- each charge  I length and the value that it had before, and then for each its quota, as in ARGV[1], and of a debit
-  -- d cost, d actual. It is written where the action is done, or is a settlement. A redemption (a take that writes
-  -- nothing) and a settlement are refused after another one's (mode 0). Mode 2 is a settlement that forgets the
-  -- operation of a take, whose key is the next one. No operation is done from until_us on, unless that is 0.
+  -- Carry out the action that follows the operation at `at` once. The value of its key is d the time until which it
+  -- counts, d token and, if it is answered again (mode 1), d the time, d the first birth (below 0: a debit), and for
+  -- each charge I length and the value that it had before, and then for each its quota, as in ARGV[1], and of a debit
+  -- d cost, d actual. It is written if the action is done, or is a settlement. A redemption (a take that writes nothing)
+  -- and a settlement are refused after another one's (mode 0). Mode 2 is a settlement that forgets the operation of a
+  -- take, whose key is the next one. No operation is done from until_us on, unless that is 0.
   local function once(at)
     local mode, ttl_us, length, until_us, token, start = struct.unpack('<HdHdd', actions, at + 1)
     local action, _, max_wait_us, charges = struct.unpack('<BHdH', actions, start)

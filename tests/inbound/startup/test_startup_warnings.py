@@ -250,7 +250,7 @@ async def test_a_path_that_no_route_has(path: str, reason: str, caplog: pytest.L
 
 async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
     """The warning lists those of the path, which is right."""
-    await warned(caplog, rule("/users/{id}", methods=["PSOT"]))
+    await warned(caplog, rule("/users/{id}", methods=["PURGE"]))
     assert "matches no route of the app: its path takes GET, HEAD, POST only" in caplog.text
 
 
