@@ -27,7 +27,7 @@ async def main(url: str, stores: str, operation: str) -> None:
     answers = []
     for _ in range(10):
         answers += await asyncio.gather(*[limiter.rate_limit("key", operation=operation) for limiter in limiters])
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # ten of these outlast the pause that an open breaker makes
     await asyncio.gather(*[limiter.aclose() for limiter in limiters])
     print(json.dumps([(each.allowed, each.degraded, each.remaining, each.ready_at) for each in answers]))
 
