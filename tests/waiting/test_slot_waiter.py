@@ -23,6 +23,7 @@ from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
 from asgi_ratelimit.waiting.queue_registry import waiters_of
 from tests.support.histories import Ledger
+from tests.support.late_stores import SlowStore
 from tests.support.server import ROOT
 from tests.support.strategies import quotas
 
@@ -190,6 +191,52 @@ def test_a_missed_slot_is_booked_anew_within_what_is_left(is_distant: bool) -> N
     outcomes = clock.run(main())
     assert any(isinstance(outcome, PaceTimeout) for outcome in outcomes)
     assert clock.now < 4.0  # nobody waits after the last stall
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+def test_many_slots_that_are_missed_at_once_count_once_against_max_delay(kind: type[MemoryStore]) -> None:
+    """One caller at the head books one anew for each of them; nobody is refused whose slot is near enough."""
+    clock = SteppedClock(0)
+    store = kind(clock=clock)
+
+    async def main() -> list[Any]:
+        calls = [asyncio.ensure_future(wait_for_slot(store, max_wait=8.0)) for _ in range(30)]
+        await asyncio.sleep(0.25)
+        clock.advance(1.05)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [outcome for outcome in clock.run(main()) if isinstance(outcome, PaceTimeout)] == []
+    assert clock.now < 5.0
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+def test_callers_that_move_down_after_a_stall_wait_no_longer_than_max_delay(kind: type[MemoryStore]) -> None:
+    """Those in front may go first, however little is left of theirs; one behind them that may wait longer goes too."""
+    clock = SteppedClock(0)
+    store = kind(clock=clock)
+    ended = list[tuple[int, float, bool]]()
+
+    async def call(number: int, max_wait: float) -> None:
+        try:
+            await wait_for_slot(store, max_wait=max_wait)
+        except PaceTimeout:
+            ended.append((number, clock.now, False))
+        else:
+            ended.append((number, clock.now, True))
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(call(number, 2.0)) for number in range(20)]
+        await asyncio.sleep(0.25)
+        calls.append(asyncio.ensure_future(call(20, INF)))
+        clock.advance(1.0)
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    left = [number for number, _, has_left in ended if has_left]
+    assert left == [*range(len(left) - 1), 20]
+    assert len(left) >= 10
+    assert max(at for number, at, _ in ended if number < 20) < 2.1  # the slot of the last one is late by the distance
+    assert max(at for _, at, _ in ended) < 2.5  # the slots of those who were refused are free again
 
 
 def test_a_missed_slot_is_booked_anew_without_its_operation() -> None:

@@ -116,24 +116,21 @@ class SlotQueues:
                     waiters[0].order = (-math.inf, 0)
                 insort(waiters, waiter, key=_order)
                 queue.wake_first_in_time()
-                if not queue.is_overtaken:
-                    queue.is_overtaken = True
-                    for each in waiters:
-                        queue.set_deadline(each, now_us)
-            if queue.is_overtaken:
+                queue.keep_deadlines(now_us)
+            if queue.keeps_deadlines:
                 queue.set_deadline(waiter, now_us)
             if slot is None:
                 queue.booking += 1
             else:
                 queue.add(slot)
 
-    def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
+    def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> Slot | None:
         """Add the slot that was booked for a waiter, or in place of a missed one; returns the surplus slot, if any."""
         with self._lock:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
-            return self._add(queue, slot, waiter.sent_us)
+            return self._add(queue, slot, sent_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
         """No slot was booked: this waiter, or the first one if it has left, gets the error, unless there are enough."""
@@ -205,6 +202,7 @@ class SlotQueues:
                 return self._sleeps(queue, waiter, slot.at_us, now_us)
             if (now_us > slot.until_us or waiter.waiting.margin) and self._misses(queue, waiter, slot, now_us):
                 queue.booking += 1
+                queue.keep_deadlines(now_us)
                 return queue.slots.pop(0), None
             take = waiter.take
             following_us = -1.0

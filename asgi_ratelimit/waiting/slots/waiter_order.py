@@ -6,13 +6,12 @@ import math
 from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ...clock import Clock
 from ...decision import Take
-from ...quotas import SECOND_US
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
 from .slot import Slot, distance_of_slots
@@ -40,22 +39,23 @@ class Waiting:
 class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
-    ``max_wait`` is that of its first take; one that has missed a slot takes another one within what is left.
-    ``deadline_us`` is set only where callers are overtaken: others know their slots when they join, at ``joined_us``.
+    ``deadline_us`` is set only where callers move down: others know their slots when they join, at ``joined_us``.
     """
 
     def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
         self.waiting = waiting
         self.take = take
-        self.max_wait = take.max_wait
         self.priority = priority
         self.order: tuple[float, int] = (-priority, 0)
         self.queue: Queue | None = None
-        self.sent_us = 0.0
         self.joined_us = 0.0
         self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
+
+    def left_us(self, now_us: float) -> float:
+        """Microseconds until its ``max_wait`` is over; a negative number if it is."""
+        return self.take.max_wait_us - (now_us - self.joined_us)
 
 
 class TaskWaiter(_QueuedCaller, LoopWakeUp):
@@ -66,11 +66,9 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
         "error",
         "has_left",
         "joined_us",
-        "max_wait",
         "order",
         "priority",
         "queue",
-        "sent_us",
         "take",
         "waiting",
     )
@@ -122,8 +120,8 @@ class Queue:
     """The highest priority first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
-    is_overtaken: bool = False
-    """Whether a caller of a higher priority has gone in front of others, so that each wakes at its deadline as well."""
+    keeps_deadlines: bool = False
+    """Whether callers have moved down, for a higher priority or a missed slot: each wakes at its deadline as well."""
     is_shared: bool = False
     """Whether its callers take under one operation, so that some of the slots repeat another one."""
     booking: int = 0
@@ -166,11 +164,18 @@ class Queue:
         """The second slot."""
         return self.slots[1] if len(self.slots) > 1 else None
 
+    def keep_deadlines(self, now_us: float) -> None:
+        """Let all waiters wake at their deadlines: some move down."""
+        if not self.keeps_deadlines:
+            self.keeps_deadlines = True
+            for each in self.waiters:
+                self.set_deadline(each, now_us)
+
     def set_deadline(self, waiter: Waiter, now_us: float) -> None:
-        """Let a waiter wake when its ``max_wait`` is over, if it has one."""
-        if waiter.max_wait < math.inf and waiter.deadline_us == math.inf:
-            waiter.deadline_us = waiter.joined_us + waiter.max_wait * SECOND_US
-            if waiter.deadline_us < waiter.at_us:
+        """Let a waiter wake when its ``max_wait`` is over, if it has one and does not wake by now."""
+        if waiter.take.max_wait_us < math.inf and waiter.deadline_us == math.inf:
+            waiter.deadline_us = waiter.joined_us + waiter.take.max_wait_us
+            if now_us < waiter.at_us > waiter.deadline_us:
                 waiter.set(waiter.deadline_us, now_us)
 
     def too_late(self, waiter: Waiter, now_us: float) -> PaceTimeout | None:
@@ -185,8 +190,8 @@ class Queue:
         slot = self.slots[min(place, len(self.slots) - 1)]
         if slot.at_us <= deadline_us and now_us < deadline_us + GRACE_US:
             return None
-        too_long_us = max(slot.at_us, now_us) - deadline_us
-        return pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait)
+        over = replace(waiter.take, max_wait=0.0)
+        return pace_timeout(over, as_refused(slot.decision, slot.at_us - now_us), waiter.take.max_wait)
 
     def add(self, slot: Slot) -> None:
         """Add a slot."""
