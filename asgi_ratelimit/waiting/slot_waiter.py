@@ -24,6 +24,7 @@ from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unc
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.departures import Departures
+from .slots.missed_slots import ANEW_AT_ONCE
 from .slots.slot import LATE_US, Slot
 from .slots.unused_slots import UnusedSlots
 from .slots.waiter_order import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
@@ -158,6 +159,7 @@ class SlotWaiter:
         try:
             if waiter.queue is None:
                 self._booking.join(waiter, slot)
+            anew = 0
             while True:
                 future = waiter.start_sleep()
                 slot = None if future is None else await future
@@ -167,6 +169,9 @@ class SlotWaiter:
                     if waiter.has_left:
                         return slot
                     self._booking.book_anew(waiter, slot)
+                    anew += 1
+                    if anew % ANEW_AT_ONCE == 0:
+                        await asyncio.sleep(0)
         except GeneratorExit:  # the task is closed, so nothing can be awaited any more
             waiter.give_up()
             self._give_up_at_once(waiter)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -14,6 +15,7 @@ from ...clock import Clock
 from ...decision import Take
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
+from .missed_slots import is_missed
 from .slot import Slot, distance_of_slots
 from .store_time import StoreTime
 
@@ -120,6 +122,8 @@ class Queue:
     """The highest priority first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
+    missed: deque[Slot] = field(default_factory=deque)
+    """Slots whose time is over: before the first waiter sleeps, it books another one in place of each."""
     keeps_deadlines: bool = False
     """Whether callers have moved down, for a higher priority or a missed slot: each wakes at its deadline as well."""
     is_shared: bool = False
@@ -139,17 +143,20 @@ class Queue:
         while waiters and (first := waiters[0]).loop is not running and first.is_dead:
             waiters.pop(0).has_left = True
             self.remove_surplus()  # it stays booked
-        if waiters and self.slots:
-            at_us, first = self.slots[0].at_us, waiters[0]
-            if at_us < self.not_before_us:
-                at_us = self.not_before_us
+        if waiters and (self.slots or self.missed):
+            first, at_us = waiters[0], 0.0
+            if not self.missed:
+                at_us = max(self.slots[0].at_us, self.not_before_us)
             if at_us < first.at_us:
                 first.set(at_us, now_us)
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
         """As ``wake_first_in_time``, but returns the first waiter if its timer has only to be set to its ``at_us``."""
         first, slots = self.waiters[0], self.slots
-        if slots and type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
+        if not slots or self.missed:
+            self.wake_first_in_time(running, now_us)
+            return None
+        if type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
             at_us = slots[0].at_us
             if at_us < self.not_before_us:
                 at_us = self.not_before_us
@@ -163,6 +170,24 @@ class Queue:
     def following(self) -> Slot | None:
         """The second slot."""
         return self.slots[1] if len(self.slots) > 1 else None
+
+    def set_missed_aside(self, now_us: float, at_least: int = 0) -> None:
+        """Put the first slots aside as missed, so many of them at least, if their time is over."""
+        slots, count = self.slots, at_least
+        while count < len(slots) and is_missed(slots[count], now_us):
+            count += 1
+        if count:
+            self.missed.extend(slots[:count])
+            del slots[:count]
+            self.keep_deadlines(now_us)
+
+    def next_missed(self, waiter: Waiter) -> tuple[Slot, None] | None:
+        """The oldest slot that was missed, if there is any: the first waiter books another one, and stays awake."""
+        if not self.missed:
+            return None
+        self.booking += 1
+        waiter.at_us = 0.0
+        return self.missed.popleft(), None
 
     def keep_deadlines(self, now_us: float) -> None:
         """Let all waiters wake at their deadlines: some move down."""
@@ -230,13 +255,15 @@ class Queue:
                 first.booked, slot.booked = slot.booked, first.booked
 
     def remove_surplus(self) -> Slot | None:
-        """Remove and return the newest slot, if there are more slots than waiters.
+        """Remove and return the newest slot, if there are more slots than waiters; one that was missed before that.
 
         Of the slots of one operation, the newest that repeats another one: the others stay booked for those who wait.
         """
         slots = self.slots
-        if len(slots) <= len(self.waiters):
+        if len(slots) + len(self.missed) <= len(self.waiters):
             return None
+        if self.missed:
+            return self.missed.pop()
         if self.is_shared:
             for at in reversed(range(len(slots))):
                 if slots[at].repeats:
