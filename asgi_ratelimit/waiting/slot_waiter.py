@@ -123,10 +123,10 @@ class SlotWaiter:
 
     def try_take(self, take: Take) -> Flow[Decision]:
         """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
-        (decision,) = yield BookSlot(self.store, self.store.take((take,)), self._booking.undo)
+        decision: Decision = yield BookSlot(self.store, partial(self._booking.submit, take), self._booking.undo)
         if decision.repeated_us is None:  # it has been decided just now
             self._booking.ahead_us = decision.now_us - self.now_us()
-        return decision  # type: ignore[no-any-return]  # as the store does
+        return decision
 
     def may_go_again(self, slot: Slot) -> bool:
         """Whether a caller may go now at a slot that repeats another one: neither missed nor given back."""
@@ -176,11 +176,13 @@ class SlotWaiter:
             waiter.give_up()
             self._give_up_at_once(waiter)
             raise
-        except BaseException:
+        except BaseException as error:
             waiter.give_up()
             surplus = self._queues.leave(waiter)
             if surplus is not None:
                 await self._unused.give_back_in_turn(surplus)
+            if waiter.under_way and isinstance(error, asyncio.CancelledError):
+                await self._booking.see_through(waiter)
             raise
 
     def sleep_in_thread(self, waiter: ThreadWaiter) -> Slot:

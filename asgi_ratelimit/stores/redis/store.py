@@ -17,7 +17,7 @@ from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
 from ...logs import warn_once
-from ..by_store import before_closing
+from ..by_store import before_closing, see_all_through
 from ..call_observers import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
@@ -190,11 +190,12 @@ class RedisStore:
         await self._local.forget(charges)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections, once all that waits for them is answered.
+        """Close this event loop's connections, once all that waits for them is answered, and unused slots are back.
 
         What the outage ledger holds is charged before, if Redis answers. Takes that come meanwhile or later open new
         connections.
         """
+        await see_all_through(self)
         last = before_closing.get(self)
         if last is not None:
             await last()

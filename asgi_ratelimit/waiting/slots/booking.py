@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from ...decision import Decision, Take
 from ...quotas import SECOND_US
 from ...stores import Store, booker, submitter
+from ...stores.by_store import LONGEST, keep, until_done_in_any_case
 from .. import background_loop
-from ..flow_drivers import keep, start
+from ..flow_drivers import see_through, start
 from ..timeouts import as_refused, pace_timeout
 from .slot import Slot, slot_of, slot_of_booking
 from .slot_queues import SlotQueues
@@ -31,7 +32,7 @@ class SlotBooking:
         self._queues = queues
         self._unused = unused
         self._now_us = now_us
-        self._submit, self._book = submitter(store), booker(store)
+        self.submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
         self.ahead_us = 0.0
 
@@ -54,7 +55,7 @@ class SlotBooking:
 
     def _decide(self, take: Take) -> Decision:
         """The decision of a store in this process."""
-        answer = self._submit(take)
+        answer = self.submit(take)
         return answer if type(answer) is Decision else background_loop.run_in_place(answer)  # type: ignore[arg-type]
 
     def join(self, waiter: Waiter, slot: Slot | None) -> None:
@@ -85,16 +86,19 @@ class SlotBooking:
         """Send the take of a waiter to a store elsewhere, from the running event loop."""
         take, sent_us = self._take_of(waiter), self._now_us()
         try:
-            answer = self._submit(take)
+            answer = self.submit(take)
         except Exception as error:  # noqa: BLE001  # as above
             self._queues.failed(waiter, error)
             return
         if isinstance(answer, Decision):
             self._booked(waiter, take, sent_us, answer)
         else:
-            keep(asyncio.ensure_future(answer)).add_done_callback(partial(self._answered, waiter, take, sent_us))
+            booking = keep(self._store, asyncio.ensure_future(answer))
+            booking.add_done_callback(partial(self._answered, waiter, take, sent_us))
+            waiter.is_booking, waiter.under_way = True, (booking,)
 
     def _answered(self, waiter: Waiter, take: Take, sent_us: float, booking: asyncio.Future[Decision]) -> None:
+        waiter.is_booking = False
         error = asyncio.CancelledError() if booking.cancelled() else booking.exception()
         if error is None:
             self._booked(waiter, take, sent_us, booking.result())
@@ -119,7 +123,7 @@ class SlotBooking:
         self.ahead_us = slot.ahead_us
         surplus = self._queues.answered(waiter, slot, sent_us)
         if surplus is not None:
-            self._unused.give_back_later(surplus)
+            self._unused.give_back_later(surplus, waiter.gives_back)
         if missed is None:
             self._require_in_time(waiter, slot)
 
@@ -139,7 +143,10 @@ class SlotBooking:
         """
         if not self._in_process:
             rebooking = self._rebooked(waiter, missed)
-            start(rebooking) if isinstance(waiter, TaskWaiter) else background_loop.start(rebooking)
+            if isinstance(waiter, TaskWaiter):
+                waiter.under_way += (start(self._store, rebooking),)
+            else:
+                background_loop.start(rebooking)
             return
         self._unused.give_back_at_once(missed)
         self._book_in_process(waiter, self._anew(waiter), missed)
@@ -162,12 +169,16 @@ class SlotBooking:
             left_us = math.inf
         return replace(waiter.take, max_wait=max(left_us, 0.0) / SECOND_US, operation=None)
 
-    async def undo(self, decisions: Sequence[Decision]) -> None:
+    async def see_through(self, waiter: TaskWaiter) -> None:
+        """Wait until the slot of a waiter that has left is booked, and given back if nobody uses it."""
+        if not waiter.has_ended:
+            await see_through(self._store, partial(until_done_in_any_case, lambda: waiter.under_way), LONGEST)
+
+    async def undo(self, decision: Decision) -> None:
         """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
         await asyncio.sleep(0)  # first, the other callers of the same batch join their queues
-        for decision in decisions:
-            if decision.allowed and decision.take is not None:
-                now_us = self._now_us()
-                surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
-                if surplus is not None:
-                    await self._unused.give_back(surplus)
+        if decision.allowed and decision.take is not None:
+            now_us = self._now_us()
+            surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
+            if surplus is not None:
+                await self._unused.giving_back(surplus).in_task()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
@@ -41,6 +42,7 @@ class Waiting:
 class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
+    ``under_way`` is what a task that is cancelled sees through: the booking of its slot, and what is given back of it.
     ``deadline_us`` is set only where callers move down: others know their slots when they join, at ``joined_us``.
     """
 
@@ -54,6 +56,17 @@ class _QueuedCaller:
         self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
+        self.is_booking = False
+        self.under_way: tuple[asyncio.Future[Any], ...] = ()
+
+    def gives_back(self, giving_back: asyncio.Task[None]) -> None:
+        """What was booked for it is given back."""
+        self.under_way += (giving_back,)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is under way for it any more."""
+        return not self.is_booking and all(each.done() for each in self.under_way)
 
     def left_us(self, now_us: float) -> float:
         """Microseconds until its ``max_wait`` is over; a negative number if it is."""
@@ -67,11 +80,13 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
         "deadline_us",
         "error",
         "has_left",
+        "is_booking",
         "joined_us",
         "order",
         "priority",
         "queue",
         "take",
+        "under_way",
         "waiting",
     )
 
