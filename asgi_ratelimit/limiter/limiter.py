@@ -22,6 +22,7 @@ from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
+from ..stores.by_store import see_all_through
 from ..stores.name_owners import register
 from ..stores.store_arguments import checked_store
 from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter
@@ -268,8 +269,9 @@ class Limiter:
         self.hooks.close()
 
     async def aclose(self) -> None:
-        """Close the store, after the background calls of hooks are done."""
+        """Close the store, after the background calls of hooks are done, and unused slots are given back."""
         await self.hooks.aclose()
+        await see_all_through(self.store)
         await self.store.aclose()
 
     async def __aenter__(self) -> Limiter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -89,7 +90,7 @@ class Spending:
         spent = self._entered.pop()
         try:
             if spent.actual != charged_units(spent.decision):
-                yield GiveBack(self._store, settle(self._store, spent.decision, spent.actual))
+                yield GiveBack(self._store, partial(settle, self._store, spent.decision, spent.actual))
         finally:
             if self._count is None:
                 self._waiter.finish(self._take)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..clock import Clock, time_of
+from ..decision import Decision
 from ..errors import ConfigurationError, StoreError
 from ..logs import see
 from ..stores import Store
+from ..stores.by_store import LONGEST, keep, until_done_in_any_case
 from . import background_loop
 from .wakeups import LoopWakeUp, ThreadWakeUp
 
@@ -108,66 +110,100 @@ class CallStore:
 
 
 @dataclass(slots=True)
-class BookSlot(CallStore):
-    """Book a slot in a store. If the caller is cancelled before the answer arrives, ``undo`` gives the slot back."""
+class BookSlot:
+    """Book a slot in a store. If the caller is cancelled before the answer arrives, ``undo`` gives the slot back.
 
-    undo: Callable[[Any], Coroutine[Any, Any, None]]
+    The caller sees that through, unless it is cancelled again.
+    """
 
-    async def in_task(self) -> Any:
+    store: Store
+    book: Callable[[], Decision | Awaitable[Decision]]
+    undo: Callable[[Decision], Coroutine[Any, Any, None]]
+
+    async def in_task(self) -> Decision:
+        answer = self.book()
+        if isinstance(answer, Decision):
+            return answer
         if self.store.in_process:
-            return await self.call
-        booking = start(self.call)
+            return await answer
+        booking = keep(self.store, asyncio.ensure_future(answer))
         try:
             return await asyncio.shield(booking)
         except asyncio.CancelledError:
-            start(self._undo_when_booked(booking))
+            await see_through(self.store, partial(self._undo_when_booked, booking), LONGEST)
             raise
 
-    def in_thread(self) -> Any:
-        return background_loop.run_in_place(self.call) if self.store.in_process else background_loop.run(self.in_task())
+    def in_thread(self) -> Decision:
+        call = self.in_task()
+        return background_loop.run_in_place(call) if self.store.in_process else background_loop.run(call)
 
-    async def _undo_when_booked(self, booking: asyncio.Task[Any]) -> None:
-        with contextlib.suppress(StoreError):
-            await self.undo(await booking)
+    async def _undo_when_booked(self, booking: asyncio.Future[Decision]) -> None:
+        await until_done_in_any_case(lambda: [booking])
+        if booking.done() and not booking.cancelled() and booking.exception() is None:
+            with contextlib.suppress(StoreError):
+                await self.undo(booking.result())
 
 
 @dataclass(slots=True)
-class GiveBack(CallStore):
+class GiveBack:
     """Give something back to a store, and finish that even if the caller is cancelled again.
 
-    While the store is out, nothing can be given back: that makes later callers wait longer, but breaks no promise.
+    ``call`` may be called a second time, if the event loop ends meanwhile. While the store is out, nothing can be given
+    back: that makes later callers wait longer, but breaks no promise.
     """
+
+    store: Store
+    call: Callable[[], Coroutine[Any, Any, Any]]
 
     async def in_task(self) -> None:
         if self.store.in_process:
-            await self.call
+            await self.call()
         else:
-            await asyncio.shield(start(self._try()))
+            await see_through(self.store, self.surely)
 
     def in_thread(self) -> None:
-        CallStore(self.store, self._try()).in_thread()
+        CallStore(self.store, self.surely()).in_thread()
 
-    async def _try(self) -> None:
+    async def surely(self) -> None:
+        """Run it in a task of its own: once more, if that is cancelled at the end of the event loop."""
         with contextlib.suppress(StoreError):
-            await self.call
+            try:
+                await self.call()
+            except asyncio.CancelledError:
+                await not_for_long(self.call())
 
 
-_futures: set[asyncio.Future[Any]] = set()
-"""An event loop holds only weak references to its tasks."""
+async def see_through(
+    store: Store, call: Callable[[], Coroutine[Any, Any, None]], longest: float | None = None
+) -> None:
+    """Run a coroutine in a task of its own, and wait for it; if this caller is cancelled again, the task goes on.
 
-F = TypeVar("F", bound="asyncio.Future[Any]")
+    ``asyncio.run`` cancels all tasks at its end, this one as well, and waits for those that there are: so the caller
+    waits on then, and runs the coroutine itself if its task had not begun.
+    """
+    task = start(store, call())
+    try:
+        await asyncio.wait([task], timeout=longest)
+    except asyncio.CancelledError:
+        if task.cancelling():
+            await asyncio.wait([task], timeout=LONGEST)
+        if task.cancelled():
+            await not_for_long(call())
+        raise
+    if task.done():
+        task.result()
 
 
-def keep(future: F) -> F:
-    """Keep a task or future until it is done; return it."""
-    _futures.add(future)
-    future.add_done_callback(_futures.discard)
-    return future
+async def not_for_long(call: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine where the event loop waits for it at its end."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LONGEST):
+            await call
 
 
-def start(call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Run a coroutine on the running event loop, to its end."""
-    return keep(asyncio.get_running_loop().create_task(call))
+def start(store: Store, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run a coroutine for a store on the running event loop, to its end."""
+    return keep(store, asyncio.get_running_loop().create_task(call))
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from .own_and_shared_keys import AHEAD_US, OwnKeyBooking, Renewed, own_part, unc
 from .queue_registry import waiters_of
 from .slots.booking import SlotBooking
 from .slots.departures import Departures
+from .slots.missed_slots import ANEW_AT_ONCE
 from .slots.slot import LATE_US, Slot
 from .slots.unused_slots import UnusedSlots
 from .slots.waiter_order import NewWaiter, TaskWaiter, ThreadWaiter, Waiter, Waiting
@@ -121,11 +122,11 @@ class SlotWaiter:
             raise
 
     def try_take(self, take: Take) -> Flow[Decision]:
-        """Send a take to the store once; if the caller is cancelled meanwhile, its booking is given back."""
-        (decision,) = yield BookSlot(self.store, self.store.take((take,)), self._booking.undo)
+        """Send a take to the store once; if the caller is cancelled meanwhile, what it has booked is given back."""
+        decision: Decision = yield BookSlot(self.store, partial(self._booking.submit, take), self._booking.undo)
         if decision.repeated_us is None:  # it has only just been decided
             self._booking.ahead_us = decision.now_us - self.now_us()
-        return decision  # type: ignore[no-any-return]  # as the store does
+        return decision
 
     def may_go_again(self, slot: Slot) -> bool:
         """Whether a caller may go now at a slot that repeats another one: neither missed nor given back."""
@@ -158,6 +159,7 @@ class SlotWaiter:
         try:
             if waiter.queue is None:
                 self._booking.join(waiter, slot)
+            anew = 0
             while True:
                 future = waiter.start_sleep()
                 slot = None if future is None else await future
@@ -167,15 +169,20 @@ class SlotWaiter:
                     if waiter.has_left:
                         return slot
                     self._booking.book_anew(waiter, slot)
+                    anew += 1
+                    if anew % ANEW_AT_ONCE == 0:
+                        await asyncio.sleep(0)
         except GeneratorExit:  # the task is closed, so nothing more can be awaited
             waiter.give_up()
             self._give_up_at_once(waiter)
             raise
-        except BaseException:
+        except BaseException as error:
             waiter.give_up()
             surplus = self._queues.leave(waiter)
             if surplus is not None:
                 await self._unused.give_back_in_turn(surplus)
+            if waiter.under_way and isinstance(error, asyncio.CancelledError):
+                await self._booking.see_through(waiter)
             raise
 
     def sleep_in_thread(self, waiter: ThreadWaiter) -> Slot:

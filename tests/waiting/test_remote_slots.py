@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
@@ -106,6 +107,74 @@ def test_giving_up_while_another_caller_books_again_leaves_no_slot_booked() -> N
     clock.run(main())
 
 
+OWN_AND_SHARED = Take((Charge(EVEN, "own"), Charge(EVEN, "key")), INF)
+
+
+@pytest.mark.parametrize("take", [Take((Charge(EVEN, "key"),), INF), OWN_AND_SHARED], ids=["one key", "two keys"])
+def test_a_caller_that_is_cancelled_while_it_books_ends_when_its_slot_is_back(take: Take) -> None:
+    """So nothing stays booked if the event loop ends then; those who are cancelled do not come back later."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> None:
+        await run_async(SlotWaiter(store).wait(take))
+        is_now = len(take.charges) > 1
+        clock.advance(0.1 if is_now else 0.0)  # for two keys, nothing is booked ahead
+        callers = [asyncio.ensure_future(run_async(SlotWaiter(store).wait(take))) for _ in range(3)]
+        await asyncio.sleep(0.015)  # they are booked, and the answer is on its way
+        for caller in callers:
+            caller.cancel()
+        await asyncio.wait(callers)
+        assert all(caller.cancelled() for caller in callers)
+        assert await Limiter(EVEN, store=store).waiting("key") == 0
+        assert (await Limiter(EVEN, store=store).peek("key")).allowed == is_now
+
+    clock.run(main())
+
+
+def test_closing_waits_for_the_slots_of_callers_that_are_gone() -> None:
+    """They were cancelled twice while they booked, and so do not wait themselves; they are given back nevertheless."""
+    clock = SteppedClock(0)
+    store = Distant(clock=clock)
+
+    async def main() -> None:
+        async with Limiter(EVEN, store=store) as limiter:
+            await limiter.acquire("key")
+            callers = [asyncio.ensure_future(limiter.acquire("key")) for _ in range(3)]
+            await asyncio.sleep(0.015)  # they are booked, and the answer is on its way
+            for _ in range(2):
+                for caller in callers:
+                    caller.cancel()
+                await asyncio.sleep(0.001)
+            assert all(caller.cancelled() for caller in callers)
+            assert await limiter.waiting("key") > 2
+        assert await limiter.waiting("key") == 0
+        await asyncio.sleep(1)
+        assert await limiter.waiting("key") == 0
+
+    clock.run(main())
+
+
+def test_a_store_that_never_answers_does_not_hold_those_who_are_cancelled_for_long() -> None:
+    """Nor those who close it."""
+    clock = SteppedClock(0)
+
+    class Silent(Distant):
+        async def take(self, takes: Sequence[Take]) -> list[Decision]:  # noqa: ARG002  # as any store
+            return await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        async with Limiter(EVEN, store=Silent(clock=clock)) as limiter:
+            caller = asyncio.ensure_future(limiter.acquire("key"))
+            await asyncio.sleep(0.005)
+            caller.cancel()
+            await asyncio.wait([caller])
+            assert clock.now < 2
+
+    clock.run(main())
+    assert clock.now < 4
+
+
 # Over Redis, in real time
 
 HOURLY = TokenBucket(1, 3600, burst=1)
@@ -152,6 +221,38 @@ async def test_callers_that_are_cancelled_while_they_book_give_their_slots_back(
     assert all(caller.cancelled() for caller in callers)
     await seen
     await until(redis_store, lambda seconds: seconds <= 3600)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the store is not closed
+@pytest.mark.parametrize("is_asleep", [False, True], ids=["booking", "asleep"])
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["dropped", "awaited"])
+def test_callers_whose_event_loop_ends_leave_no_slot_booked(
+    redis_url: str, caplog: pytest.LogCaptureFixture, *, is_asleep: bool, is_awaited: bool
+) -> None:
+    """Whether they book or sleep when they are cancelled, and also if ``asyncio.run`` cancels all there is."""
+
+    async def use() -> None:
+        store = RedisStore(redis_url, timeout=30, on_error="deny")
+        await wait_for_slot(store, HOURLY)
+        callers = [asyncio.ensure_future(wait_for_slot(store, HOURLY)) for _ in range(5)]
+        if is_asleep:
+            await until(store, lambda seconds: seconds > 5 * 3600)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for caller in callers:
+            caller.cancel()
+        if is_awaited:
+            await asyncio.wait(callers)
+
+    async def waiting() -> float:
+        async with Limiter(HOURLY, store=RedisStore(redis_url, timeout=30)) as limiter:
+            return await limiter.waiting("key")
+
+    asyncio.run(use())
+    left = asyncio.run(waiting())
+    gc.collect()
+    assert left == 0
+    assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
 def test_threads_loops_and_processes_share_a_budget(redis_url: str) -> None:

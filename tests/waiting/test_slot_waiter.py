@@ -15,14 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asgi_ratelimit.decision import Charge, Decision, Take
+from asgi_ratelimit.decision import Charge, Decision, Settlement, Take
 from asgi_ratelimit.limiter import Limiter, SyncLimiter
-from asgi_ratelimit.quotas import Quota, TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, Quota, RollingWindow, TokenBucket
 from asgi_ratelimit.stores import MemoryStore, Store
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import PaceTimeout, SlotWaiter, run_async, run_sync
 from asgi_ratelimit.waiting.queue_registry import waiters_of
 from tests.support.histories import Ledger
+from tests.support.late_stores import SlowStore
 from tests.support.server import ROOT
 from tests.support.strategies import quotas
 
@@ -190,6 +191,132 @@ def test_a_missed_slot_is_booked_anew_within_what_is_left(is_distant: bool) -> N
     outcomes = clock.run(main())
     assert any(isinstance(outcome, PaceTimeout) for outcome in outcomes)
     assert clock.now < 4.0  # nobody waits after the last stall
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+def test_many_slots_that_are_missed_at_once_count_once_against_max_delay(kind: type[MemoryStore]) -> None:
+    """One caller at the head books one anew for each of them; nobody is refused whose slot is near enough."""
+    clock = SteppedClock(0)
+    store = kind(clock=clock)
+
+    async def main() -> list[Any]:
+        calls = [asyncio.ensure_future(wait_for_slot(store, max_wait=8.0)) for _ in range(30)]
+        await asyncio.sleep(0.25)
+        clock.advance(1.05)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [outcome for outcome in clock.run(main()) if isinstance(outcome, PaceTimeout)] == []
+    assert clock.now < 5.0
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, SlowStore])
+def test_callers_that_move_down_after_a_stall_wait_no_longer_than_max_delay(kind: type[MemoryStore]) -> None:
+    """Those in front may go first, however little is left of theirs; one behind them that may wait longer goes too."""
+    clock = SteppedClock(0)
+    store = kind(clock=clock)
+    ended = list[tuple[int, float, bool]]()
+
+    async def call(number: int, max_wait: float) -> None:
+        try:
+            await wait_for_slot(store, max_wait=max_wait)
+        except PaceTimeout:
+            ended.append((number, clock.now, False))
+        else:
+            ended.append((number, clock.now, True))
+
+    async def main() -> None:
+        calls = [asyncio.ensure_future(call(number, 2.0)) for number in range(20)]
+        await asyncio.sleep(0.25)
+        calls.append(asyncio.ensure_future(call(20, INF)))
+        clock.advance(1.0)
+        await asyncio.gather(*calls)
+
+    clock.run(main())
+    left = [number for number, _, has_left in ended if has_left]
+    assert left == [*range(len(left) - 1), 20]
+    assert len(left) >= 10
+    assert max(at for number, at, _ in ended if number < 20) < 2.1  # the slot of the last one is late by the distance
+    assert max(at for _, at, _ in ended) < 2.5  # the slots of those who were refused are free again
+
+
+class BusyStore(MemoryStore):
+    """Each of its calls takes ``call_us``, and it refuses to make more than ``most`` of them.
+
+    ``at_once`` is the largest number of calls in one iteration of the event loop.
+    """
+
+    call_us = 0.0
+    most = 10_000
+
+    def __init__(self, clock: SteppedClock) -> None:
+        super().__init__(clock=clock)
+        self.stepped = clock
+        self.at_once = self._in_iteration = 0
+
+    async def take(self, takes: Sequence[Take]) -> list[Decision]:
+        self._called()
+        return await super().take(takes)
+
+    async def settle(self, settlement: Settlement) -> None:
+        self._called()
+        await super().settle(settlement)
+
+    def _called(self) -> None:
+        self.stepped.advance(self.call_us / 1e6)
+        self.most -= 1
+        if self.most <= 0:
+            raise RuntimeError("the store is called without end")
+        if not self._in_iteration:
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+        self._in_iteration += 1
+        self.at_once = max(self.at_once, self._in_iteration)
+
+    def _next_iteration(self) -> None:
+        self._in_iteration = 0
+
+
+async def stalled_crowd(store: BusyStore, quota: Quota, count: int, call_us: float) -> list[float]:
+    """When each of many callers leaves, after a stall of a minute; from then on, each call of the store takes time."""
+    left: list[float] = []
+
+    async def call() -> None:
+        await wait_for_slot(store, quota)
+        left.append(store.stepped.now)
+
+    calls = [asyncio.ensure_future(call()) for _ in range(count)]
+    await asyncio.sleep(0.0001)
+    store.stepped.advance(60)
+    store.call_us, store.at_once = call_us, 0
+    await asyncio.gather(*calls)
+    return left
+
+
+def test_a_crowd_leaves_although_slots_are_booked_anew_more_slowly_than_they_come() -> None:
+    """Whoever has a slot that is good goes; each slot is booked anew once, and not all of them before anyone leaves."""
+    clock, quota = SteppedClock(0), TokenBucket(1000, burst=2)
+    store, ledger = BusyStore(clock), Ledger(quota)
+    left = clock.run(stalled_crowd(store, quota, 300, 2_000))
+    assert len(left) == 300
+    assert store.most > 10_000 - 300 - 2 * 300
+    late = [at for at in left if at > 1]
+    assert late[0] < 60.1
+    for at in left:
+        ledger.admit(round(at * 1e6), 1)
+    ledger.require_ceiling()
+
+
+@pytest.mark.parametrize(
+    "quota", [EVEN, TokenBucket(100, burst=10), FixedWindow(10, 1), RollingWindow(10, 1, buckets=10)]
+)
+def test_slots_that_were_missed_together_are_booked_anew_a_few_at_a_time(quota: Quota) -> None:
+    """The event loop runs other tasks in between."""
+    clock = SteppedClock(0)
+    store, ledger = BusyStore(clock), Ledger(quota)
+    left = clock.run(stalled_crowd(store, quota, 200, 0))
+    assert store.at_once < 50
+    for at in left:
+        ledger.admit(round(at * 1e6), 1)
+    ledger.require_ceiling()
 
 
 def test_a_missed_slot_is_booked_anew_without_its_operation() -> None:

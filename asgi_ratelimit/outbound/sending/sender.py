@@ -243,7 +243,7 @@ class Sender:
                     self._end_wait(paced, without_condition(decision))
                 return decision
             self._end_spending(paced)
-            yield GiveBack(store, settle(store, decision, [0.0] * len(decision.states)))
+            yield GiveBack(store, partial(settle, store, decision, [0.0] * len(decision.states)))
             decision = yield from self._wait(paced, self._take_later(paced))
 
     def _wait_for_own_pause(self, paced: PacedRequest) -> Flow[None]:

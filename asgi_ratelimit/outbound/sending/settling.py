@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from ...decision import Decision
@@ -68,7 +69,7 @@ class Settler:
         if actual is None or units is None:
             return
         try:
-            yield GiveBack(self._store, settle(self._store, plain, units))
+            yield GiveBack(self._store, partial(settle, self._store, plain, units))
             self._learn(request, charged, actual)
         except Exception as error:  # noqa: BLE001  # an answer that has come is never lost
             self._report("settle", error)

@@ -17,7 +17,7 @@ from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
 from ...logs import warn_once
-from ..by_store import before_closing
+from ..by_store import before_closing, see_all_through
 from ..call_observers import Observer
 from ..event_loops import running_loop
 from ..operations import OPERATION_TTL, checked_operation_ttl
@@ -190,11 +190,12 @@ class RedisStore:
         await self._local.forget(charges)
 
     async def aclose(self) -> None:
-        """Close this event loop's connections, once everything that waits for them is answered.
+        """Close this event loop's connections, once all waiting calls are answered, and unused slots are given back.
 
         The entries of the outage ledger are charged before, if Redis answers. Takes that come meanwhile or later open
         new connections.
         """
+        await see_all_through(self)
         last = before_closing.get(self)
         if last is not None:
             await last()

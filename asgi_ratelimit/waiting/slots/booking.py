@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from ...decision import Decision, Take
 from ...quotas import SECOND_US
 from ...stores import Store, booker, submitter
+from ...stores.by_store import LONGEST, keep, until_done_in_any_case
 from .. import background_loop
-from ..flow_drivers import keep, start
+from ..flow_drivers import see_through, start
 from ..timeouts import as_refused, pace_timeout
 from .slot import Slot, slot_of, slot_of_booking
 from .slot_queues import SlotQueues
@@ -31,7 +32,7 @@ class SlotBooking:
         self._queues = queues
         self._unused = unused
         self._now_us = now_us
-        self._submit, self._book = submitter(store), booker(store)
+        self.submit, self._book = submitter(store), booker(store)
         self._in_process = store.in_process
         self.ahead_us = 0.0
 
@@ -54,19 +55,17 @@ class SlotBooking:
 
     def _decide(self, take: Take) -> Decision:
         """The decision of a store in this process."""
-        answer = self._submit(take)
+        answer = self.submit(take)
         return answer if type(answer) is Decision else background_loop.run_in_place(answer)  # type: ignore[arg-type]
 
     def join(self, waiter: Waiter, slot: Slot | None) -> None:
         """Join the queue, with a slot or before one is booked."""
         if slot is not None:
-            waiter.sent_us = slot.since_us
             self._queues.join(waiter, slot.since_us, slot)
             if waiter.take.max_wait_us < math.inf:
                 self._require_in_time(waiter, slot)
             return
-        waiter.sent_us = self._now_us()
-        self._queues.join(waiter, waiter.sent_us)
+        self._queues.join(waiter, self._now_us())
         if self._in_process:
             self._book_in_process(waiter, self._take_of(waiter))
         elif isinstance(waiter, TaskWaiter):
@@ -74,31 +73,35 @@ class SlotBooking:
         else:
             background_loop.call_soon(self._send, waiter)
 
-    def _book_in_process(self, waiter: Waiter, take: Take) -> None:
+    def _book_in_process(self, waiter: Waiter, take: Take, missed: Slot | None = None) -> None:
+        sent_us = self._now_us()
         try:
             decision = self._decide(take)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must reach the caller
             self._queues.failed(waiter, error)
         else:
-            self._booked(waiter, decision)
+            self._booked(waiter, take, sent_us, decision, missed)
 
     def _send(self, waiter: Waiter) -> None:
         """Send the take of a waiter to a remote store, from the running event loop."""
-        waiter.sent_us = self._now_us()
+        take, sent_us = self._take_of(waiter), self._now_us()
         try:
-            answer = self._submit(self._take_of(waiter))
+            answer = self.submit(take)
         except Exception as error:  # noqa: BLE001  # as above
             self._queues.failed(waiter, error)
             return
         if isinstance(answer, Decision):
-            self._booked(waiter, answer)
+            self._booked(waiter, take, sent_us, answer)
         else:
-            keep(asyncio.ensure_future(answer)).add_done_callback(partial(self._answered, waiter))
+            booking = keep(self._store, asyncio.ensure_future(answer))
+            booking.add_done_callback(partial(self._answered, waiter, take, sent_us))
+            waiter.is_booking, waiter.under_way = True, (booking,)
 
-    def _answered(self, waiter: Waiter, booking: asyncio.Future[Decision]) -> None:
+    def _answered(self, waiter: Waiter, take: Take, sent_us: float, booking: asyncio.Future[Decision]) -> None:
+        waiter.is_booking = False
         error = asyncio.CancelledError() if booking.cancelled() else booking.exception()
         if error is None:
-            self._booked(waiter, booking.result())
+            self._booked(waiter, take, sent_us, booking.result())
         else:
             self._queues.failed(waiter, error)
 
@@ -109,18 +112,19 @@ class SlotBooking:
             return replace(take, max_wait=math.inf)
         return take
 
-    def _booked(self, waiter: Waiter, decision: Decision, missed: int = 0) -> None:
+    def _booked(
+        self, waiter: Waiter, take: Take, sent_us: float, decision: Decision, missed: Slot | None = None
+    ) -> None:
         """Handle the decision of a waiter: the slot goes to the queue, and a surplus one back to the store."""
-        take = waiter.take
         if not decision.allowed:
-            self._queues.failed(waiter, pace_timeout(take, decision, waiter.max_wait))
+            self._queues.failed(waiter, pace_timeout(take, decision, waiter.take.max_wait))
             return
-        slot = slot_of(decision, waiter.sent_us, self._now_us(), missed)
+        slot = slot_of(decision, sent_us, self._now_us(), missed.missed + 1 if missed and not self._in_process else 0)
         self.ahead_us = slot.ahead_us
-        surplus = self._queues.answered(waiter, slot)
+        surplus = self._queues.answered(waiter, slot, sent_us)
         if surplus is not None:
-            self._unused.give_back_later(surplus)
-        if not missed:
+            self._unused.give_back_later(surplus, waiter.gives_back)
+        if missed is None:
             self._require_in_time(waiter, slot)
 
     def _require_in_time(self, waiter: Waiter, slot: Slot) -> None:
@@ -129,44 +133,52 @@ class SlotBooking:
         if max_wait_us < math.inf:
             too_long_us = self._queues.wait_us(waiter, slot.since_us) - max_wait_us
             if too_long_us > 0.0:
-                fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait))
+                fail(waiter, pace_timeout(waiter.take, as_refused(slot.decision, too_long_us)))
 
     def book_anew(self, waiter: Waiter, missed: Slot) -> None:
-        """Give a missed slot back, and book another one to replace it, within the rest of its ``max_wait``."""
-        waiter.take = self._with_what_is_left(waiter)
+        """Give a missed slot back, and book another one in place of it.
+
+        ``waiter`` is the first one. If others are behind it, the new slot is for the last of them, however far away:
+        all move down by one slot, and those for whom that is too late fail at their deadlines.
+        """
         if not self._in_process:
             rebooking = self._rebooked(waiter, missed)
-            start(rebooking) if isinstance(waiter, TaskWaiter) else background_loop.start(rebooking)
+            if isinstance(waiter, TaskWaiter):
+                waiter.under_way += (start(self._store, rebooking),)
+            else:
+                background_loop.start(rebooking)
             return
-        waiter.sent_us = self._now_us()
         self._unused.give_back_at_once(missed)
-        self._book_in_process(waiter, replace(waiter.take, operation=None))
+        self._book_in_process(waiter, self._anew(waiter), missed)
 
     async def _rebooked(self, waiter: Waiter, missed: Slot) -> None:
         """``book_anew`` in a remote store."""
         try:
             await self._unused.give_back(missed)
-            waiter.sent_us = self._now_us()
-            (decision,) = await self._store.take((replace(waiter.take, operation=None),))
+            take, sent_us = self._anew(waiter), self._now_us()
+            (decision,) = await self._store.take((take,))
         except BaseException as error:  # noqa: BLE001  # as above
             self._queues.failed(waiter, error)
         else:
-            self._booked(waiter, decision, missed.missed + 1)
+            self._booked(waiter, take, sent_us, decision, missed)
 
-    def _with_what_is_left(self, waiter: Waiter) -> Take:
-        """The take of a waiter that has waited since it sent its take."""
-        take = waiter.take
-        if take.max_wait_us == math.inf:
-            return take
-        left_us = take.max_wait_us - (self._now_us() - waiter.sent_us)
-        return replace(take, max_wait=max(left_us, 0.0) / SECOND_US)
+    def _anew(self, waiter: Waiter) -> Take:
+        """What is booked in place of a slot that a waiter has missed: alone, it waits no longer than its deadline."""
+        left_us = waiter.left_us(self._now_us())
+        if left_us < math.inf and self._queues.has_followers(waiter):
+            left_us = math.inf
+        return replace(waiter.take, max_wait=max(left_us, 0.0) / SECOND_US, operation=None)
 
-    async def undo(self, decisions: Sequence[Decision]) -> None:
-        """Give back the booking of a caller that is gone; the callers behind it move up."""
+    async def see_through(self, waiter: TaskWaiter) -> None:
+        """Wait until the slot of a waiter that has left is booked, and given back if nobody uses it."""
+        if not waiter.has_ended:
+            await see_through(self._store, partial(until_done_in_any_case, lambda: waiter.under_way), LONGEST)
+
+    async def undo(self, decision: Decision) -> None:
+        """Give back what was booked for a caller that is gone by now; the callers behind it move up."""
         await asyncio.sleep(0)  # first, the other callers of the same batch join their queues
-        for decision in decisions:
-            if decision.allowed and decision.take is not None:
-                now_us = self._now_us()
-                surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
-                if surplus is not None:
-                    await self._unused.give_back(surplus)
+        if decision.allowed and decision.take is not None:
+            now_us = self._now_us()
+            surplus = self._queues.swap_for_newest(decision.take, slot_of(decision, now_us, now_us))
+            if surplus is not None:
+                await self._unused.giving_back(surplus).in_task()

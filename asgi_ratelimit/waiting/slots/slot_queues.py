@@ -27,7 +27,7 @@ from ...decision import Charge, Take
 from ...stores import CameBack
 from ..forks import reset_in_child
 from .call_spacing import CallSpacing
-from .missed_slots import is_missed, is_too_late
+from .missed_slots import is_too_late
 from .slot import Slot
 from .unused_slots import SharedSlots
 from .waiter_order import GRACE_US, Queue, TaskWaiter, Waiter, fail
@@ -116,24 +116,21 @@ class SlotQueues:
                     waiters[0].order = (-math.inf, 0)
                 insort(waiters, waiter, key=_order)
                 queue.wake_first_in_time()
-                if not queue.is_overtaken:
-                    queue.is_overtaken = True
-                    for each in waiters:
-                        queue.set_deadline(each, now_us)
-            if queue.is_overtaken:
+                queue.keep_deadlines(now_us)
+            if queue.keeps_deadlines:
                 queue.set_deadline(waiter, now_us)
             if slot is None:
                 queue.booking += 1
             else:
                 queue.add(slot)
 
-    def answered(self, waiter: Waiter, slot: Slot) -> Slot | None:
+    def answered(self, waiter: Waiter, slot: Slot, sent_us: float) -> Slot | None:
         """Add the slot that was booked for a waiter, or to replace a missed one; return the surplus slot, if any."""
         with self._lock:
             queue = waiter.queue
             assert queue is not None  # it has joined one
             queue.booking -= 1
-            return self._add(queue, slot, waiter.sent_us)
+            return self._add(queue, slot, sent_us)
 
     def failed(self, waiter: Waiter, error: BaseException | None) -> None:
         """Handle a failed booking: this waiter, or the first if it has left, gets the error, unless slots suffice."""
@@ -142,7 +139,7 @@ class SlotQueues:
             assert queue is not None  # it has joined one
             queue.booking -= 1
             waiting = [each for each in queue.waiters if each.error is None]
-            if error is not None and len(waiting) > len(queue.slots) + queue.booking:
+            if error is not None and len(waiting) > len(queue.slots) + len(queue.missed) + queue.booking:
                 fail(waiter if waiter in waiting else waiting[0], error)
             self._drop_if_empty(queue)
 
@@ -198,23 +195,23 @@ class SlotQueues:
             if queue is None or waiter.has_left:
                 waiter.set(math.inf)
                 return None
-            if queue.waiters[0] is not waiter or not queue.slots:
+            slots = queue.slots
+            if queue.waiters[0] is not waiter:
                 return self._sleeps(queue, waiter, math.inf, now_us)
-            slot = queue.slots[0]
-            if slot.at_us > now_us:
-                return self._sleeps(queue, waiter, slot.at_us, now_us)
-            if (now_us > slot.until_us or waiter.waiting.margin) and self._misses(queue, waiter, slot, now_us):
-                queue.booking += 1
-                return queue.slots.pop(0), None
-            take = waiter.take
+            if slots and (now_us > slots[0].until_us or waiter.waiting.margin):
+                self._set_missed_aside(queue, waiter, now_us)
+            if not slots or slots[0].at_us > now_us:
+                at_us = slots[0].at_us if slots else math.inf
+                return queue.next_missed(waiter) or self._sleeps(queue, waiter, at_us, now_us)
+            slot, take = slots[0], waiter.take
             following_us = -1.0
             if not (waiter.waiting.departs_later or take.operation):
                 following_us = self._spacing.leave_simply(take.charges, now_us)
             if following_us < 0.0:
                 following_us = self._leave(queue, waiter, slot, now_us)
                 if following_us < 0.0:
-                    return None
-            del queue.slots[0], queue.waiters[0]
+                    return self._waits(queue, waiter)
+            del slots[0], queue.waiters[0]
             waiter.has_left = True
             if not queue.waiters:
                 self._drop_if_empty(queue)
@@ -236,28 +233,32 @@ class SlotQueues:
         waiter.set(until_us)
         return None
 
-    def _misses(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> bool:
-        """Whether a slot may no longer be used."""
-        if is_missed(slot, now_us):
-            return True
-        return (
-            waiter.waiting.margin > 0.0 and self._is_shared and is_too_late(slot, queue.following, waiter.take, now_us)
-        )
+    def _waits(self, queue: Queue, waiter: Waiter) -> tuple[Slot, None] | None:
+        """The missed slot that the first waiter books anew; or set the wake-up of one that may not leave yet."""
+        missed = queue.next_missed(waiter)
+        if missed is None:
+            waiter.set(queue.not_before_us)
+        return missed
+
+    def _set_missed_aside(self, queue: Queue, waiter: Waiter, now_us: float) -> None:
+        """Put the slots aside that are not to be used any more: the first waiter goes at the first one that is left."""
+        queue.set_missed_aside(now_us)
+        if waiter.waiting.margin and self._is_shared:
+            while queue.slots and is_too_late(queue.slots[0], queue.following, waiter.take, now_us):
+                queue.set_missed_aside(now_us, 1)
 
     def _leave(self, queue: Queue, waiter: Waiter, slot: Slot, now_us: float) -> float:
         """Record that a waiter leaves, and return the microseconds until the next may; or a negative number.
 
-        If it is negative, the waiter may not leave yet, and its wake-up is set. A waiter that repeats an operation is
-        not charged, so it is not recorded either: it leaves with the first one. If its slot was given back meanwhile,
-        it has missed it.
+        Then it may not leave yet. A waiter that repeats an operation is not charged, so it is not recorded either: it
+        leaves with the first one. If its slot was given back meanwhile, it has missed it.
         """
         if slot.repeats:
             queue.put_original_first()
         if slot.repeats:
             if self._shared.uses(slot):
                 return 0.0
-            slot.until_us = -math.inf
-            waiter.set(0.0)
+            queue.set_missed_aside(now_us, 1)
             return -1.0
         if waiter.waiting.departs_later:
             return 0.0
@@ -265,7 +266,6 @@ class SlotQueues:
         wait_us = self._spacing.leave(charges, now_us, slot.ahead_us, margin)
         if wait_us > 0.0:
             queue.not_before_us = now_us + wait_us
-            waiter.set(queue.not_before_us)
             return -1.0
         if len(queue.waiters) == 1 or queue.is_shared:
             return 0.0

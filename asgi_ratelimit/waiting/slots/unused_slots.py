@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from ...errors import StoreError
 from ...stores import Store, settle
@@ -79,16 +81,23 @@ class UnusedSlots:
 
     def giving_back(self, slot: Slot) -> GiveBack:
         """The step that gives a slot back."""
-        return GiveBack(self._store, self.give_back(slot))
+        return GiveBack(self._store, partial(self.give_back, slot))
 
     def give_back_at_once(self, slot: Slot) -> None:
         """Give a slot back in code that cannot await anything; a remote store keeps it booked."""
         if self._store.in_process:
             background_loop.run_in_place(self.give_back(slot))
 
-    def give_back_later(self, slot: Slot) -> None:
-        """Give a slot back from a callback, which cannot wait."""
+    def give_back_later(self, slot: Slot, started: Callable[[asyncio.Task[None]], None]) -> None:
+        """Give a slot back from a callback, which cannot wait for that; ``started`` receives the task, if any."""
         if self._store.in_process:
             background_loop.run_in_place(self.give_back(slot))
-        else:
-            start(self.give_back(slot))
+            return
+        giving_back = start(self._store, self.giving_back(slot).surely())
+        giving_back.add_done_callback(partial(self._once_more, slot, started))
+        started(giving_back)
+
+    def _once_more(self, slot: Slot, started: Callable[[asyncio.Task[None]], None], ended: asyncio.Task[None]) -> None:
+        """A task that gives a slot back has ended: maybe the loop cancelled it at its end, before it began."""
+        if ended.cancelled():
+            started(start(self._store, self.giving_back(slot).surely()))

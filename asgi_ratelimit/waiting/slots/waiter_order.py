@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from asyncio import AbstractEventLoop
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 from ...clock import Clock
 from ...decision import Take
-from ...quotas import SECOND_US
 from ..timeouts import PaceTimeout, as_refused, pace_timeout
 from ..wakeups import LoopWakeUp, ThreadWakeUp
+from .missed_slots import is_missed
 from .slot import Slot, distance_of_slots
 from .store_time import StoreTime
 
@@ -40,22 +42,35 @@ class Waiting:
 class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
-    ``max_wait`` is that of its first take; a caller that has missed a slot takes another one within the rest of it.
-    ``deadline_us`` is set only if callers are overtaken: others know their slots when they join, at ``joined_us``.
+    ``under_way`` is what a task that is cancelled sees through: the booking of its slot, and what is given back of it.
+    ``deadline_us`` is set only where callers move down: others know their slots when they join, at ``joined_us``.
     """
 
     def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
         self.waiting = waiting
         self.take = take
-        self.max_wait = take.max_wait
         self.priority = priority
         self.order: tuple[float, int] = (-priority, 0)
         self.queue: Queue | None = None
-        self.sent_us = 0.0
         self.joined_us = 0.0
         self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
+        self.is_booking = False
+        self.under_way: tuple[asyncio.Future[Any], ...] = ()
+
+    def gives_back(self, giving_back: asyncio.Task[None]) -> None:
+        """What was booked for it is given back."""
+        self.under_way += (giving_back,)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is under way for it any more."""
+        return not self.is_booking and all(each.done() for each in self.under_way)
+
+    def left_us(self, now_us: float) -> float:
+        """Microseconds until its ``max_wait`` is over; a negative number if it is."""
+        return self.take.max_wait_us - (now_us - self.joined_us)
 
 
 class TaskWaiter(_QueuedCaller, LoopWakeUp):
@@ -65,13 +80,13 @@ class TaskWaiter(_QueuedCaller, LoopWakeUp):
         "deadline_us",
         "error",
         "has_left",
+        "is_booking",
         "joined_us",
-        "max_wait",
         "order",
         "priority",
         "queue",
-        "sent_us",
         "take",
+        "under_way",
         "waiting",
     )
 
@@ -122,8 +137,10 @@ class Queue:
     """By priority, the highest first, and then in the order in which they came."""
     slots: list[Slot] = field(default_factory=list)
     """In the order of their times."""
-    is_overtaken: bool = False
-    """Whether a caller with a higher priority has gone ahead of others, so that each also wakes at its deadline."""
+    missed: deque[Slot] = field(default_factory=deque)
+    """Slots whose time is over: before the first waiter sleeps, it books another one in place of each."""
+    keeps_deadlines: bool = False
+    """Whether callers have moved down, for a higher priority or a missed slot: each wakes at its deadline as well."""
     is_shared: bool = False
     """Whether its callers take under one operation, so that some of the slots repeat others."""
     booking: int = 0
@@ -141,17 +158,20 @@ class Queue:
         while waiters and (first := waiters[0]).loop is not running and first.is_dead:
             waiters.pop(0).has_left = True
             self.remove_surplus()  # it stays booked
-        if waiters and self.slots:
-            at_us, first = self.slots[0].at_us, waiters[0]
-            if at_us < self.not_before_us:
-                at_us = self.not_before_us
+        if waiters and (self.slots or self.missed):
+            first, at_us = waiters[0], 0.0
+            if not self.missed:
+                at_us = max(self.slots[0].at_us, self.not_before_us)
             if at_us < first.at_us:
                 first.set(at_us, now_us)
 
     def next_of_loop(self, running: AbstractEventLoop | None, now_us: float) -> TaskWaiter | None:
         """Like ``wake_first_in_time``, but returns the first waiter if only its timer is to be set to its ``at_us``."""
         first, slots = self.waiters[0], self.slots
-        if slots and type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
+        if not slots or self.missed:
+            self.wake_first_in_time(running, now_us)
+            return None
+        if type(first) is TaskWaiter and first.loop is running and first.sleeping and not first.timer:
             at_us = slots[0].at_us
             if at_us < self.not_before_us:
                 at_us = self.not_before_us
@@ -166,11 +186,36 @@ class Queue:
         """The second slot."""
         return self.slots[1] if len(self.slots) > 1 else None
 
+    def set_missed_aside(self, now_us: float, at_least: int = 0) -> None:
+        """Put the first slots aside as missed, so many of them at least, if their time is over."""
+        slots, count = self.slots, at_least
+        while count < len(slots) and is_missed(slots[count], now_us):
+            count += 1
+        if count:
+            self.missed.extend(slots[:count])
+            del slots[:count]
+            self.keep_deadlines(now_us)
+
+    def next_missed(self, waiter: Waiter) -> tuple[Slot, None] | None:
+        """The oldest slot that was missed, if there is any: the first waiter books another one, and stays awake."""
+        if not self.missed:
+            return None
+        self.booking += 1
+        waiter.at_us = 0.0
+        return self.missed.popleft(), None
+
+    def keep_deadlines(self, now_us: float) -> None:
+        """Let all waiters wake at their deadlines: some move down."""
+        if not self.keeps_deadlines:
+            self.keeps_deadlines = True
+            for each in self.waiters:
+                self.set_deadline(each, now_us)
+
     def set_deadline(self, waiter: Waiter, now_us: float) -> None:
-        """Let a waiter wake when its ``max_wait`` is over, if it has one."""
-        if waiter.max_wait < math.inf and waiter.deadline_us == math.inf:
-            waiter.deadline_us = waiter.joined_us + waiter.max_wait * SECOND_US
-            if waiter.deadline_us < waiter.at_us:
+        """Let a waiter wake when its ``max_wait`` is over, if it has one and does not wake by now."""
+        if waiter.take.max_wait_us < math.inf and waiter.deadline_us == math.inf:
+            waiter.deadline_us = waiter.joined_us + waiter.take.max_wait_us
+            if now_us < waiter.at_us > waiter.deadline_us:
                 waiter.set(waiter.deadline_us, now_us)
 
     def too_late(self, waiter: Waiter, now_us: float) -> PaceTimeout | None:
@@ -185,8 +230,8 @@ class Queue:
         slot = self.slots[min(place, len(self.slots) - 1)]
         if slot.at_us <= deadline_us and now_us < deadline_us + GRACE_US:
             return None
-        too_long_us = max(slot.at_us, now_us) - deadline_us
-        return pace_timeout(waiter.take, as_refused(slot.decision, too_long_us), waiter.max_wait)
+        over = replace(waiter.take, max_wait=0.0)
+        return pace_timeout(over, as_refused(slot.decision, slot.at_us - now_us), waiter.take.max_wait)
 
     def add(self, slot: Slot) -> None:
         """Add a slot."""
@@ -225,14 +270,16 @@ class Queue:
                 first.booked, slot.booked = slot.booked, first.booked
 
     def remove_surplus(self) -> Slot | None:
-        """Remove and return the newest slot, if there are more slots than waiters.
+        """Remove and return the newest slot, if there are more slots than waiters; one that was missed before that.
 
         Among the slots of one operation, it is the newest that repeats another one: the others stay booked for the
         waiters.
         """
         slots = self.slots
-        if len(slots) <= len(self.waiters):
+        if len(slots) + len(self.missed) <= len(self.waiters):
             return None
+        if self.missed:
+            return self.missed.pop()
         if self.is_shared:
             for at in reversed(range(len(slots))):
                 if slots[at].repeats:

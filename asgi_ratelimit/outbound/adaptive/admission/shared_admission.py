@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ....decision import Decision, OnError, QuotaState, Take
@@ -86,7 +87,7 @@ class SharedAdmission:
                 yield from self._slots.pass_on(decision)
             else:
                 costs = [0.0] * len(decision.states)
-                yield GiveBack(self._store, settle(self._store, decision, costs, is_unused=True))
+                yield GiveBack(self._store, partial(settle, self._store, decision, costs, is_unused=True))
 
     def answered(self, call: Call, paused: Sequence[Bucket]) -> Flow[None]:
         """Share what an answer has reported with other processes; after the answer to a pioneer, they may go."""
@@ -98,7 +99,7 @@ class SharedAdmission:
         for needs, decision in call.taken:
             if any(need.purpose == "pioneer" for need in needs):
                 costs = [0.0 if need.purpose == "pioneer" else need.charge.cost for need in needs]
-                yield GiveBack(self._store, settle(self._store, decision, costs))
+                yield GiveBack(self._store, partial(settle, self._store, decision, costs))
         call.taken.clear()
 
     def _take_with_quota(self, call: Call, needs: Sequence[Need], quota: Sequence[Need]) -> Flow[bool]:
