@@ -7,12 +7,12 @@ from bisect import bisect
 from collections.abc import Iterable
 from dataclasses import replace
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..argument_errors import shows_use, used_as
 from ..buckets import DEFAULT_NAME
 from ..clock import monotonic_ns
-from ..counts import BOUNDS_NS, counts_of, stop_publishing
+from ..counts import BOUNDS_NS, counts_of
 from ..decision import Decision, OnError
 from ..errors import ConfigurationError
 from ..hooks import Hook
@@ -42,6 +42,7 @@ from .rule_table import Defaults, RuleTable, checked_rules
 from .rules import Rule, owned_quotas
 from .startup.app_routes import place_of, root_of
 from .startup.construction import checked_app, logs_errors, require_usable
+from .startup.lifespan import closing, draining
 from .startup.route_templates import RouteTemplates
 from .startup.startup_warnings import (
     has_limited_route,
@@ -179,9 +180,8 @@ class RateLimitMiddleware:
 
     @used_as("RateLimitMiddleware, which is used as app.add_middleware(RateLimitMiddleware, ...), __call__")
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kind = scope["type"]
         plan, submit, app, limits = self._constant_plan, self._submit_charge, self.app, None
-        if kind != "http":
+        if (kind := scope["type"]) != "http":
             if kind != "websocket":
                 return await self._pass_on(scope, receive, send)
             if self._may_limit_messages:
@@ -344,26 +344,5 @@ class RateLimitMiddleware:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         scope[SCOPE_KEY] = self._enforcer
-        await self.app(scope, self._draining(receive), self._closing(send))
-
-    def _draining(self, receive: Receive) -> Receive:
-        """Complete the calls of asynchronous hooks before the app shuts down, because they may need what it closes."""
-
-        async def draining_receive() -> Message:
-            message = await receive()
-            if message["type"] == "lifespan.shutdown":
-                await self._enforcer.hooks.aclose()
-            return message
-
-        return draining_receive
-
-    def _closing(self, send: Send) -> Send:
-        async def closing_send(message: Message) -> None:
-            if message["type"] in ("lifespan.shutdown.complete", "lifespan.shutdown.failed"):
-                await self._enforcer.successive_takes.aclose()
-                await self._enforcer.hooks.aclose()
-                await stop_publishing(self._store)
-                await self._store.aclose()
-            await send(message)
-
-        return closing_send
+        hooks, takes = self._enforcer.hooks, self._enforcer.successive_takes
+        await self.app(scope, draining(receive, hooks), closing(send, self._store, takes, hooks))

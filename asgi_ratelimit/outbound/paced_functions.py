@@ -110,14 +110,9 @@ def _require_nothing_hidden(function: Function) -> None:
 
 
 def _coroutine_function(function: Function, waiter: CallWaiter) -> Function:
-    acquire, take_of, start, many_callers = (
-        waiter.acquire,
-        waiter.take_of,
-        waiter.waiter.start,
-        waiter.waiter.many_callers,
-    )
+    slots = waiter.waiter
+    acquire, take_of, start, many_callers = waiter.acquire, waiter.take_of, slots.start, slots.many_callers
     live, count, counts = waiter.limiter.live, waiter.count, waiter.counts
-
     of_all, rule, add_bucket = counts.of_all, counts.rule, counts.rule.requests.append
 
     async def paced_plainly(*args: Any, **kwargs: Any) -> Any:
