@@ -39,6 +39,9 @@ Of ``n`` callers, a batch of all serves ``n`` in ``flight + n * CALLER_US``, and
 ``flight`` and ``n / 2 * CALLER_US``: so halves are quicker while ``flight < n * CALLER_US``."""
 
 
+LASTING = 8
+"""After so many batches in a row for which halves would have been quicker, they are used: a burst is over by then."""
+
 _item_of = itemgetter(0)
 _is_second = itemgetter(3)
 
@@ -90,6 +93,7 @@ class GroupCommit(Generic[T, R]):
         self._in_flight: list[Entry[T, R]] | None = None
         self._scheduled: asyncio.Handle | None = None
         self._last_was_single = False
+        self._busy = 0
         self._in_halves = False
         self._sent_us = 0.0
         self._idle: asyncio.Future[None] | None = None
@@ -177,7 +181,9 @@ class GroupCommit(Generic[T, R]):
                 elif not future.done():
                     future.set_result(result)
         total = len(batch) + len(self._waiting)
-        self._in_halves = total >= 2 * ENOUGH and self._now_us() - self._sent_us < total * CALLER_US
+        is_quicker = total >= 2 * ENOUGH and self._now_us() - self._sent_us < total * CALLER_US
+        self._busy = self._busy + 1 if is_quicker else 0
+        self._in_halves = self._busy >= LASTING
         if self._waiting or self._idle is not None:
             most = min((total + 1) // 2, MAX_ITEMS) if self._in_halves else MAX_ITEMS
             self._send_next(have_waited=True, most=most)

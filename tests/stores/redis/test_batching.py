@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from asgi_ratelimit.stores.redis.batching import CALLER_US, ENOUGH, MAX_ITEMS
+from asgi_ratelimit.stores.redis.batching import CALLER_US, ENOUGH, LASTING, MAX_ITEMS
 from tests.stores.redis.batches import FailingLookup, Server, outcomes, settle_down
 
 pytestmark = pytest.mark.anyio
@@ -120,65 +120,64 @@ async def test_items_that_are_submitted_together_share_a_batch() -> None:
     assert await outcomes(*results) == ["result of 1", "result of 2", "result of 3"]
 
 
-async def test_under_load_half_of_the_items_go_while_the_callers_of_the_other_half_go_on() -> None:
+async def test_under_lasting_load_half_of_the_items_go_while_the_callers_of_the_other_half_go_on() -> None:
     """Enough items go without the rest of their iteration; then the halves take turns."""
     server = Server(now_us=lambda: 0.0)
-    load(server, 0, 2 * ENOUGH)
-    await settle_down()
-    server.calls[0].succeed()
-    await settle_down()
-    for number in range(1, 4):
-        load(server, 100 * number, 2 * ENOUGH if number == 1 else ENOUGH)
+    for number in range(LASTING):
+        load(server, 100 * number, 2 * ENOUGH)
+        await settle_down()
         server.calls[number].succeed()
         await settle_down()
-    assert [len(items) for items in server.batches] == [2 * ENOUGH, ENOUGH, ENOUGH, ENOUGH, ENOUGH]
-    assert server.batches[1] == [*range(100, 100 + ENOUGH)]
+    for number in range(LASTING, LASTING + 3):
+        load(server, 100 * number, 2 * ENOUGH if number == LASTING else ENOUGH)
+        server.calls[number].succeed()
+        await settle_down()
+    assert [len(items) for items in server.batches] == [2 * ENOUGH] * LASTING + [ENOUGH] * 4
+    assert server.batches[LASTING] == [*range(100 * LASTING, 100 * LASTING + ENOUGH)]
 
 
 @pytest.mark.parametrize(
-    ("items", "flight_us", "size"),
+    ("batches", "items", "flight_us", "size"),
     [
-        (2 * ENOUGH, 2 * ENOUGH * CALLER_US - 1.0, ENOUGH),
-        (2 * ENOUGH, 2 * ENOUGH * CALLER_US, 2 * ENOUGH),
-        (2 * ENOUGH - 1, 0.0, 2 * ENOUGH),
-        (1, 0.0, 2 * ENOUGH),
+        (LASTING, 2 * ENOUGH, 2 * ENOUGH * CALLER_US - 1.0, ENOUGH),
+        (LASTING, 2 * ENOUGH, 2 * ENOUGH * CALLER_US, 2 * ENOUGH),
+        (LASTING - 1, 2 * ENOUGH, 0.0, 2 * ENOUGH),
+        (LASTING, 2 * ENOUGH - 1, 0.0, 2 * ENOUGH),
+        (LASTING, 1, 0.0, 2 * ENOUGH),
     ],
-    ids=["near", "far", "few", "one"],
+    ids=["near", "far", "burst", "few", "one"],
 )
-async def test_items_go_in_halves_only_where_that_is_quicker(items: int, flight_us: float, size: int) -> None:
-    """Not where the server is further away than all callers take, and not after a batch of few."""
-    times = iter([0.0, flight_us, flight_us])
-    server = Server(eager=False, now_us=lambda: next(times))
-    load(server, 0, items)
-    await settle_down()
-    server.calls[0].succeed()
-    await settle_down()
+async def test_items_go_in_halves_only_where_that_is_quicker(
+    batches: int, items: int, flight_us: float, size: int
+) -> None:
+    """Not in a burst, not where the server is further away than all callers take, and not after batches of few."""
+    now_us = [0.0]
+    server = Server(eager=False, now_us=lambda: now_us[0])
+    for number in range(batches):
+        load(server, 0, items)
+        await settle_down()
+        now_us[0] += flight_us
+        server.calls[number].succeed()
+        await settle_down()
     load(server, 1000, 2 * ENOUGH)
     await settle_down()
-    assert [len(batch) for batch in server.batches] == [items, size]
+    assert [len(batch) for batch in server.batches] == [items] * batches + [size]
 
 
 @pytest.mark.parametrize(
-    ("finished", "waiting", "size"),
-    [
-        (1, 20, 20),
-        (4, 59, 59),
-        (4, 60, ENOUGH),
-        (ENOUGH, ENOUGH, ENOUGH),
-        (64, 96, 80),
-        (100, 120, 110),
-        (128, 900, MAX_ITEMS),
-    ],
+    ("waiting", "size"), [(ENOUGH, ENOUGH), (96, 80), (120, 92), (900, MAX_ITEMS)], ids=["even", "more", "many", "most"]
 )
-async def test_the_next_batch_is_half_of_all_items_under_way(finished: int, waiting: int, size: int) -> None:
+async def test_the_next_batch_is_half_of_all_items_under_way(waiting: int, size: int) -> None:
     """Those that have just come back count as well, so that the halves do not become a large and a small one."""
     server = Server(eager=False, now_us=lambda: 0.0)
-    load(server, 0, finished)
-    await settle_down()
-    load(server, 1000, waiting)
-    server.calls[0].succeed()
-    await settle_down()
-    assert server.batches[1] == [*range(1000, 1000 + size)]
+    for number in range(LASTING):
+        load(server, 0, 2 * ENOUGH)
+        await settle_down()
+        if number == LASTING - 1:
+            load(server, 1000, waiting)
+        server.calls[number].succeed()
+        await settle_down()
+    assert server.batches[LASTING] == [*range(1000, 1000 + size)]
 
 
 def load(server: Server, first: int, count: int) -> None:
