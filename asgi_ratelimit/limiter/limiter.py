@@ -22,7 +22,7 @@ from ..overrides import OFF, LiveQuotas, ReadQuotas, counted, exempt
 from ..quota_text import QuotaLike, as_quotas
 from ..quotas import Quota
 from ..stores import MemoryStore, Store, apply_settlement, open_store, operating, reset, settle
-from ..stores.by_store import see_all_through
+from ..stores.event_loops import see_all_through
 from ..stores.name_owners import register
 from ..stores.store_arguments import checked_store
 from ..waiting import CallStore, Flow, PaceTimeout, SlotWaiter

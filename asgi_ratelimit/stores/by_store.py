@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import ref
 
 T = TypeVar("T")
-F = TypeVar("F", bound="asyncio.Future[Any]")
-
-LONGEST = 1.0
-"""How many seconds a caller that is cancelled, or one that closes a store, waits at most for what is given back."""
 
 
 class ByStore(Generic[T]):
@@ -44,57 +39,6 @@ class ByStore(Generic[T]):
 
 before_closing: ByStore[Callable[[], Awaitable[None]]] = ByStore()
 """A function that is awaited before a store closes its connections, if it has any; it must not refer to the store."""
-
-
-_under_way: dict[asyncio.Future[Any], int] = {}
-"""What goes on although its caller may be gone, and the ``id`` of its store.
-
-An event loop holds only weak references to its tasks.
-"""
-
-
-def keep(store: Any, future: F) -> F:
-    """Keep a task or future of a store until it is done; returns it."""
-    _under_way[future] = id(store)
-    future.add_done_callback(_forget)
-    return future
-
-
-def _forget(future: asyncio.Future[Any]) -> None:
-    _under_way.pop(future, None)
-
-
-async def see_all_through(store: Any) -> None:
-    """Wait until all is done that is under way for a store on this event loop of asyncio, and what follows from it."""
-    try:
-        loop, identity = asyncio.get_running_loop(), id(store)
-    except RuntimeError:  # another one runs
-        return
-    await until_done(
-        lambda: [each for each, of in list(_under_way.items()) if of == identity and each.get_loop() is loop]
-    )
-
-
-UnderWay: TypeAlias = Callable[[], Collection["asyncio.Future[Any]"]]
-
-
-async def until_done(under_way: UnderWay) -> None:
-    """Wait until nothing is ``under_way`` any more, but not for long; nothing is cancelled."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + LONGEST
-    while pending := [each for each in under_way() if not each.done()]:
-        if loop.time() >= until:
-            return
-        await asyncio.wait(pending, timeout=until - loop.time())
-
-
-async def until_done_in_any_case(under_way: UnderWay) -> None:
-    """As ``until_done``, for a task of its own: for as long as it takes; and if that is cancelled, for a while more."""
-    try:
-        while pending := [each for each in under_way() if not each.done()]:
-            await asyncio.wait(pending)
-    except asyncio.CancelledError:
-        await until_done(under_way)
 
 
 def reference(store: Any, when_gone: Callable[[Any], None] | None = None) -> Callable[[], object]:

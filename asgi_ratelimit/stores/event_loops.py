@@ -1,10 +1,18 @@
-"""Code with ``async`` that needs an event loop of asyncio, and reports when another one runs."""
+"""The event loops of asyncio: the running one, and what goes on there for a store although its caller is gone."""
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Callable, Collection
+from typing import Any, TypeAlias, TypeVar
 
 from ..errors import ConfigurationError
+
+F = TypeVar("F", bound="asyncio.Future[Any]")
+
+LONGEST = 1.0
+"""How many seconds a caller that is cancelled, or one that closes a store, waits at most for what is given back."""
 
 
 def running_loop(what: str, instead: str) -> AbstractEventLoop:
@@ -18,3 +26,54 @@ def running_loop(what: str, instead: str) -> AbstractEventLoop:
         raise ConfigurationError(
             f"{what} needs asyncio, and no event loop of it is running; under trio, {instead}"
         ) from None
+
+
+_under_way: dict[asyncio.Future[Any], int] = {}
+"""What goes on although its caller may be gone, and the ``id`` of its store.
+
+An event loop holds only weak references to its tasks.
+"""
+
+
+def keep(store: Any, future: F) -> F:
+    """Keep a task or future of a store until it is done; returns it."""
+    _under_way[future] = id(store)
+    future.add_done_callback(_forget)
+    return future
+
+
+def _forget(future: asyncio.Future[Any]) -> None:
+    _under_way.pop(future, None)
+
+
+async def see_all_through(store: Any) -> None:
+    """Wait until all is done that is under way for a store on this event loop of asyncio, and what follows from it."""
+    try:
+        loop, identity = asyncio.get_running_loop(), id(store)
+    except RuntimeError:  # another one runs
+        return
+    await until_done(
+        lambda: [each for each, of in list(_under_way.items()) if of == identity and each.get_loop() is loop]
+    )
+
+
+UnderWay: TypeAlias = Callable[[], Collection["asyncio.Future[Any]"]]
+
+
+async def until_done(under_way: UnderWay) -> None:
+    """Wait until nothing is ``under_way`` any more, but not for long; nothing is cancelled."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LONGEST
+    while pending := [each for each in under_way() if not each.done()]:
+        if loop.time() >= until:
+            return
+        await asyncio.wait(pending, timeout=until - loop.time())
+
+
+async def until_done_in_any_case(under_way: UnderWay) -> None:
+    """As ``until_done``, for a task of its own: for as long as it takes; and if that is cancelled, for a while more."""
+    try:
+        while pending := [each for each in under_way() if not each.done()]:
+            await asyncio.wait(pending)
+    except asyncio.CancelledError:
+        await until_done(under_way)

@@ -19,7 +19,7 @@ from ..decision import Decision
 from ..errors import ConfigurationError, StoreError
 from ..logs import see
 from ..stores import Store
-from ..stores.by_store import LONGEST, keep, until_done_in_any_case
+from ..stores.event_loops import LONGEST, keep, until_done_in_any_case
 from . import background_loop
 from .wakeups import LoopWakeUp, ThreadWakeUp
 

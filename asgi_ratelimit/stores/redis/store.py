@@ -17,9 +17,9 @@ from ...clock import Clock, SystemClock, monotonic_us
 from ...decision import Charge, ChargeTemplate, Decision, OnError, Redemption, Settlement, Take
 from ...errors import ConfigurationError, StoreError
 from ...logs import warn_once
-from ..by_store import before_closing, see_all_through
+from ..by_store import before_closing
 from ..call_observers import Observer
-from ..event_loops import running_loop
+from ..event_loops import running_loop, see_all_through
 from ..operations import OPERATION_TTL, checked_operation_ttl
 from .cluster.cluster import ClusterNodes
 from .cluster.splitting import split

@@ -11,7 +11,7 @@ from functools import partial
 from ...decision import Decision, Take
 from ...quotas import SECOND_US
 from ...stores import Store, booker, submitter
-from ...stores.by_store import LONGEST, keep, until_done_in_any_case
+from ...stores.event_loops import LONGEST, keep, until_done_in_any_case
 from .. import background_loop
 from ..flow_drivers import see_through, start
 from ..timeouts import as_refused, pace_timeout
