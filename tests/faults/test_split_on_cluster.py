@@ -55,7 +55,7 @@ class Site:
         self.events: list[Event] = []
         self.calls = 0
         self.after: dict[int, Collection[int]] = {}
-        self._store = RedisStore(cluster.url)
+        self._store = RedisStore(cluster.url, timeout=30)  # an answer that is late is charged to the ledger, too
         self._store.observe(self)
         rules = [keyed(rule, *each, cost=5) for rule, each in enumerate(self._quotas)]
         self._app = RateLimitMiddleware(ok, rules=rules, store=self._store, hooks=[self.events.append])
