@@ -37,7 +37,7 @@ from .rules import CompiledRule, owned_quotas
 from .startup.app_routes import place_text, walk
 from .startup.app_stores import INHERITED_KEY, app_stores, enforcer_of
 from .startup.name_conflicts import require_agreement
-from .startup.startup_warnings import warn_of_costs
+from .startup.startup_warnings import warn_of_costs, warn_of_second_charges
 from .startup.total_charges import require_few_charges
 
 _UNNAMED = "(unnamed)"
@@ -182,6 +182,8 @@ class RateLimit(NeedsDepends):
         limits.add([decision], enforcer.store)
         limits.waited += decision.delay
         if not decision.allowed:
+            earlier = [taken for taken, store in zip(limits.decisions[:-1], limits.stores) if store is enforcer.store]
+            warn_of_second_charges(decision, earlier)
             await limits.refund_all()
             own = {name: rule.on_limited for name, rule in zip(self._names, self.rules) if rule.on_limited is not None}
             raise RateLimited(limits, decision, own_answer_of(decision, own)).with_handler(scope)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from starlette.routing import PARAM_REGEX
 from starlette.types import ASGIApp
 
+from ...decision import Charge, Decision
 from ...keys.path_patterns import compile_path
 from ...logs import warn_once
 from ...quota_text import as_text, readable
@@ -52,6 +53,22 @@ def warn_of_duplicate(name: str) -> None:
         f"RateLimitMiddleware is around this app twice under the name {name!r}, and both charge every request: "
         "remove one, or give them different names",
     )
+
+
+def warn_of_second_charges(refusal: Decision, earlier: Iterable[Decision]) -> None:
+    """Warn about a refusal by a bucket that an earlier limit of the same request, on the same store, has charged."""
+    charged = {charge.bucket for decision in earlier for charge in _charges_of(decision)}
+    for charge, state in zip(_charges_of(refusal), refusal.states):
+        if charge.bucket in charged and not state.allowed:
+            warn_once(
+                "a-name-that-charges-twice",
+                f"a request is charged twice under the name {charge.name!r}, because two limits share it, and was "
+                'refused the second time: give one of them another name, RateLimit("5/minute", name="uploads")',
+            )
+
+
+def _charges_of(decision: Decision) -> tuple[Charge, ...]:
+    return () if decision.take is None else decision.take.charges
 
 
 def warn_of_no_limits() -> None:

@@ -178,6 +178,27 @@ async def test_two_middlewares_with_names(caplog: pytest.LogCaptureFixture) -> N
     assert await warned(caplog, limiting(), routes=[route]) == []
 
 
+@pytest.mark.parametrize(
+    ("on_route", "sections"),
+    [
+        ({"name": "hello"}, ["a-name-that-charges-twice"]),
+        ({"name": "other"}, []),
+        ({"name": "hello", "store": MemoryStore()}, []),
+        ({"name": "hello", "key": lambda connection: "another key"}, []),
+    ],
+    ids=["the same bucket", "another name", "another store", "another key"],
+)
+async def test_a_name_of_a_rule_and_of_a_dependency(
+    on_route: dict[str, Any], sections: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both charge the request, so that the limit is used up by the first one."""
+    app = FastAPI(middleware=[rule("/", "1/minute", name="hello")])
+    app.get("/", dependencies=[Depends(RateLimit("1/minute", **on_route))])(lambda: "hello")
+    assert (await ask(app, http())).status == (429 if sections else 200)
+    assert (await ask(app, http())).status == 429
+    assert re.findall(r"\(docs/warnings\.md#([\w-]+)\)", "\n".join(caplog.messages)) == sections
+
+
 # Nothing
 
 
@@ -330,7 +351,7 @@ def test_each_warning_has_a_section_in_the_docs() -> None:
     headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^## (.*)$", page, re.MULTILINE)}
     source = (ROOT / "asgi_ratelimit" / "inbound" / "startup" / "startup_warnings.py").read_text("utf-8")
     sections = set(re.findall(r'"(a-[\w-]+)"', source))
-    assert len(sections) == 5
+    assert len(sections) == 6
     assert sections <= headings
 
 
