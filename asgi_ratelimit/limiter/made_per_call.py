@@ -1,7 +1,7 @@
 """Limiters that are made anew for each call: each has a memory of its own, so that together they limit nothing.
 
-Nobody can tell when one is made, so what is told is what has happened: many that were made at one place within a minute
-are gone, after a few takes each, and have admitted more in all than one would have.
+A constructor cannot know how long its limiter will live. So the warning depends on what has happened: many limiters
+that one line made within a minute are gone, after a few takes each, and together they admitted more than one would have.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..stores import MemoryStore, Store
 PACKAGE = __name__.partition(".")[0]
 
 MANY = 20
-"""The number of memories of one place that are gone from which on it is warned of."""
+"""How many memories that one line made must be gone before a warning."""
 FEW = 3
 """The most takes of a memory that was made for a single call."""
 WITHIN_US = 60_000_000
@@ -42,7 +42,7 @@ class Gone:
 class Place:
     """A line of a program, and the last memories that were made there and are gone.
 
-    They are replaced as a whole: garbage may be collected, and so one be noted, while they are read.
+    The tuple is replaced as a whole, because a garbage collection may note another one while it is read.
     """
 
     line: str
@@ -50,9 +50,9 @@ class Place:
 
 
 def watch_memory(store: Store, quotas: Sequence[Quota]) -> None:
-    """Note when the memory that a limiter has made for itself is gone, and warn of the place where many were made.
+    """Note when the memory that a limiter made for itself is gone, and warn about the line that made many of them.
 
-    The warning comes when the next one is made: what runs when an object goes should not log.
+    The warning is logged when the next one is made, because a finalizer should not log.
     """
     if not isinstance(store, MemoryStore):
         return
