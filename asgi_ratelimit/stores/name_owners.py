@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 from weakref import ref
 
 from ..errors import ConfigurationError
+from ..logs import warn_once
 from ..quota_text import readable
 from ..quotas import Quota, TokenBucket
 from . import Store
 from .by_store import reference
 
-_Buckets: TypeAlias = tuple[int, str, str]
-"""The identity of a store, the name of a limit, and the name of a quota."""
+_Buckets: TypeAlias = tuple[Hashable, str, str]
+"""The place of a store, the name of a limit, and the name of a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ def register(store: Store, owner: object, quotas: Iterable[tuple[str, Quota]]) -
 
     The owner is held weakly, and so is the store, if it can be. A store need not be hashable. Raises
     ``ConfigurationError`` if a living owner uses another quota of the same name under the same limit's name, and then
-    registers nothing.
+    registers nothing. If its store is another object that leads to the same buckets, this is only logged: a program may
+    stand in for two versions of an app, for example in a test.
     """
     _register(store, owner, list(quotas), _nobody)
 
@@ -50,45 +52,73 @@ def register_instead(
     """
     listed = list(quotas)
     _register(store, owner, listed, is_peer)
-    kept = {(id(store), name, quota.name) for name, quota in listed}
-    for buckets in [each for each in _uses.copy() if each[0] == id(store) and each not in kept]:
+    place = place_of(store)
+    kept = {(place, name, quota.name) for name, quota in listed}
+    for buckets in [each for each in _uses.copy() if each[0] == place and each not in kept]:
         _keep(buckets, [use for use in _uses.get(buckets, ()) if use.owner() is not owner])
 
 
 def _register(
     store: Store, owner: object, quotas: Sequence[tuple[str, Quota]], is_peer: Callable[[object], bool]
 ) -> None:
+    place = place_of(store)
+    others = {(name, quota): _other_uses(place, name, owner, quota, is_peer) for name, quota in quotas}
+    for (name, quota), uses in others.items():
+        _require_agreement(name, quota, [use for use in uses if use.store() is store])
+    for (name, quota), uses in others.items():
+        if uses:
+            _warn_of_place(name, quota, uses[0].quota)
     for name, quota in quotas:
-        _require_agreement(name, quota, _other_quota(store, name, owner, quota, is_peer))
-    for name, quota in quotas:
-        buckets = id(store), name, quota.name
-        others = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
-        _uses[buckets] = [*others, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
+        buckets = place, name, quota.name
+        kept = [use for use in _uses.get(buckets, ()) if use.owner() is not owner]
+        _uses[buckets] = [*kept, _Use(ref(owner, partial(_remove_dead, buckets)), reference(store), quota)]
+
+
+def place_of(store: object) -> Hashable:
+    """What is equal for stores that share their buckets: the ``place`` of a store that has one, or its identity."""
+    place: Hashable = getattr(store, "place", None)
+    return id(store) if place is None else place
 
 
 def _nobody(owner: object) -> bool:
     return False
 
 
-def _other_quota(
-    store: Store, name: str, owner: object, quota: Quota, is_peer: Callable[[object], bool]
-) -> Quota | None:
-    """The quota that another living owner uses under these names, if it is another one."""
-    for use in _uses.get((id(store), name, quota.name), ()):
-        living = use.owner()
-        is_other = living is not None and living is not owner and use.store() is store and use.quota != quota
-        if is_other and not is_peer(living):
-            return use.quota
-    return None
+def _other_uses(
+    place: Hashable, name: str, owner: object, quota: Quota, is_peer: Callable[[object], bool]
+) -> list[_Use]:
+    """The uses of other quotas under these names, by other living owners."""
+    uses = _uses.get((place, name, quota.name), ())
+    return [use for use in uses if use.quota != quota and _is_other(use.owner(), owner, is_peer) and _is_at(use, place)]
 
 
-def _require_agreement(name: str, quota: Quota, other: Quota | None) -> None:
-    if other is not None:
+def _is_other(living: object, owner: object, is_peer: Callable[[object], bool]) -> bool:
+    return living is not None and living is not owner and not is_peer(living)
+
+
+def _is_at(use: _Use, place: Hashable) -> bool:
+    """Whether the store of a use lives, and is at this place: identities are used again."""
+    store = use.store()
+    return store is not None and place_of(store) == place
+
+
+def _require_agreement(name: str, quota: Quota, others: Sequence[_Use]) -> None:
+    if others:
+        other = others[0].quota
         raise ConfigurationError(
             f"two limits named {name!r} share a store and have different quotas named {quota.name!r}, "
             f"{readable(other)} and {readable(quota)}, which would share buckets: give one of them another name, "
             f'name="uploads", or, in tests that build several apps, a store of its own{_hint(quota, other)}'
         )
+
+
+def _warn_of_place(name: str, quota: Quota, other: Quota) -> None:
+    warn_once(
+        "a-name-with-two-quotas",
+        f"two limits named {name!r} have different quotas named {quota.name!r}, {readable(other)} and "
+        f"{readable(quota)}, and share their buckets, because their stores are at the same Redis: give one of them "
+        f'another name, name="uploads", or its store a prefix, RedisStore(url, prefix="shop"){_hint(quota, other)}',
+    )
 
 
 def _hint(quota: Quota, other: Quota) -> str:
@@ -119,8 +149,8 @@ def _keep(buckets: _Buckets, uses: list[_Use]) -> None:
 
 def owned(store: object) -> Iterator[tuple[str, Quota]]:
     """The quotas that living owners use on a store, each under the name of its limit."""
-    for (identity, name, _), uses in _uses.copy().items():  # while making a list, owners could go
-        if identity == id(store):
+    for (place, name, _), uses in _uses.copy().items():  # while making a list, owners could go
+        if place == place_of(store):
             living = [use.quota for use in uses if use.owner() is not None and use.store() is store]
             if living:
                 yield name, living[0]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
@@ -18,12 +19,14 @@ from asgi_ratelimit import (
     MemoryStore,
     RateLimit,
     RateLimitMiddleware,
+    RedisStore,
     Rule,
     SyncLimiter,
     TokenBucket,
     pace,
 )
-from asgi_ratelimit.stores.name_owners import register
+from asgi_ratelimit.logs import warn_once
+from asgi_ratelimit.stores.name_owners import owned, register
 from tests.support.asgi import ask, ok
 
 TEN = TokenBucket(10, 60)
@@ -221,3 +224,55 @@ async def test_a_store_need_be_neither_hashable_nor_weakly_referenceable() -> No
     peer = await ask(RateLimitMiddleware(ok, "1000/s", store=store, name="web"))
     assert peer.status == 200
     assert RateLimit("1000/s", store=store, name="dependency")
+
+
+# Several stores on one Redis
+
+
+URL = "redis://localhost:7999"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_shared"),
+    [
+        (URL, URL, True),
+        (URL, "redis://user:word@localhost:7999/0?protocol=3", True),
+        (URL, Redis.from_url(URL), True),
+        (URL, f"{URL}/1", False),
+        (URL, "redis://localhost:7998", False),
+        (URL, "redis+cluster://localhost:7999", False),
+        ("unix:///run/redis.sock", "unix:///run/redis.sock", True),
+        ("unix:///run/redis.sock", "unix:///run/other.sock", False),
+        ("redis+cluster://a:1,b:2", "redis+cluster://b:2,a:1", True),
+        ("redis+cluster://a:1,b:2", "redis+cluster://a:1,b:3", False),
+        ("redis+sentinel://a:1,b:2/main", "redis+sentinel://b:2,a:1/main", True),
+        ("redis+sentinel://a:1,b:2/main", "redis+sentinel://a:1,b:2/other", False),
+        ("redis+sentinel://a:1,b:2/main", "redis+sentinel://a:1,b:2/main/1", False),
+    ],
+)
+def test_stores_at_one_redis_are_warned_of(
+    one: str, other: Any, is_shared: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both owners go on; a prefix of its own, and an owner that is gone, are no reason for a warning."""
+    warn_once.cache_clear()
+    stores = [RedisStore(one), RedisStore(other), RedisStore(other, prefix="shop")]
+    owners = [registered(stores[0], TEN), registered(stores[2], TWENTY)]
+    assert caplog.messages == []
+    owners.append(registered(stores[1], TWENTY))
+    assert ["docs/warnings.md#a-name-with-two-quotas" in each for each in caplog.messages] == [True] * is_shared
+    assert [list(owned(store)) for store in stores] == [[("api", TEN)], [("api", TWENTY)], [("api", TWENTY)]]
+    with pytest.raises(ConfigurationError, match="share a store and have different quotas"):
+        registered(stores[0], TWENTY)
+
+
+def test_an_owner_that_is_gone_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor is a store."""
+    warn_once.cache_clear()
+    first = RedisStore(URL)
+    owner = registered(first, TEN)
+    del owner
+    kept = registered(RedisStore(URL), TWENTY)  # its store is gone at once
+    another = registered(RedisStore(URL), TEN)
+    assert kept
+    assert another
+    assert caplog.messages == []

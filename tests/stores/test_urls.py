@@ -132,9 +132,9 @@ def test_how_a_url_is_shown(url: Any, expected: str) -> None:
     [
         "redis://:s3/cr3t@localhost",
         "redis://:s3?cr3t@localhost",
-        "redis://user:12/cr3t@localhost",
-        "redis://user:12?cr3t@localhost",
-        "redis://user:12?ss=cr3t@localhost",
+        "redis://nobody7:12/cr3t@localhost",
+        "redis://nobody7:12?cr3t@localhost",
+        "redis://nobody7:12?ss=cr3t@localhost",
         "redis+cluster://:s3/cr3t@localhost",
         "redis+sentinel://:s3/cr3t@localhost/limits",
         "unix://:s3/cr3t@/tmp/redis.sock",
@@ -145,7 +145,7 @@ def test_a_password_that_has_to_be_quoted_is_explained(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"urllib\.parse\.quote\(password, safe=\"\"\)") as raised:
         open_store(url)
     text = "".join(traceback.format_exception(raised.value))
-    assert not any(part in text for part in ("s3", "cr3t", "user", "ss="))
+    assert not any(part in text for part in ("s3/", "s3?", "cr3t", "nobody7", "ss="))
 
 
 @pytest.mark.parametrize(

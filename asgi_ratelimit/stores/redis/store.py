@@ -104,6 +104,11 @@ class RedisStore:
         self._context.observers.add(observer)
 
     @property
+    def place(self) -> str:
+        """Stores with the same place share their buckets."""
+        return f"{self._context.prefix.decode()} {self._addresses.place}"
+
+    @property
     def documents(self) -> RedisDocuments:
         """The documents that processes share beside the buckets."""
         return self._documents

@@ -48,23 +48,30 @@ _NODE_ONLY_SETTINGS = ("response_callbacks", "himport_registry", "redis_connect_
 class SingleAddress:
     """One Redis, or the primary that sentinels report: ``pool()`` is a new pool of connections to it.
 
-    The log calls it ``name``, a URL without its password.
+    The log calls it ``name``, a URL without its password. Addresses with the same ``place`` lead to the same data.
     """
 
     pool: Callable[[], ConnectionPool]
-    name: str = ""
+    name: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAddresses:
     """A cluster: ``seeds`` are the addresses of some nodes, ``pool(address)`` is a new pool of connections to one.
 
-    ``remap`` turns an address that the cluster reports into one that can be reached from here.
+    ``remap`` turns an address that the cluster reports into one that can be reached from here. Addresses with the same
+    ``place`` lead to the same data.
     """
 
     seeds: tuple[Address, ...]
     pool: Callable[[Address], ConnectionPool]
     remap: Callable[[Address], Address]
+
+    @property
+    def place(self) -> str:
+        """The seeds as a text; other seeds of the same cluster make another one."""
+        return f"cluster {sorted(self.seeds)}"
 
 
 def addresses_of(url_or_client: RedisLike, timeout: float) -> SingleAddress | ClusterAddresses:
@@ -83,7 +90,9 @@ def addresses_of(url_or_client: RedisLike, timeout: float) -> SingleAddress | Cl
     if isinstance(url_or_client, Redis) and isinstance(pool, ConnectionPool):
         settings = {**pool.connection_kwargs, **overrides}
         name = _shown_settings(pool.connection_kwargs, pool.connection_class)
-        return SingleAddress(lambda: ConnectionPool(connection_class=pool.connection_class, **settings), name)
+        return SingleAddress(
+            lambda: ConnectionPool(connection_class=pool.connection_class, **settings), name, _place(settings)
+        )
     raise ConfigurationError(
         "a Redis store needs a URL, a redis.asyncio.Redis or a redis.asyncio.RedisCluster, "
         f'not {shown(url_or_client)}: RedisStore("redis://localhost")'
@@ -100,6 +109,12 @@ def _shown_settings(settings: dict[str, Any], kind: type[Any]) -> str:
     return shown(f"{scheme}://{secret}{host}:{settings.get('port', 6379)}/{settings.get('db') or 0}")
 
 
+def _place(settings: dict[str, Any]) -> str:
+    """Where a connection with these settings leads."""
+    server = settings.get("path") or f"{settings.get('host', 'localhost')}:{settings.get('port', 6379)}"
+    return f"{server} {settings.get('db') or 0}"
+
+
 def _url_addresses(url: str, overrides: dict[str, Any], timeout: float) -> SingleAddress | ClusterAddresses:
     scheme, _, kind = url.partition("://")[0].partition("+")
     try:
@@ -109,7 +124,7 @@ def _url_addresses(url: str, overrides: dict[str, Any], timeout: float) -> Singl
         if kind == "sentinel":
             return _sentinel_url_address(url, scheme, overrides, timeout)
         settings = {"protocol": 2, **parse_url(url), **overrides}
-        return SingleAddress(_checked(lambda: ConnectionPool(**settings)), shown(url))
+        return SingleAddress(_checked(lambda: ConnectionPool(**settings)), shown(url), _place(settings))
     except Exception as error:  # noqa: BLE001  # redis-py raises many kinds
         reason = reason_of(error, url)
     example = _EXAMPLES.get(kind, _EXAMPLES[""])  # outside of the handler: the error there may quote the password
@@ -199,7 +214,8 @@ def _sentinels(
             client.connection_pool.connection_kwargs["parser_class"] = BoundedParser
         return _PrimaryPool(service, manager, **settings)  # type: ignore[no-untyped-call]
 
-    return SingleAddress(_checked(pool), name)
+    place = f"sentinels {sorted(addresses)} {service} {settings.get('db') or 0}"
+    return SingleAddress(_checked(pool), name, place)
 
 
 def _checked(pool: Callable[[], ConnectionPool]) -> Callable[[], ConnectionPool]:
