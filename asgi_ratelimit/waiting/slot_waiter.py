@@ -197,6 +197,7 @@ class SlotWaiter:
 
     def _wait_with_own_keys(self, take: Take, own: Take, priority: float) -> Flow[Slot]:
         """``wait`` for several keys. The own ones are held until shortly before the slot, so that they take turns."""
+        came_us = self.now_us()
         decision, place = yield from self._own_keys.book(take, own, priority)
         slot = self._booking.slot_of(take, decision)
         if decision.take is not None and decision.take.charges != take.charges:  # a limit has changed meanwhile
@@ -205,6 +206,7 @@ class SlotWaiter:
             self._own_keys.leave(place)
             return slot
         waiter = yield NewWaiter(self._waiting, take, priority)
+        waiter.waited_us = self.now_us() - came_us
         self._booking.join(waiter, slot)
         try:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import trio
 
 from asgi_ratelimit import ConfigurationError, Limiter, MemoryStore, PaceTimeout, RedisStore, pace
 from asgi_ratelimit.decision import Charge, Decision, Take
-from asgi_ratelimit.quotas import TokenBucket
+from asgi_ratelimit.quotas import FixedWindow, TokenBucket
 from asgi_ratelimit.testing import SteppedClock
 from asgi_ratelimit.waiting import SlotWaiter
 from asgi_ratelimit.waiting.queue_registry import waiters_of
@@ -236,6 +237,40 @@ def test_a_priority_counts_among_the_callers_of_a_key() -> None:
 
     clock.run(main())
     assert left == [0, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("overtaking", [0, 1, 2, 3])
+def test_max_delay_counts_the_wait_for_a_key_of_its_own(overtaking: int) -> None:
+    """A caller that has waited for its own key, and is then overtaken, waits no longer than ``max_delay`` in all."""
+    clock = SteppedClock(0)
+    quotas = [FixedWindow(4, 2.0, name="guild"), TokenBucket(2, 1.0, burst=1, name="all")]
+    waited: list[float] = []
+
+    @pace(
+        quotas,
+        key={"guild": lambda guild: guild, "all": "all"},
+        store=MemoryStore(clock=clock),
+        max_delay=2.5,
+        priority=lambda priority: priority,
+    )
+    async def call(guild: str, priority: int) -> None: ...
+
+    async def later(at: float, guild: str, priority: int) -> None:
+        await asyncio.sleep(at)
+        await call(guild, priority)
+
+    async def low() -> None:
+        await asyncio.sleep(0.2)
+        with suppress(PaceTimeout):
+            await call("a", 0)
+        waited.append(clock.now - 0.2)
+
+    async def main() -> None:
+        high = [later(at, "a", 1) for at in (0, 0, 0, 0, 2.1, 2.2, 2.3)[: 4 + overtaking]]
+        await asyncio.gather(low(), later(1.9, "b", 1), *high)
+
+    clock.run(main())
+    assert waited == [pytest.approx(2.5 if overtaking else 2.3)]
 
 
 @pytest.mark.parametrize("cancelled", [0, 1, 3])

@@ -82,18 +82,19 @@ class Hosts:
             key = " ".join(filter(None, (limit.bucket, limit.name, _major(call))))
         elif host.has_routes:
             key = f"{key} of {call.route.key}"
+        return self.named(host, key, now_us)
+
+    def named(self, host: Host, key: str, now_us: float) -> Bucket:
+        """The bucket of this name. One that was forgotten is found again if a route still has it."""
         bucket = host.buckets.get(key)
         if bucket is None:
-            bucket = self._new_bucket(host, key, now_us)
+            bucket = host.living.get(key) or self._new_bucket(host, key, now_us)
+            host.buckets[key] = bucket
         host.buckets.move_to_end(key)
         return bucket
 
-    def named(self, host: Host, key: str, now_us: float) -> Bucket:
-        """The bucket of this name."""
-        return host.buckets.get(key) or self._new_bucket(host, key, now_us)
-
     def _new_bucket(self, host: Host, key: str, now_us: float) -> Bucket:
-        bucket = host.buckets[key] = Bucket(key)
+        bucket = host.buckets[key] = host.living[key] = Bucket(key)
         bucket.probe(now_us)
         _forget(host.buckets, MAX_ROUTES, lambda each: not each.waiting)
         _forget(host.buckets, 0, lambda each: each is not bucket and each.is_idle(now_us))

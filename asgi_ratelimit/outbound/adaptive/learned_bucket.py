@@ -30,7 +30,7 @@ LEAST = 1e-6
 """With fewer units than this, nothing is left."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Bucket:
     """A bucket with ``available`` units that may still be used in this window; at first, it is not limited.
 

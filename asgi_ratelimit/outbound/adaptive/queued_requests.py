@@ -9,6 +9,7 @@ import math
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from ...profiles import Ban, Profile
 from ...profiles.shared_routes import NO_ROUTES, Routes
@@ -123,6 +124,8 @@ class Host:
     routes: OrderedDict[str, Route] = field(default_factory=OrderedDict)
     sections: dict[str, Section] = field(default_factory=dict)
     buckets: OrderedDict[str, Bucket] = field(default_factory=OrderedDict)
+    living: WeakValueDictionary[str, Bucket] = field(default_factory=WeakValueDictionary)
+    """All buckets that anything refers to, such as a route, also those that are no longer among ``buckets``."""
     bad: BadAnswers = field(default_factory=BadAnswers)
 
     @property

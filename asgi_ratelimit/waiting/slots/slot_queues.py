@@ -105,7 +105,7 @@ class SlotQueues:
             if queue is None:
                 queue = self._queues[key] = Queue(key, is_shared=waiter.take.operation is not None)
             waiter.queue, waiters = queue, queue.waiters
-            waiter.joined_us = now_us
+            waiter.came_us = now_us - waiter.waited_us
             if waiters and (first := waiters[0]).loop is not waiter.loop and first.is_dead:
                 queue.wake_first_in_time()
             waiter.order = order = (-waiter.priority, next(self._numbers))

@@ -43,8 +43,11 @@ class _QueuedCaller:
     """A caller that waits for a slot: its take, its place, and the error that it gets instead, if any.
 
     ``under_way`` is what a task that is cancelled sees through: the booking of its slot, and what is given back of it.
-    ``deadline_us`` is set only where callers move down: others know their slots when they join, at ``joined_us``.
+    ``deadline_us`` is set only where callers move down: others know their slots when they come, at ``came_us``.
     """
+
+    waited_us = 0.0
+    """How long it had waited, for its own keys, before it joined a queue."""
 
     def _begin(self, waiting: Waiting, take: Take, priority: float) -> None:
         self.waiting = waiting
@@ -52,7 +55,7 @@ class _QueuedCaller:
         self.priority = priority
         self.order: tuple[float, int] = (-priority, 0)
         self.queue: Queue | None = None
-        self.joined_us = 0.0
+        self.came_us = 0.0
         self.deadline_us = math.inf
         self.has_left = False
         self.error: BaseException | None = None
@@ -70,18 +73,18 @@ class _QueuedCaller:
 
     def left_us(self, now_us: float) -> float:
         """Microseconds until its ``max_wait`` is over; a negative number if it is."""
-        return self.take.max_wait_us - (now_us - self.joined_us)
+        return self.take.max_wait_us - (now_us - self.came_us)
 
 
 class TaskWaiter(_QueuedCaller, LoopWakeUp):
     """A caller in a task."""
 
     __slots__ = (
+        "came_us",
         "deadline_us",
         "error",
         "has_left",
         "is_booking",
-        "joined_us",
         "order",
         "priority",
         "queue",
@@ -214,7 +217,7 @@ class Queue:
     def set_deadline(self, waiter: Waiter, now_us: float) -> None:
         """Let a waiter wake when its ``max_wait`` is over, if it has one and does not wake by now."""
         if waiter.take.max_wait_us < math.inf and waiter.deadline_us == math.inf:
-            waiter.deadline_us = waiter.joined_us + waiter.take.max_wait_us
+            waiter.deadline_us = waiter.came_us + waiter.take.max_wait_us
             if now_us < waiter.at_us > waiter.deadline_us:
                 waiter.set(waiter.deadline_us, now_us)
 

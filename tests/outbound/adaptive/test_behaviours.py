@@ -272,3 +272,50 @@ def window_script_at(limit: int, period: float) -> Any:
         return 200, {"ratelimit-limit": str(limit), "ratelimit-remaining": str(left), "ratelimit-reset": str(period)}
 
     return script
+
+
+def two_resources(service: list[tuple[str, float]]) -> Any:
+    """A service with 10 requests a minute for ``/search``, and another 10 for all other paths together."""
+
+    def script(path: str, number: int) -> Any:
+        now = asyncio.get_running_loop().time()
+        resource = "search" if path == "/search" else "core"
+        minute = now // 60
+        service.append((resource, minute))
+        left = 10 - service.count((resource, minute))
+        headers = {"x-ratelimit-limit": "10", "x-ratelimit-remaining": str(max(left, 0))}
+        headers |= {"x-ratelimit-reset": f"{minute * 60 + 60:.0f}", "x-ratelimit-resource": resource}
+        return (200, headers) if left >= 0 else (429, headers | {"retry-after": f"{minute * 60 + 60 - now:.0f}"})
+
+    return script
+
+
+def test_a_bucket_that_routes_share_is_not_forgotten_under_them() -> None:
+    """Its window is over when the answer to another path reports a new bucket; the routes go on to share it."""
+    caller = Caller(two_resources([]), profile="github", retries=0)
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        paths = ["/users/a", "/orgs/b", "/gists"]
+        for path in paths:
+            await client.get(path)
+        await asyncio.sleep(65)
+        await client.get("/search")
+        answers = await asyncio.gather(*[client.get(path) for _ in range(8) for path in paths])
+        return [answer.status_code for answer in answers]
+
+    assert caller.run(main) == [200] * 24
+
+
+def test_an_answer_that_reports_its_limits_twice() -> None:
+    """As where a gateway and the app behind it both set the headers: each bucket is one, also in a pause."""
+    line = '"per-minute";r=50, "per-hour";r=500'
+    twice = {"ratelimit": f"{line}, {line}"}
+    caller = Caller(
+        lambda path, number: (429, {**twice, "retry-after": "2"}) if number == 3 else (200, twice), profile="ietf"
+    )
+
+    async def main(client: httpx.AsyncClient) -> list[int]:
+        return [(await client.get("/a")).status_code for _ in range(6)]
+
+    assert caller.run(main) == [200] * 6
+    assert caller.service.times == pytest.approx([0.0, 0.1, 0.2, 2.3, 2.4, 2.5, 2.6])
