@@ -391,6 +391,13 @@ WRONG: Sequence[tuple[Callable[[], Rule], type[Exception], str]] = [
     (lambda: Rule(7, "1/s"), ConfigurationError, "not 7"),  # type: ignore[arg-type]
     (lambda: Rule("/{id:number}", "1/s"), ConfigurationError, "'/{id:number}' is not a valid path"),
     (lambda: Rule("/{id}/{id}", "1/s"), ConfigurationError, "'/{id}/{id}' is not a valid path"),
+    (lambda: Rule("/u/{id", "1/s"), ConfigurationError, "'/u/{id' has a brace that is part of no parameter: Rule("),
+    (lambda: Rule("/items/id}", "1/s"), ConfigurationError, "'/items/id}' has a brace"),
+    (lambda: Rule("/items/{}", "1/s"), ConfigurationError, "'/items/{}' has a brace"),
+    (lambda: Rule("/items/{i d}", "1/s"), ConfigurationError, "'/items/{i d}' has a brace"),
+    (lambda: Rule("/items/{id:}", "1/s"), ConfigurationError, "'/items/{id:}' has a brace"),
+    (lambda: Rule("/items/{id:int", None), ConfigurationError, "'/items/{id:int' has a brace"),
+    (lambda: Rule("/items/{{id}}", "1/s"), ConfigurationError, "'/items/{{id}}' has a brace"),
     (lambda: Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is not a valid path"),
     (lambda: Rule("/", "1/s", methods="POST"), ConfigurationError, "not 'POST'"),
     (lambda: Rule("/", "1/s", methods=[]), ConfigurationError, "not []"),

@@ -51,6 +51,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('[[rules]]\npath = "/x"', 1, "a rule has either a quota"),
         ('[[rules]]\nquota = "1/s"', 1, 'a rule has no path: path = "/login"'),
         ('[[rules]]\npath = "x"\nquota = "1/s"', 2, 'path = "x"'),
+        ('[[rules]]\npath = "/u/{id"\nquota = "1/s"', 2, "'/u/{id' has a brace"),
         ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', 1, "nothing to wait for"),
         ('rules = "all"', 1, 'rules = "all": rules are tables: [[rules]]'),
         (RULE + 'tier = "plan"', 4, "a tier takes the place of a quota"),

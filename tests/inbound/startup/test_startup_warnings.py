@@ -309,6 +309,12 @@ async def test_a_rule_that_matches_some_route(path: str, options: Any, caplog: p
     assert await warned(caplog, rule(path, **options)) == []
 
 
+@pytest.mark.parametrize("route", [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello)])
+async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply."""
+    assert await warned(caplog, rule("/users/{name}"), routes=[route]) == []
+
+
 async def test_an_app_of_an_unknown_kind_may_have_any_route(caplog: pytest.LogCaptureFixture) -> None:
     """So may one below a mount."""
     await ask(RateLimitMiddleware(ok, rules=[Rule("/any/thing", "1/s")]))
