@@ -53,6 +53,7 @@ RULE = '[[rules]]\npath = "/x"\nquota = "3/s"\n'
         ('[[rules]]\npath = "x"\nquota = "1/s"', 2, 'path = "x"'),
         ('[[rules]]\npath = "/u/{id"\nquota = "1/s"', 2, "'/u/{id' has a brace"),
         ('[[rules]]\npath = "/x"\nexempt = true\nmax_delay = 2.0', 1, "nothing to wait for"),
+        ('[[rules]]\npath = "/x"\nexempt = true\ncost = 2', 1, "cost=2 without a quota charges nothing"),
         ('rules = "all"', 1, 'rules = "all": rules are tables: [[rules]]'),
         (RULE + 'tier = "plan"', 4, "a tier takes the place of a quota"),
         ('tier = "plan"', 1, "there are no tiers, such as [tiers.plan]"),
