@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
@@ -16,6 +17,9 @@ from ..errors import ConfigurationError
 Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
 """A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""The name of a header, RFC 9110, section 5.6.2."""
 
 UNREADABLE = "unreadable"
 """The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""
@@ -100,6 +104,8 @@ def checked_name(name: str, example: str) -> str:
 
 def header_name(name: str, example: str) -> bytes:
     """The name of a header as a scope contains it; ``ConfigurationError`` for an invalid one."""
-    if isinstance(name, str) and name.isascii() and name.strip() == name != "":
+    if isinstance(name, str) and _TOKEN.fullmatch(name):
         return name.lower().encode()
-    raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")
+    raise ConfigurationError(
+        f"the name of a header has letters, digits and hyphens, and neither spaces nor a colon, not {name!r}: {example}"
+    )

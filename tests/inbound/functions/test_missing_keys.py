@@ -66,6 +66,24 @@ async def test_a_key_that_never_comes(key: Any, caplog: pytest.LogCaptureFixture
     assert len(warnings(caplog)) == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "mend"),
+    [
+        (header("x_api_key"), "names of headers have hyphens: is it header('x-api-key')? ("),
+        (header("x-api-key"), "is the name right, and do clients send it? ("),
+        (cookie("session_id"), "is the name right, and do clients send it? ("),
+    ],
+    ids=repr,
+)
+async def test_a_header_that_never_comes(key: Any, mend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its name is probably wrong, and so are underscores in it: FastAPI, not HTTP, has them."""
+    app = limited(ok, "100/minute", key=key)
+    for _ in range(100):
+        await ask(app)
+    (warning,) = warnings(caplog)
+    assert mend in warning
+
+
 @pytest.mark.parametrize("first", [0, 50, 99])
 @pytest.mark.parametrize(
     "options",
