@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from inspect import isfunction
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -93,6 +94,11 @@ def as_text(value: object, source: str) -> str | None:
 def is_dependency(value: object) -> bool:
     """Whether this is FastAPI's ``Depends(...)`` or ``Security(...)``, which is not imported here."""
     return not callable(value) and hasattr(value, "dependency") and hasattr(value, "use_cache")
+
+
+def lacks_its_call(value: object) -> bool:
+    """Whether this is a class, or FastAPI's ``Depends`` itself or its like, which is not imported here."""
+    return isinstance(value, type) or (isfunction(value) and value.__module__ == "fastapi.param_functions")
 
 
 def checked_name(name: str, example: str) -> str:
