@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Annotated, Any
 
@@ -72,6 +73,20 @@ def test_a_limit_without_depends_is_refused() -> None:
     for build in (a_route, lambda wrong: FastAPI(dependencies=[wrong]).get("/")(hello)):
         with pytest.raises(ConfigurationError, match=mend):
             build(RateLimit("1/minute"))
+
+
+def test_a_limit_is_no_list_of_dependencies() -> None:
+    """The error shows one, wherever FastAPI takes a list."""
+    wrong: Any = RateLimit("1/minute")
+    builds: list[Callable[[], Any]] = [
+        lambda: FastAPI(dependencies=wrong),
+        lambda: APIRouter(dependencies=wrong),
+        lambda: FastAPI().get("/", dependencies=wrong)(hello),
+        lambda: FastAPI().include_router(APIRouter(), dependencies=wrong),
+    ]
+    for build in builds:
+        with pytest.raises(ConfigurationError, match=re.escape('dependencies=[Depends(RateLimit("5/minute"))]')):
+            build()
 
 
 def test_a_limit_is_no_decorator() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
 from inspect import isfunction, signature
 from typing import Any, Self
@@ -35,6 +35,10 @@ class NeedsDepends:
     def dependency(self) -> Any:
         """FastAPI looks for this attribute in a list of dependencies. Raises ``ConfigurationError``."""
         raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
+
+    def __iter__(self) -> Iterator[Any]:
+        """FastAPI makes a list of ``dependencies=``. Raises ``ConfigurationError``, because a limit is none."""
+        raise ConfigurationError('a RateLimit is not a list: dependencies=[Depends(RateLimit("5/minute"))]')
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy as a part of a router, say. A copy of its own is what FastAPI makes of the default of a parameter."""
