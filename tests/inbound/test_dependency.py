@@ -146,6 +146,31 @@ async def test_a_limit_as_a_default_lacks_depends_at_the_start(app: FastAPI) -> 
     assert any(re.search(WITHOUT_DEPENDS, each) for each in findings)
 
 
+def returns_a_limit() -> RateLimit:
+    return RateLimit("2/minute")
+
+
+async def test_a_dependency_that_returns_a_limit() -> None:
+    """FastAPI would not call the limit: the middleware finds it when the app starts, and so does ``check``."""
+    mend = (
+        "returns_a_limit returns a RateLimit, which FastAPI does not call, so that it limits nobody: Depends(returns_"
+    )
+    app = a_route(Depends(returns_a_limit))
+    assert mend in await failure_at_start(RateLimitMiddleware(app, "9/minute"))
+    _, findings = rules_of(app)
+    assert any(mend in each for each in findings)
+    assert rules_of(a_route(Depends(returns_a_limit())))[1] == []
+
+
+def of_unknown_types() -> NotDefined:  # type: ignore[name-defined]  # noqa: F821  # as under TYPE_CHECKING
+    ...
+
+
+def test_a_dependency_whose_annotations_cannot_be_read() -> None:
+    """It may return anything."""
+    assert rules_of(a_route(Depends(of_unknown_types)))[1] == []
+
+
 async def failure_at_start(app: Any) -> str:
     """Why an app does not start."""
     refused = Peer([{"type": "lifespan.startup"}])

@@ -68,6 +68,20 @@ def require_no_default(function: Any) -> None:
             raise _as_default(each.name)
 
 
+def require_no_factory(dependency: Any) -> None:
+    """Raise ``ConfigurationError`` for a dependency that, by its annotation, returns a limit, which nobody calls."""
+    try:
+        returned = signature(dependency, eval_str=True).return_annotation
+    except Exception:  # noqa: BLE001  # an annotation as text is an expression of the program, and may raise anything
+        return
+    if isinstance(returned, type) and issubclass(returned, NeedsDepends):
+        name = getattr(dependency, "__name__", repr(dependency))
+        raise ConfigurationError(
+            f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody: Depends({name}()), or "
+            'for a quota of each request Depends(RateLimit(lambda request: "2/minute"))'
+        )
+
+
 def require_no_decorator(quota: Any) -> None:
     """Raise ``ConfigurationError`` for a quota that is the function below ``@RateLimit``."""
     if isfunction(quota) and quota.__name__ != "<lambda>" and not takes(quota, 1):
