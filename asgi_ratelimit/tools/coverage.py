@@ -24,8 +24,8 @@ class Covered:
 
     ``path`` is the whole path. ``methods`` are sorted, without HEAD, and empty if the route takes any. ``limits`` are
     readable texts, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route, or at least the
-    handshake of a WebSocket whose messages it limits. ``without_key`` are limits that limit nobody, because their key was
-    ``None`` for all of their first 100 requests in this process.
+    handshake of a WebSocket whose messages it limits. ``without_key`` are limits that limit nobody, because their key
+    was ``None`` for all of their first 100 requests in this process.
     """
 
     path: str
