@@ -26,7 +26,13 @@ from .enforcer import Enforcer
 from .functions.dependency_key import DependencyKey, store_values
 from .functions.function_arguments import CostFunction, QuotaFunction, address_key
 from .functions.injected_parameters import InjectedParameters
-from .functions.lacking_depends import NeedsDepends, require_no_decorator, require_no_default, used_as_decorator
+from .functions.lacking_depends import (
+    NeedsDepends,
+    require_no_decorator,
+    require_no_default,
+    require_no_factory,
+    used_as_decorator,
+)
 from .penalties.penalty import Penalty
 from .plan import Plan
 from .refusals import RateLimited, own_answer_of
@@ -292,6 +298,8 @@ def require_depends(app: Any) -> None:
             raise used_as_decorator(route.endpoint.rules[0].quota)
         for function in (route.endpoint, *route.dependencies):
             require_no_default(function)
+        for dependency in route.dependencies:
+            require_no_factory(dependency)
 
 
 def register_limits(app: Any, enforcer: Enforcer) -> None:

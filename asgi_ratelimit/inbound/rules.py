@@ -126,16 +126,29 @@ def _require_valid(rule: Rule) -> None:
         checked_cost_or_function(rule.cost)
     if rule.settle is not None:
         takes_bytes(rule.settle)
-    if rule.max_delay is not None and checked_max_delay(rule.max_delay) and rule.quota is None:
-        raise ConfigurationError(
-            f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
-        )
+    if rule.max_delay is not None:
+        checked_max_delay(rule.max_delay)
+    if rule.quota is None:
+        _require_nothing_of_charges(rule)
     checked_flag("only", rule.only)
     checked_flag("shadow", rule.shadow)
     as_methods(rule.methods)
     as_on_error(rule.on_error)
     checked_penalty(rule.penalty, rule.quota)
     checked_on_limited(rule.on_limited)
+
+
+def _require_nothing_of_charges(rule: Rule) -> None:
+    """Raise ``ConfigurationError`` for a rule that charges nothing, and says how."""
+    if rule.max_delay:
+        raise ConfigurationError(
+            f'max_delay={rule.max_delay!r} without a quota has nothing to wait for: quota="10/s", max_delay=2.0'
+        )
+    if rule.cost is not None:
+        messages = "" if rule.messages is None else ", and a message always costs 1"
+        raise ConfigurationError(f'cost={rule.cost!r} without a quota charges nothing{messages}: quota="10/s", cost=5')
+    if rule.settle is not None:
+        raise ConfigurationError(f'settle={rule.settle!r} without a quota has no charge to settle: quota="10/s"')
 
 
 @dataclass(slots=True)

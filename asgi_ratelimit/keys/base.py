@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from inspect import isfunction
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -16,6 +18,9 @@ from ..errors import ConfigurationError
 Key: TypeAlias = str | bytes | int | UUID | None
 KeyFunction: TypeAlias = Callable[[Any], Key | Awaitable[Key]]
 """A function of the connection: of a ``Request``, or of the ``HTTPConnection`` of a handshake."""
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""The name of a header, RFC 9110, section 5.6.2."""
 
 UNREADABLE = "unreadable"
 """The one key for everything that cannot be parsed: a client that forges such values must not get new buckets."""
@@ -91,6 +96,11 @@ def is_dependency(value: object) -> bool:
     return not callable(value) and hasattr(value, "dependency") and hasattr(value, "use_cache")
 
 
+def lacks_its_call(value: object) -> bool:
+    """Whether this is a class, or FastAPI's ``Depends`` itself or its like, which is not imported here."""
+    return isinstance(value, type) or (isfunction(value) and value.__module__ == "fastapi.param_functions")
+
+
 def checked_name(name: str, example: str) -> str:
     """The name of a cookie, parameter or attribute; ``ConfigurationError`` for an invalid one."""
     if isinstance(name, str) and name:
@@ -100,6 +110,8 @@ def checked_name(name: str, example: str) -> str:
 
 def header_name(name: str, example: str) -> bytes:
     """The name of a header as a scope contains it; ``ConfigurationError`` for an invalid one."""
-    if isinstance(name, str) and name.isascii() and name.strip() == name != "":
+    if isinstance(name, str) and _TOKEN.fullmatch(name):
         return name.lower().encode()
-    raise ConfigurationError(f"the name of a header is ASCII and not empty, not {name!r}: {example}")
+    raise ConfigurationError(
+        f"the name of a header has letters, digits and hyphens, and neither spaces nor a colon, not {name!r}: {example}"
+    )

@@ -95,6 +95,9 @@ class client_ip(ScopeKey):  # noqa: N801  # a function to its users
         self._checked_headers = {self._header, *_FORWARDING} if self._trusts_none else {self._header}
         self._checked_first_bytes = _ALL_FIRST_BYTES if self._trusts_none else _PRIVATE_FIRST_BYTES
         self._checks_left = _CHECKS
+        if b"_" in self._header:
+            name = self._header.decode()
+            self._warn_once(_UNDERSCORES, name, name.replace("_", "-"))
         for text in filter(is_wide, self._trusted.texts if self._trusted else ()):
             self._warn_once(_EVERYBODY, text)
 
@@ -249,6 +252,10 @@ _EVERYBODY = (
     "client_ip() trusts %r among its proxies, so nearly everybody: each client then writes its own address, and gets a "
     "new bucket whenever it likes; name the networks of your proxies only, or the name of your CDN, "
     'client_ip(trusted_proxies=["cloudflare"]) ' + see("everybody-is-a-trusted-proxy")
+)
+_UNDERSCORES = (
+    "client_ip() reads the header %r, but hardly any proxy writes one with underscores, and without it, all clients "
+    "behind a proxy share one bucket: client_ip(forwarded_header=%r) " + see("a-forwarding-header-with-underscores")
 )
 _NOT_AN_ADDRESS = (
     "the server reports %r as the client's address, which is not an IP address: all such clients share one bucket. %s "

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from ..buckets import short_key
 from ..errors import ConfigurationError
-from .base import KeyFunction, PathKey, ScopeKey, bind, is_dependency, key_text
+from .base import KeyFunction, PathKey, ScopeKey, bind, is_dependency, key_text, lacks_its_call
 from .program_functions import called
 
 _OF_DEPENDENCIES = (
@@ -127,7 +127,7 @@ async def _evaluated(part: KeyFunction, connection: HTTPConnection) -> str | Non
 
 def _checked(keys: Iterable[KeyFunction], example: str) -> Sequence[KeyFunction]:
     parts: tuple[Any, ...] = tuple(keys)
-    uncalled = next((part for part in parts if isinstance(part, type) or part in (combine, first_of)), None)
+    uncalled = next((part for part in parts if lacks_its_call(part) or part in (combine, first_of)), None)
     if uncalled is not None:
         name = uncalled.__name__
         raise ConfigurationError(f"the part {name} of a key lacks its call, {name}(...): {example}")

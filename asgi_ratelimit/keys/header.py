@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 
 from starlette.requests import HTTPConnection
@@ -11,6 +12,9 @@ from ..argument_errors import shows_use
 from ..buckets import as_bytes
 from ..errors import ConfigurationError
 from .base import ScopeKey, checked_name, header_name
+
+_COOKIE = re.compile(r"[^\s=;]+")
+"""Browsers send more than the tokens of RFC 6265, such as ``user[id]``."""
 
 
 class header(ScopeKey):  # noqa: N801  # a function to its users
@@ -26,7 +30,12 @@ class header(ScopeKey):  # noqa: N801  # a function to its users
         self._hash = _Hash(secret)
 
     def __repr__(self) -> str:
-        return f"header({self._name.decode()!r})"
+        return f"header({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The name of the header, in lower case."""
+        return self._name.decode()
 
     def of(self, scope: Scope) -> str | None:
         """The key of the request with this scope."""
@@ -45,6 +54,10 @@ class cookie(ScopeKey):  # noqa: N801  # a function to its users
     @shows_use('cookie("session")')
     def __init__(self, name: str, *, secret: str | bytes | None = None) -> None:
         self._name = checked_name(name, 'cookie("session")')
+        if not _COOKIE.fullmatch(name):
+            raise ConfigurationError(
+                f"the name of a cookie has neither spaces nor '=' or ';', not {name!r}: cookie(\"session\")"
+            )
         self._hash = _Hash(secret)
 
     def __repr__(self) -> str:

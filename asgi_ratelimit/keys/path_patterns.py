@@ -77,6 +77,8 @@ def compile_rule_path(path: str, root: str = "") -> tuple[PathPattern, Convertor
     Raises ``ConfigurationError`` for an invalid path, and for one that cannot be matched in linear time.
     """
     pattern, convertors = compile_path(path)
+    if any(brace in routing.PARAM_REGEX.sub("", path) for brace in "{}"):  # Starlette would match it as it is
+        raise ConfigurationError(f'{path!r} has a brace that is part of no parameter: Rule("/users/{{id}}", ...)')
     if root and path.startswith(f"{root}/"):
         prefix = f"(?:{re.escape(root)})?"
         below, _ = compile_path(path.removeprefix(root))

@@ -23,8 +23,9 @@ class Covered:
     """A route, or some methods of one, and the limits that apply to every request for it.
 
     ``path`` is the whole path. ``methods`` are sorted, without HEAD, and empty if the route takes any. ``limits`` are
-    readable texts, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route. ``without_key``
-    are limits that limit nobody, because their key was ``None`` for all of their first 100 requests in this process.
+    readable texts, in the order in which they apply. ``is_exempt`` is true if a rule exempts the route, or at least the
+    handshake of a WebSocket whose messages it limits. ``without_key`` are limits that limit nobody, because their key
+    was ``None`` for all of their first 100 requests in this process.
     """
 
     path: str
@@ -72,12 +73,14 @@ def _limits(route: AppRoute, method: str) -> _Limits:
     middlewares = [each for each in route.middlewares if isinstance(each.app, RateLimitMiddleware)]
     scopes = [_scope(route, each, method) for each in middlewares]
     plans = [each.app.rule_table.plan_for(scope) for each, scope in zip(middlewares, scopes)]
-    rules = [rule for plan in plans if plan for rule in plan.rules if rule.quota and not rule.shadow]
+    enforced = [rule for plan in plans if plan for rule in plan.rules if not rule.shadow]
+    rules = [rule for rule in enforced if rule.quota or (rule.messages and route.is_websocket)]
     rules += [rule for call in route.dependencies if isinstance(call, RateLimit) for rule in call.rules]
     is_exempt = any(each.app.rule_table.exempts(scope) for each, scope in zip(middlewares, scopes))
     silent = [rule for rule in rules if rule.key_watch.is_silent]
     limiting = [rule for rule in rules if not rule.key_watch.is_silent]
-    return tuple(map(_limit_text, limiting)), is_exempt and not rules, tuple(map(_limit_text, silent))
+    texts, silent_texts = ([_limit_text(rule, route) for rule in some] for some in (limiting, silent))
+    return tuple(texts), is_exempt and not any(rule.quota for rule in rules), tuple(silent_texts)
 
 
 def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:
@@ -88,15 +91,20 @@ def _scope(route: AppRoute, middleware: RouteMiddleware, method: str) -> Scope:
     return {**scope, "method": method} if method else scope
 
 
-def _limit_text(rule: CompiledRule) -> str:
-    return f"{rule.name}: {quotas_as_text(rule)}"
+def _limit_text(rule: CompiledRule, route: AppRoute) -> str:
+    return f"{rule.name}: {quotas_as_text(rule, with_messages=route.is_websocket)}"
 
 
-def quotas_as_text(rule: CompiledRule) -> str:
-    """The quotas of a rule as people write them, or the name of the function that returns them."""
+def quotas_as_text(rule: CompiledRule, *, with_messages: bool = True) -> str:
+    """The quotas of a rule as people write them, or the name of the function that returns them; then its messages'."""
+    texts = []
     if callable(rule.quota):
-        return f"by {getattr(rule.quota, '__name__', repr(rule.quota))}"
-    return as_text(rule.quota) if rule.quota else ""
+        texts.append(f"by {getattr(rule.quota, '__name__', repr(rule.quota))}")
+    elif rule.quota:
+        texts.append(as_text(rule.quota))
+    if rule.messages and with_messages:
+        texts.append(f"messages {as_text(rule.messages)}")
+    return ", ".join(texts)
 
 
 def _is_of_fastapi(route: AppRoute) -> bool:

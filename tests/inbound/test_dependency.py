@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Annotated, Any
 
@@ -74,6 +75,20 @@ def test_a_limit_without_depends_is_refused() -> None:
             build(RateLimit("1/minute"))
 
 
+def test_a_limit_is_no_list_of_dependencies() -> None:
+    """The error shows one, wherever FastAPI takes a list."""
+    wrong: Any = RateLimit("1/minute")
+    builds: list[Callable[[], Any]] = [
+        lambda: FastAPI(dependencies=wrong),
+        lambda: APIRouter(dependencies=wrong),
+        lambda: FastAPI().get("/", dependencies=wrong)(hello),
+        lambda: FastAPI().include_router(APIRouter(), dependencies=wrong),
+    ]
+    for build in builds:
+        with pytest.raises(ConfigurationError, match=re.escape('dependencies=[Depends(RateLimit("5/minute"))]')):
+            build()
+
+
 def test_a_limit_is_no_decorator() -> None:
     """Python's own error for it begins with the right form."""
     limit: Any = RateLimit("5/minute")
@@ -129,6 +144,31 @@ async def test_a_limit_as_a_default_lacks_depends_at_the_start(app: FastAPI) -> 
     assert re.search(WITHOUT_DEPENDS, await failure_at_start(RateLimitMiddleware(app, "9/minute")))
     _, findings = rules_of(app)
     assert any(re.search(WITHOUT_DEPENDS, each) for each in findings)
+
+
+def returns_a_limit() -> RateLimit:
+    return RateLimit("2/minute")
+
+
+async def test_a_dependency_that_returns_a_limit() -> None:
+    """FastAPI would not call the limit: the middleware finds it when the app starts, and so does ``check``."""
+    mend = (
+        "returns_a_limit returns a RateLimit, which FastAPI does not call, so that it limits nobody: Depends(returns_"
+    )
+    app = a_route(Depends(returns_a_limit))
+    assert mend in await failure_at_start(RateLimitMiddleware(app, "9/minute"))
+    _, findings = rules_of(app)
+    assert any(mend in each for each in findings)
+    assert rules_of(a_route(Depends(returns_a_limit())))[1] == []
+
+
+def of_unknown_types() -> NotDefined:  # type: ignore[name-defined]  # noqa: F821  # as under TYPE_CHECKING
+    ...
+
+
+def test_a_dependency_whose_annotations_cannot_be_read() -> None:
+    """It may return anything."""
+    assert rules_of(a_route(Depends(of_unknown_types)))[1] == []
 
 
 async def failure_at_start(app: Any) -> str:

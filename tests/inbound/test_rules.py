@@ -391,6 +391,13 @@ WRONG: Sequence[tuple[Callable[[], Rule], type[Exception], str]] = [
     (lambda: Rule(7, "1/s"), ConfigurationError, "not 7"),  # type: ignore[arg-type]
     (lambda: Rule("/{id:number}", "1/s"), ConfigurationError, "'/{id:number}' is not a valid path"),
     (lambda: Rule("/{id}/{id}", "1/s"), ConfigurationError, "'/{id}/{id}' is not a valid path"),
+    (lambda: Rule("/u/{id", "1/s"), ConfigurationError, "'/u/{id' has a brace that is part of no parameter: Rule("),
+    (lambda: Rule("/items/id}", "1/s"), ConfigurationError, "'/items/id}' has a brace"),
+    (lambda: Rule("/items/{}", "1/s"), ConfigurationError, "'/items/{}' has a brace"),
+    (lambda: Rule("/items/{i d}", "1/s"), ConfigurationError, "'/items/{i d}' has a brace"),
+    (lambda: Rule("/items/{id:}", "1/s"), ConfigurationError, "'/items/{id:}' has a brace"),
+    (lambda: Rule("/items/{id:int", None), ConfigurationError, "'/items/{id:int' has a brace"),
+    (lambda: Rule("/items/{{id}}", "1/s"), ConfigurationError, "'/items/{{id}}' has a brace"),
     (lambda: Rule("/{id:number}", None), ConfigurationError, "'/{id:number}' is not a valid path"),
     (lambda: Rule("/", "1/s", methods="POST"), ConfigurationError, "not 'POST'"),
     (lambda: Rule("/", "1/s", methods=[]), ConfigurationError, "not []"),
@@ -414,6 +421,10 @@ WRONG: Sequence[tuple[Callable[[], Rule], type[Exception], str]] = [
     (lambda: Rule("/", "1/s", key="x-user"), ConfigurationError, "not 'x-user'"),  # type: ignore[arg-type]
     (lambda: Rule("/", "1/s", on_error="open"), ConfigurationError, "not 'open'"),  # type: ignore[arg-type]
     (lambda: Rule("/", "1/s", settle=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
+    (lambda: Rule("/", None, cost=3), ConfigurationError, "cost=3 without a quota charges nothing: quota="),
+    (lambda: Rule("/", None, cost=1, messages="5/s"), ConfigurationError, "and a message always costs 1: quota="),
+    (lambda: Rule("/", None, settle=lambda status, headers: 0), ConfigurationError, "has no charge to settle: quota="),
+    (lambda: Rule("/", None, max_delay=2.0), ConfigurationError, "max_delay=2.0 without a quota"),
     (lambda: Rule("/", "1/s", penalty=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
     (lambda: Rule("/", "1/s", on_limited=5), ConfigurationError, "not 5"),  # type: ignore[arg-type]
 ]

@@ -306,12 +306,22 @@ def test_only_one_header_is_trusted(trusted: str) -> None:
     assert key.of(http(client=(PROXY, 1), headers=[*forged, *honest, *forged])) == "192.0.2.1"
 
 
-@pytest.mark.parametrize("wrong", ["", " x-real-ip", "x-réal-ip", None, b"x-real-ip"], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", ["", " x-real-ip", "x real ip", "Forwarded:", "x-réal-ip", None, b"x-real-ip"], ids=repr
+)
 def test_headers_that_cannot_be_are_refused(wrong: Any) -> None:
     """A wrong name is refused at start-up, quoted, with a right example."""
     with pytest.raises(ConfigurationError, match=r'forwarded_header="forwarded"') as refused:
         client_ip(forwarded_header=wrong)
     assert repr(wrong) in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "warns"), [("x_forwarded_for", True), ("X_Real-IP", True), ("x-real-ip", False)])
+def test_a_header_with_underscores_is_warned_of(name: str, warns: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Hardly any proxy writes one; the warning suggests hyphens."""
+    client_ip(PROXIES, forwarded_header=name)
+    assert ("docs/warnings.md#a-forwarding-header-with-underscores" in caplog.text) is warns
+    assert (f"client_ip(forwarded_header={name.lower().replace('_', '-')!r})" in caplog.text) is warns
 
 
 @pytest.mark.parametrize("client", [None, ("", 0)], ids=repr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from typing import Any
 
@@ -72,6 +73,26 @@ def test_a_secret_that_cannot_be_is_refused(wrong: Any) -> None:
     """An empty one, for instance, of a setting that is not set. It is not quoted."""
     with pytest.raises(ConfigurationError, match=r"secret=settings\.secret"):
         header("x-api-key", secret=wrong)
+
+
+@pytest.mark.parametrize("name", ["", " ", "x api key", "Authorization:", "x-api-key ", "x-kéy", "x\n", None], ids=repr)
+def test_a_name_that_no_header_can_have_is_refused(name: Any) -> None:
+    """It would be no key for everybody. The name is quoted, with a right one."""
+    with pytest.raises(ConfigurationError, match=re.escape(f'not {name!r}: header("x-api-key")')):
+        header(name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "my session", "session=", "a;b", None], ids=repr)
+def test_a_name_that_no_cookie_can_have_is_refused(name: Any) -> None:
+    """In the same way."""
+    with pytest.raises(ConfigurationError, match=re.escape(f'not {name!r}: cookie("session")')):
+        cookie(name)
+
+
+@pytest.mark.parametrize("name", ["user[id]", "__Host-session", "a:b"])
+def test_a_cookie_may_have_an_unusual_name(name: str) -> None:
+    """Browsers send more than the names of RFC 6265."""
+    assert cookie(name).of(http(headers=[(b"cookie", f"{name}=a".encode())])) is not None
 
 
 @pytest.mark.parametrize("name", ["x-api-key", "X-Api-Key", "X-API-KEY"])

@@ -186,8 +186,13 @@ def test_quotas_are_shown_as_people_write_them(quota: Any, text: str) -> None:
     assert limits_of(quota) == (f"default: {text}",)
 
 
-def test_handshakes_that_are_exempt_are_covered() -> None:
-    """Even if only their messages are limited."""
-    rule = Rule("/ws", None, messages="1/s")
-    app = Starlette(routes=[WebSocketRoute("/ws", talk)], middleware=within(None, rule))
-    assert coverage(app) == [Covered("/ws", (), True, (), True)]
+def test_limits_of_messages_are_shown() -> None:
+    """For a WebSocket, which is covered even if its handshake is exempt; a plain route has no messages."""
+    rules = [Rule("/ws", None, messages="1/s"), Rule("/{name}", "2/s", messages="5/s burst 2", name="both")]
+    routes = [WebSocketRoute("/ws", talk), WebSocketRoute("/chat", talk), Route("/chat", hello), Route("/ws", hello)]
+    assert coverage(Starlette(routes=routes, middleware=within(None, *rules))) == [
+        Covered("/ws", (), True, ("default /ws: messages 1/second",), True),
+        Covered("/chat", (), True, ("both: 2/second, messages 5/second burst 2",), False),
+        Covered("/chat", ("GET",), False, ("both: 2/second",), False),
+        Covered("/ws", ("GET",), False, (), True),
+    ]

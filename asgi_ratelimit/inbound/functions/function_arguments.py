@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from ...decision import checked_cost
 from ...errors import ConfigurationError
 from ...keys import KeyFunction, client_ip, combine, first_of
-from ...keys.base import ScopeKey, is_dependency
+from ...keys.base import ScopeKey, is_dependency, lacks_its_call
 from ...quota_text import QuotaLike
 
 QuotaFunction: TypeAlias = Callable[[Any], "QuotaLike | Awaitable[QuotaLike | None] | None"]
@@ -83,7 +83,7 @@ def takes_bytes(settle: SettleFunction) -> bool:
 def require_function(what: str, function: Any, count: int, example: str) -> Any:
     """``function`` if it can be called with ``count`` arguments; ``ConfigurationError`` otherwise."""
     arguments = ("the connection", "the connection and the decision")[count - 1]
-    if isinstance(function, type):
+    if lacks_its_call(function):
         raise _lacks_its_call(what, function)
     if not callable(function):
         raise ConfigurationError(f"{what} is a function of {arguments}, not {function!r}: {example}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
 from inspect import isfunction, signature
 from typing import Any, Self
@@ -36,6 +36,10 @@ class NeedsDepends:
         """FastAPI looks for this attribute in a list of dependencies. Raises ``ConfigurationError``."""
         raise ConfigurationError('a RateLimit lacks Depends: dependencies=[Depends(RateLimit("5/minute"))]')
 
+    def __iter__(self) -> Iterator[Any]:
+        """FastAPI makes a list of ``dependencies=``. Raises ``ConfigurationError``, because a limit is none."""
+        raise ConfigurationError('a RateLimit is not a list: dependencies=[Depends(RateLimit("5/minute"))]')
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy as a part of a router, say. A copy of its own is what FastAPI makes of the default of a parameter."""
         if not memo:
@@ -62,6 +66,20 @@ def require_no_default(function: Any) -> None:
     for each in parameters:
         if isinstance(each.default, NeedsDepends):
             raise _as_default(each.name)
+
+
+def require_no_factory(dependency: Any) -> None:
+    """Raise ``ConfigurationError`` for a dependency that, by its annotation, returns a limit, which nobody calls."""
+    try:
+        returned = signature(dependency, eval_str=True).return_annotation
+    except Exception:  # noqa: BLE001  # an annotation as text is an expression of the program, and may raise anything
+        return
+    if isinstance(returned, type) and issubclass(returned, NeedsDepends):
+        name = getattr(dependency, "__name__", repr(dependency))
+        raise ConfigurationError(
+            f"{name} returns a RateLimit, which FastAPI does not call, so that it limits nobody: Depends({name}()), or "
+            'for a quota of each request Depends(RateLimit(lambda request: "2/minute"))'
+        )
 
 
 def require_no_decorator(quota: Any) -> None:

@@ -48,4 +48,6 @@ class KeyWatch:
 def _mend(function: KeyFunction) -> str:
     if isinstance(function, (user, state)):
         return _OF_OTHERS
+    if isinstance(function, header) and "_" in function.name:
+        return f"names of headers have hyphens: is it {header(function.name.replace('_', '-'))!r}?"
     return _SENT if isinstance(function, (header, cookie)) else _RETURNED

@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from ...decision import OnError
 from ...errors import ConfigurationError
-from ...keys.base import ScopeKey, ScopeTest
+from ...keys.base import PathKey, ScopeKey, ScopeTest
 from ...keys.program_functions import called
 from ..functions.connection_functions import connection_of
 from ..functions.function_arguments import require_function
@@ -64,4 +64,8 @@ def _checked(name: str, test: Test | None) -> Test | None:
     right = f'{name}=client_ip().within("10.0.0.0/8")'
     if isinstance(getattr(test, "__self__", None), ScopeKey):
         raise ConfigurationError(f"{name}={test!r} is a method that lacks its call: {right}")
+    if isinstance(test, (ScopeKey, PathKey)):  # its text is true, whoever the client is
+        raise ConfigurationError(
+            f"{name}={test!r} is a key, not a list: {right}, or a function of the connection that returns True or False"
+        )
     return cast("Test", require_function(name, test, 1, right))

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from starlette.applications import Starlette
 from starlette.convertors import CONVERTOR_TYPES
-from starlette.routing import Host, Mount, Router, WebSocketRoute, compile_path
+from starlette.routing import PARAM_REGEX, Host, Mount, Router, WebSocketRoute, compile_path
 from starlette.types import Scope
 
 _REST = "/{path:path}"
@@ -132,12 +132,18 @@ _EXAMPLES: dict[str, Any] = {"int": 987654321, "float": 98765.5, "uuid": UUID(in
 
 @lru_cache(maxsize=1024)
 def example_path(path: str) -> str | None:
-    """A path that this template matches, and hardly any other does; ``None`` if a parameter is of an unknown kind."""
-    _, template, convertors = compile_path(path)
+    """A path that this template matches, and hardly any other does; ``None`` if that is uncertain.
+
+    So it is for a parameter of an unknown kind, and for two of one name, one of a mount and one within it.
+    """
+    try:
+        _, _, convertors = compile_path(path)
+    except ValueError:
+        return None
     values = {}
     for name, convertor in convertors.items():
         kind = next((kind for kind, other in CONVERTOR_TYPES.items() if other is convertor), None)
         if kind not in ("str", "path", *_EXAMPLES):
             return None
         values[name] = convertor.to_string(_EXAMPLES.get(kind, f"any.{name}"))
-    return template.format(**values)
+    return PARAM_REGEX.sub(lambda parameter: values[parameter[1]], path)

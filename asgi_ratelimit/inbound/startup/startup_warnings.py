@@ -102,13 +102,17 @@ def unused_rules(rules: Sequence[CompiledRule], app: ASGIApp) -> Iterator[str]:
     routes = list(walk(app))
     for number, rule in enumerate(rules):
         final = next((each for each in rules[:number] if _precludes(each, rule)), None)
+        matching, foreign = [route for route in routes if _may_match(rule, route)], _foreign_part(rule.path)
         if final is not None:
             yield f"{rule!r} never applies, because {final!r} decides alone wherever it matches: put it first"
-        elif not any(_may_match(rule, route) for route in routes):
+        elif not matching:
             of_path = [route for route in routes if _may_match_path(rule, route)]
             reason = _mismatch(of_path) if of_path else _missing(rule.path, [route.path for route in routes])
             yield f"{rule!r} matches no route of the app: {reason}"
-        elif rule.messages and all(_is_plain(route) for route in routes if _may_match(rule, route)):
+        elif foreign and not any(_has_part(route.path, foreign) for route in matching):
+            reason = _missing(rule.path, [route.path for route in routes])
+            yield f"{rule!r} applies only where a path has the very text {foreign!r}: {reason}"
+        elif rule.messages and all(map(_is_plain, matching)):
             yield f"{rule!r} has messages={as_text(rule.messages)!r}, and matches no route of a WebSocket"
 
 
@@ -123,10 +127,30 @@ def _mismatch(routes: Sequence[AppRoute]) -> str:
 def _missing(path: str, routes: Sequence[str]) -> str:
     """Why none of these routes has this path, and which one is the nearest."""
     near = get_close_matches(path, routes, 1)
-    if any(each in PARAM_REGEX.sub("", path) for each in "*<:?"):
+    if _foreign_part(path):
         nearest = f"; the nearest route is {near[0]!r}" if near else ""
         return f"a parameter is written /users/{{id}}{nearest}"
     return f"is its path complete?{f' The nearest route is {near[0]!r}' if near else ''}"
+
+
+_FOREIGN = re.compile("^:|[*#?]|<.*>")
+
+
+def _foreign_part(path: str) -> str | None:
+    """The first part of a path, between two slashes, that looks like a parameter or a wildcard of other frameworks.
+
+    A colon within a part may begin a verb, as in ``/things/{id}:cancel``.
+    """
+    return next((part for part in path.split("/") if _FOREIGN.search(_unnamed(part))), None)
+
+
+def _has_part(path: str, part: str) -> bool:
+    """Whether a path has this part, whatever the names of its parameters are."""
+    return _unnamed(part) in _unnamed(path).split("/")
+
+
+def _unnamed(path: str) -> str:
+    return PARAM_REGEX.sub("{}", path)
 
 
 def _precludes(earlier: CompiledRule, rule: CompiledRule) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from ...decision import checked_cost
 from ...inbound.rules import CompiledRule
 from ...quota_text import as_text, explain, parse_quotas
+from ...quotas import Quota
 from ..coverage import Covered, coverage, quotas_as_text
 from ..quota_checks import findings, rules_of, rules_of_file
 from .arguments import add_app, add_folder, add_json, load_app, require_no_path
@@ -78,7 +80,7 @@ def check(options: argparse.Namespace) -> int:
     """Explain limits, and print what is wrong with them; exit code 1 if anything is."""
     if _IS_APP(options.app) or options.app.endswith(".toml"):
         rules, found = _rules(options)
-        limits = [_explained(rule.name, quotas_as_text(rule), rule.quota) for rule in rules]
+        limits = [_explained(rule.name, quotas_as_text(rule), rule.quota, rule.messages) for rule in rules]
     else:
         _require_quota(options.app)
         quotas = parse_quotas(options.app)
@@ -110,6 +112,8 @@ def _rules(options: argparse.Namespace) -> tuple[list[CompiledRule], list[str]]:
     return rules_of(load_app(options, _CHECK))
 
 
-def _explained(name: str, text: str, quotas: Any) -> dict[str, Any]:
+def _explained(name: str, text: str, quotas: Any, messages: Sequence[Quota] = ()) -> dict[str, Any]:
     explained = [] if callable(quotas) or not quotas else explain(quotas).splitlines()
+    if messages:
+        explained += [f"Messages: {each}" for each in explain(messages).splitlines()]
     return {"name": name, "quotas": text, "explained": explained}

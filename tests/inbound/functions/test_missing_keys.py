@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Security
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse, Response
@@ -64,6 +64,24 @@ async def test_a_key_that_never_comes(key: Any, caplog: pytest.LogCaptureFixture
     assert "was None for all of the first 100 requests" in warning
     await ask(app, http("/a"))
     assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "mend"),
+    [
+        (header("x_api_key"), "names of headers have hyphens: is it header('x-api-key')? ("),
+        (header("x-api-key"), "is the name right, and do clients send it? ("),
+        (cookie("session_id"), "is the name right, and do clients send it? ("),
+    ],
+    ids=repr,
+)
+async def test_a_header_that_never_comes(key: Any, mend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its name is probably wrong, and so are underscores in it: FastAPI, not HTTP, has them."""
+    app = limited(ok, "100/minute", key=key)
+    for _ in range(100):
+        await ask(app)
+    (warning,) = warnings(caplog)
+    assert mend in warning
 
 
 @pytest.mark.parametrize("first", [0, 50, 99])
@@ -232,6 +250,16 @@ def test_a_dependency_is_no_key_of_a_rule() -> None:
         limited(ok, rules=[Rule("/", "1/s", key=Depends(no_key))])
     with pytest.raises(ValueError, match="names no dependency"):
         RateLimit("1/s", key=Depends())
+
+
+@pytest.mark.parametrize("function", [Depends, Security], ids=named)
+def test_a_dependency_that_lacks_its_call(function: Any) -> None:
+    """It would fail at each request, as a key and as a part of one."""
+    name = function.__name__
+    with pytest.raises(ValueError, match=rf"key={name} lacks its call: key={name}\(\.\.\.\)"):
+        RateLimit("1/s", key=function)
+    with pytest.raises(ValueError, match=f"the part {name} of a key lacks its call"):
+        combine(client_ip(), function)
 
 
 async def test_a_path_parameter_that_the_route_lacks(caplog: pytest.LogCaptureFixture) -> None:

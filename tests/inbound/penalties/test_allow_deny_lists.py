@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from asgi_ratelimit import ConfigurationError, RateLimitMiddleware, Rule, client_ip
+from asgi_ratelimit.keys import first_of, path_param, user
 from tests.support.asgi import Peer, ask, http, limited, ok, websocket
 from tests.support.names import named
 
@@ -165,6 +166,18 @@ def test_lists_that_are_no_functions_are_refused(name: str, wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"{name}=client_ip\(\)\.within") as refused:
         RateLimitMiddleware(ok, "1/minute", **{name: wrong})
     assert repr(wrong) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["allow", "deny"])
+@pytest.mark.parametrize(
+    "key", [client_ip(["10.0.0.0/8"]), user(), first_of(user(), staff), path_param("id")], ids=repr
+)
+def test_a_key_is_not_a_list(name: str, key: Any) -> None:
+    """It is true for everybody who has one, so that nobody, or everybody, would be limited."""
+    right = rf'{name}=client_ip\(\)\.within\("10\.0\.0\.0/8"\)'
+    with pytest.raises(ConfigurationError, match=rf"is a key, not a list: {right}") as refused:
+        RateLimitMiddleware(ok, "1/minute", **{name: key})
+    assert repr(key) in str(refused.value)
 
 
 async def test_an_app_behind_lists_is_called_once() -> None:

@@ -269,6 +269,34 @@ async def test_a_path_that_no_route_has(path: str, reason: str, caplog: pytest.L
     assert f"matches no route of the app: {reason}" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/items/*", "*"),
+        ("/items/:id", ":id"),
+        ("/items/<id>", "<id>"),
+        ("/items/<int:id>", "<int:id>"),
+        ("/items/{id}#a", "{id}#a"),
+        ("/items/{id}?all=1", "{id}?all=1"),
+        ("/files/**", "**"),
+    ],
+)
+async def test_a_parameter_in_the_syntax_of_others(path: str, part: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A parameter of a route would match it, but no client sends it; the warning shows how to write one."""
+    routes = [Route("/items/{id}", hello), Route("/files/{path:path}", hello), Route("/other/*", hello)]
+    assert await warned(caplog, rule(path), routes=routes) == ["a-rule-that-never-applies"]
+    assert f"applies only where a path has the very text {part!r}: a parameter is written /users/{{id}}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/things/{id}:cancel", "/things/7:cancel", "/things:batch", "/x/*", "/{kind}/:all", "/{a}/<b>", "/x/{n}?"]
+)
+async def test_a_text_that_a_route_has(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A verb after a colon, or what looks like a parameter of others, if a route has that very text."""
+    paths = ["/things/{id}:cancel", "/things:batch", "/x/*", "/x/:all", "/x/<b>", "/x/{name}?", "/x/{name}"]
+    assert await warned(caplog, rule(path), routes=[Route(each, hello) for each in paths]) == []
+
+
 async def test_a_method_that_no_route_has(caplog: pytest.LogCaptureFixture) -> None:
     """The warning lists those of the path, which is right."""
     await warned(caplog, rule("/users/{id}", methods=["PURGE"]))
@@ -307,6 +335,12 @@ async def test_messages_of_a_route_without_a_websocket(caplog: pytest.LogCapture
 async def test_a_rule_that_matches_some_route(path: str, options: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Or a part of one, or several."""
     assert await warned(caplog, rule(path, **options)) == []
+
+
+@pytest.mark.parametrize("route", [Mount("/{id}", routes=[Route("/{id}", hello)]), Route("/users/{id", hello)])
+async def test_a_route_with_an_unusual_path(route: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Starlette takes two parameters of one name, and a stray brace: so the app starts, and its rules apply."""
+    assert await warned(caplog, rule("/users/{name}"), routes=[route]) == []
 
 
 async def test_an_app_of_an_unknown_kind_may_have_any_route(caplog: pytest.LogCaptureFixture) -> None:

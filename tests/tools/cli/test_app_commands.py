@@ -331,6 +331,16 @@ def test_check_is_content(run: Callable[..., Run]) -> None:
     assert (done.code, done.out.splitlines()[-1]) == (0, "no findings")
 
 
+def test_messages_are_shown_and_explained(folder: Path, run: Callable[..., Run]) -> None:
+    """Those of a WebSocket, also where its handshake is exempt."""
+    rule = "asgi_ratelimit.Rule('/ws', None, messages='5/s burst 2', name='ws')"
+    limited = f"app.add_middleware(RateLimitMiddleware, rules=[{rule}])"
+    (folder / "main.py").write_text(f"{APP}\nimport asgi_ratelimit\n{limited}\n", "utf-8")
+    assert "WEBSOCKET  /ws                ws: messages 5/second burst 2\n" in run("routes", "main:app").out
+    checked = run("check", "main:app").out
+    assert "ws: messages 5/second burst 2\nMessages: At most 2 at once, earned back at 5 per second; " in checked
+
+
 def test_check_explains_quotas(run: Callable[..., Run]) -> None:
     """And says which of them never decide, and what never passes."""
     done = run("check", "100/minute; 9000/hour fixed; 2/s", "--cost", "3")
