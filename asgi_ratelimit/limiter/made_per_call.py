@@ -1,7 +1,7 @@
 """Limiters that are made anew for each call: each has a memory of its own, so that together they limit nothing.
 
 A constructor cannot know how long its limiter will live. So the warning depends on what has happened: many limiters
-that one line made within a minute are gone, after a few takes each, and together they admitted more than one would have.
+that one line made within a minute are gone, after a few takes each, and together admitted more than one would have.
 """
 
 from __future__ import annotations
